@@ -1,0 +1,76 @@
+"""A pod as the deciding and the admitting side see it: identity, containers, amounts, class of service, constraints.
+
+Built from a Kubernetes manifest by `shared.domain.manifest`; this module must not know JSON or quantities as text.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from shared.domain.resources import Amounts
+
+Qos = Literal["Guaranteed", "Burstable", "BestEffort"]
+ContainerKind = Literal["init", "sidecar", "app"]
+
+
+class Container(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One container; `sidecar` is an init container with restartPolicy Always (KEP-753)."""
+
+    name: str
+    kind: ContainerKind = "app"
+    requests: Amounts = {}
+    limits: Amounts = {}
+
+
+class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A toleration as in core/v1; an empty key with operator Exists tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSelectorTerm(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One term of required node affinity: all expressions and fields must match. Each is (key, operator, values)."""
+
+    expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    fields: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+
+
+class Constraints(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a pod may go apart from resources. `unsupported` names spec fields that Topolog does not implement."""
+
+    node_name: str = ""
+    node_selector: dict[str, str] = {}
+    required_affinity: tuple[NodeSelectorTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    unsupported: tuple[str, ...] = ()
+
+
+class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod's identity and demand. `containers` are in the kubelet's order: init containers (and sidecars) first, then apps.
+
+    `pod_level` holds spec.resources.requests where it is set (KEP-2837), else None. `overhead` is RuntimeClass overhead.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    qos: Qos = "BestEffort"
+    containers: tuple[Container, ...] = ()
+    overhead: Amounts = {}
+    pod_level: Amounts | None = None
+    priority: int = 0
+    preemption_policy: str = "PreemptLowerPriority"
+    scheduler_name: str = "default-scheduler"
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    constraints: Constraints = Constraints()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, the identity that podresources and the fingerprint know."""
+        return f"{self.namespace}/{self.name}"
