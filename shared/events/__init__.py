@@ -1,0 +1,1 @@
+"""One place for facts: the envelope, a file per area, the catalog, upcasting, the codec."""

@@ -1,0 +1,74 @@
+"""Facts of the binder: intent before every write to Kubernetes, outcome after it. Stream `pod/<uid>`.
+
+After an intent only a definite answer ends it; `BindUncertain` permits only resending to the same node.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class BindIntended(msgspec.Struct, frozen=True, tag=True):
+    """The binder is about to bind the pod to `node`; `reserved_at` is the position of the reservation that it carries out."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    reserved_at: int
+
+
+class PodBound(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The API server holds the binding. `attempts` counts calls; `found` says it was already bound to our node."""
+
+    uid: str
+    node: str
+    attempts: int = 1
+    found: bool = False
+
+
+class BindRefused(msgspec.Struct, frozen=True, tag=True):
+    """A definite no: `gone`, `other_uid`, `other_node`, or `invalid`. The charge is freed by this fact."""
+
+    uid: str
+    node: str
+    cause: str
+    message: str
+
+
+class BindUncertain(msgspec.Struct, frozen=True, tag=True):
+    """The answer was lost or indefinite; the binder reads the pod and resends to the same node."""
+
+    uid: str
+    node: str
+    attempts: int
+    message: str
+
+
+class EvictIntended(msgspec.Struct, frozen=True, tag=True):
+    """The binder is about to evict a victim for the nominee `preemptor`."""
+
+    uid: str
+    namespace: str
+    name: str
+    preemptor: str
+
+
+class PodEvicted(msgspec.Struct, frozen=True, tag=True):
+    """The eviction was accepted (or the pod was already gone)."""
+
+    uid: str
+    preemptor: str
+
+
+class EvictRefused(msgspec.Struct, frozen=True, tag=True):
+    """The eviction was refused, for example by a PodDisruptionBudget."""
+
+    uid: str
+    preemptor: str
+    message: str
+
+
+BindingFact = (
+    BindIntended | PodBound | BindRefused | BindUncertain | EvictIntended | PodEvicted | EvictRefused
+)

@@ -1,0 +1,60 @@
+"""The catalog: every fact type, its schema version, and its area. Adding a fact begins here (CONTRIBUTING.md).
+
+A type's schema number only grows; an old number needs an upcaster (`shared.events.upcasting`) and keeps its vectors.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shared.events import binding_facts as binding
+from shared.events import cluster_facts as cluster
+from shared.events import log_facts as log
+from shared.events import report_facts as report
+from shared.events import scheduling_facts as scheduling
+
+Fact = report.ReportFact | cluster.ClusterFact | scheduling.SchedulingFact | binding.BindingFact | log.LogFact
+
+
+class Entry(NamedTuple):
+    """One fact type: its struct, its current schema number, its area (the file that defines it)."""
+
+    struct: type[Fact]
+    schema: int
+    area: str
+
+
+def _area(area: str, *structs: type[Fact]) -> dict[str, Entry]:
+    return {struct.__name__: Entry(struct, 1, area) for struct in structs}
+
+
+CATALOG: dict[str, Entry] = {
+    **_area(
+        "report", report.NodeReported, report.NodeReportChanged, report.NodeReportExpired, report.NodeReportRefused
+    ),
+    **_area(
+        "cluster", cluster.NodeObserved, cluster.NodeEnded, cluster.PodObserved, cluster.PodRunning, cluster.PodEnded
+    ),
+    **_area(
+        "scheduling",
+        scheduling.PodVerdictChanged,
+        scheduling.PodReserved,
+        scheduling.NodeCharged,
+        scheduling.ReservationWithdrawn,
+        scheduling.NodeMarkedDirty,
+        scheduling.NodeReconciled,
+        scheduling.PodNominated,
+        scheduling.NominationWithdrawn,
+    ),
+    **_area(
+        "binding",
+        binding.BindIntended,
+        binding.PodBound,
+        binding.BindRefused,
+        binding.BindUncertain,
+        binding.EvictIntended,
+        binding.PodEvicted,
+        binding.EvictRefused,
+    ),
+    **_area("log", log.LogOpened),
+}

@@ -1,0 +1,83 @@
+"""Facts about the cluster as the Kubernetes API shows it, appended by the scheduler's leased observer role.
+
+Commit ids are `kube/<uid>/<resourceVersion>`, so that a second observer's append is a duplicate, not a second fact.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from shared.domain.pod import Pod
+from shared.domain.resources import Amounts
+
+EndCause = Literal["deleted", "succeeded", "failed", "rejected", "absent_from_list", "node_ended"]
+
+
+class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A taint of a node, core/v1."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A node was first seen or changed in a way that placement depends on. Stream `node/<name>`."""
+
+    name: str
+    uid: str
+    resource_version: str = ""
+    allocatable: Amounts = {}
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+
+
+class NodeEnded(msgspec.Struct, frozen=True, tag=True):
+    """The node object is gone or was replaced by one with another uid; its pods end with it. Stream `node/<name>`."""
+
+    name: str
+    uid: str
+    cause: EndCause
+
+
+class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A pod was first seen, or its spec or its node changed. Stream `pod/<uid>`.
+
+    `node` is spec.nodeName: a pod seen bound is charged from this fact on, whoever bound it. `problem` names why the
+    manifest cannot be scheduled (an unparsable quantity, an unsupported constraint), empty when it can.
+    """
+
+    pod: Pod
+    resource_version: str = ""
+    node: str = ""
+    phase: str = "Pending"
+    static: bool = False
+    terminating: bool = False
+    problem: str = ""
+
+
+class PodRunning(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The kubelet admitted the pod and reports it Running. Stream `pod/<uid>`."""
+
+    uid: str
+    node: str
+    resource_version: str = ""
+
+
+class PodEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The pod holds nothing any more: deleted, finished, refused by its kubelet (`rejected`, with the kubelet's `reason`), or
+    absent from a complete list. Stream `pod/<uid>`."""
+
+    uid: str
+    cause: EndCause
+    node: str = ""
+    reason: str = ""
+    message: str = ""
+    resource_version: str = ""
+
+
+ClusterFact = NodeObserved | NodeEnded | PodObserved | PodRunning | PodEnded

@@ -1,0 +1,53 @@
+"""The codec: fact <-> JSON bytes, through the catalog and the upcasters. The only place that (de)serialises facts."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from shared.events.catalog import CATALOG, Fact
+from shared.events.envelope import Envelope
+from shared.events.upcasting import upcast
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Fact] = msgspec.json.Decoder(Fact)
+
+
+class UndecodableFact(Exception):
+    """A stored fact that this code cannot read: unknown type, newer schema, or damaged payload. Names position and type."""
+
+    def __init__(self, envelope: Envelope, problem: str) -> None:
+        super().__init__(
+            f"fact {envelope.position} ({envelope.type} schema {envelope.schema} on {envelope.stream}): {problem}; "
+            "run a release that knows it, or inspect it with: topolog replay log --from "
+            f"{envelope.position} --limit 1"
+        )
+        self.envelope = envelope
+
+
+def type_of(fact: Fact) -> str:
+    """The name under which the catalog knows the fact."""
+    return type(fact).__name__
+
+
+def encode(fact: Fact) -> bytes:
+    """The payload as stored: JSON with the type tag inside."""
+    return _encoder.encode(fact)
+
+
+def decode(envelope: Envelope) -> Fact:
+    """The fact in its newest form. Raises UndecodableFact."""
+    entry = CATALOG.get(envelope.type)
+    if entry is None:
+        raise UndecodableFact(envelope, "unknown type")
+    if envelope.schema > entry.schema:
+        raise UndecodableFact(envelope, f"schema is newer than {entry.schema}")
+    try:
+        if envelope.schema == entry.schema:
+            return _decoder.decode(envelope.payload)
+        old = msgspec.json.decode(envelope.payload, type=dict)
+        new = upcast(envelope.type, envelope.schema, entry.schema, old)
+        return cast(Fact, msgspec.convert(new, entry.struct))
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        raise UndecodableFact(envelope, str(error)) from error

@@ -1,0 +1,49 @@
+"""Facts of the topology-store: what a node's exporter reported, and that it fell silent. Stream `report/<node>`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.domain.report import Placement, Report
+
+
+class NodeReported(msgspec.Struct, frozen=True, tag=True):
+    """A report in full; the first of a boot, after a change of shape, and periodically."""
+
+    report: Report
+
+
+class NodeReportChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """What changed since the report before it on this stream (same boot, same shape of zones).
+
+    `available` holds zone id -> resource -> new available amount. `listed` are the placements of pods that are new or changed
+    (all containers of the pod), `unlisted` the `namespace/pod` keys no longer listed.
+    """
+
+    node: str
+    boot_id: str
+    boot_time_ms: int
+    exporter: str = ""
+    available: dict[int, dict[str, int]] = {}
+    listed: tuple[Placement, ...] = ()
+    unlisted: tuple[str, ...] = ()
+    fingerprint: str = ""
+
+
+class NodeReportExpired(msgspec.Struct, frozen=True, tag=True):
+    """The node was silent for longer than `report_max_age_s`; it takes no pod that needs alignment until it reports again."""
+
+    node: str
+    silent_s: int
+
+
+class NodeReportRefused(msgspec.Struct, frozen=True, tag=True):
+    """A report that contradicts what is known (a superseded boot returning) was refused; kept once per exporter instance."""
+
+    node: str
+    boot_id: str
+    exporter: str
+    reason: str
+
+
+ReportFact = NodeReported | NodeReportChanged | NodeReportExpired | NodeReportRefused

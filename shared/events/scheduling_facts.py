@@ -1,0 +1,115 @@
+"""Facts of deciding: verdicts, reservations with their charges, dirty marks, reconciliations, nominations."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from shared.domain.resources import Amounts
+
+ReconcileMethod = Literal["proof", "fingerprint", "empty"]
+WithdrawCause = Literal["pod_ended", "pod_changed", "node_ended", "bind_refused", "preempted", "superseded", "operator"]
+
+
+class PodVerdictChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The pod cannot be placed and the reason differs from its last verdict. Stream `pod/<uid>`.
+
+    `counts` is reason text -> number of nodes; `message` is the Kubernetes event line; `detail` holds the best near misses
+    (structured refusals as JSON values) that `explain` prints. `based_on` is the position that the verdict was computed at.
+    """
+
+    uid: str
+    message: str
+    counts: dict[str, int] = {}
+    detail: tuple[dict[str, object], ...] = ()
+    based_on: int = 0
+    config: str = ""
+
+
+class PodReserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A node was chosen for the pod. Stream `pod/<uid>`; appended in one commit with `NodeCharged`.
+
+    `report_version` is the version of `report/<node>` that the decision used, `order` the place in its batch, `score` 0..100,
+    `candidates` how many nodes passed, `predicted` zone ids per container by the kubelet model (empty: none).
+    `config` and `code` are the fingerprints by which `explain` says whether it can recompute the decision.
+    """
+
+    uid: str
+    node: str
+    report_version: int = 0
+    based_on: int = 0
+    order: int = 0
+    score: int = 0
+    candidates: int = 0
+    predicted: dict[str, tuple[int, ...]] = {}
+    nominated: bool = False
+    config: str = ""
+    code: str = ""
+
+
+class NodeCharged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The node carries the pod's charge from here on. Stream `node/<name>`. `zones` is the charge at the time of decision
+    (zone id -> amounts) for people and for `explain`; the fold recomputes and widens it."""
+
+    node: str
+    uid: str
+    zones: dict[int, Amounts] = {}
+
+
+class ReservationWithdrawn(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The reservation no longer stands and nothing was, or will be, bound by it. Stream `pod/<uid>`."""
+
+    uid: str
+    node: str
+    cause: WithdrawCause
+    detail: str = ""
+
+
+class NodeMarkedDirty(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A node with unproven reservations was refused N times in a row: compare its fingerprint. Stream `node/<name>`."""
+
+    node: str
+    cause: str
+    rejections: int = 0
+
+
+class NodeReconciled(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The report of `report_version` agrees with what is expected at `settled_to`: charges up to there are settled.
+    Commit id is made from the report, so that several schedulers append it once. Stream `node/<name>`."""
+
+    node: str
+    method: ReconcileMethod
+    report_version: int
+    settled_to: int
+    fingerprint: str = ""
+
+
+class PodNominated(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A preemptor claims `node`: the claim charges the victims' zones until it binds or withdraws. Stream `pod/<uid>`."""
+
+    uid: str
+    node: str
+    victims: tuple[str, ...] = ()
+    zones: dict[int, Amounts] = {}
+    based_on: int = 0
+
+
+class NominationWithdrawn(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The nominee's claim ends (it was placed elsewhere, ended, or no longer fits). Stream `pod/<uid>`."""
+
+    uid: str
+    node: str
+    cause: str
+
+
+SchedulingFact = (
+    PodVerdictChanged
+    | PodReserved
+    | NodeCharged
+    | ReservationWithdrawn
+    | NodeMarkedDirty
+    | NodeReconciled
+    | PodNominated
+    | NominationWithdrawn
+)

@@ -1,0 +1,22 @@
+"""Upcasting: an old fact as stored becomes the newest form of its type before it is decoded.
+
+An upcaster takes the payload of schema n as a plain dict and returns that of schema n + 1. It must be total: old facts
+decode for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+UPCASTERS: dict[tuple[str, int], Upcaster] = {}
+"""(type, schema that it reads) -> upcaster to the next schema."""
+
+
+def upcast(type_name: str, schema: int, current: int, payload: dict[str, Any]) -> dict[str, Any]:
+    """Walk `payload` from `schema` up to `current`. Raises KeyError when a step is missing (a test forbids that)."""
+    for step in range(schema, current):
+        payload = UPCASTERS[type_name, step](payload)
+    return payload
