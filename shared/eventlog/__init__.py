@@ -1,0 +1,1 @@
+"""The event log: port, in-memory twin, Postgres, cursor, snapshots, leases."""

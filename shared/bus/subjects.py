@@ -1,0 +1,41 @@
+"""Subjects and streams on the bus, declared once.
+
+`topolog.report.<node>` carries the newest report of a node (last message per subject is kept); `topolog.fact.<area>.<type>`
+mirrors the log; node names are escaped so that a dot in a name is not a subject separator.
+"""
+
+from __future__ import annotations
+
+REPORT_STREAM = "TOPOLOG_REPORTS"
+REPORT_SUBJECTS = "topolog.report.*"
+FACT_STREAM = "TOPOLOG_FACTS"
+FACT_SUBJECTS = "topolog.fact.>"
+
+MSG_ID = "Nats-Msg-Id"
+TRACEPARENT = "traceparent"
+POSITION = "Topolog-Position"
+
+
+def report(node: str) -> str:
+    """Where the exporter publishes a node's report."""
+    return f"topolog.report.{escape(node)}"
+
+
+def fact(area: str, type_name: str) -> str:
+    """Where the relay publishes a fact."""
+    return f"topolog.fact.{area}.{type_name}"
+
+
+def message_id(log_id: str, timeline: int, position: int) -> str:
+    """The duplicate-suppression id of a relayed fact."""
+    return f"{log_id}:{timeline}:{position}"
+
+
+def escape(node: str) -> str:
+    """A node name as one subject token: `%` and `.` (legal in names, not in tokens) are percent-encoded."""
+    return node.replace("%", "%25").replace(".", "%2E")
+
+
+def unescape(token: str) -> str:
+    """The inverse of `escape`."""
+    return token.replace("%2E", ".").replace("%25", "%")

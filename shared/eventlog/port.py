@@ -1,0 +1,137 @@
+"""What every reader and writer may ask of the log. Outcomes are values; only broken transport raises.
+
+The two adapters (memory, postgres) pass one contract suite (`tests/eventlog/contract.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from shared.events.catalog import Fact
+from shared.events.envelope import Envelope
+
+ANY_VERSION = -1
+"""Expectation that accepts whatever version the stream has."""
+
+
+class LogIdentity(msgspec.Struct, frozen=True):
+    """Which log this is, and which timeline of it (a restore begins a new one)."""
+
+    log_id: str
+    timeline: int
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """One fact to be appended. `expected` is the version that `stream` must have before this fact (0 = the stream is
+    new), or ANY_VERSION. Several drafts on one stream in one commit: the first carries the expectation."""
+
+    stream: str
+    fact: Fact
+    expected: int = ANY_VERSION
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """A small set of facts on one or more streams, all or nothing. `commit_id` makes a retry safe for ever.
+
+    `role` and `epoch` are the writer's fence (epoch 0: the role is not fenced). `time_us` is the writer's clock.
+    """
+
+    commit_id: str
+    role: str
+    epoch: int
+    time_us: int
+    drafts: tuple[Draft, ...]
+    correlation: str = ""
+    causation: int = 0
+    trace: str = ""
+
+
+class Appended(msgspec.Struct, frozen=True, tag=True):
+    """The facts stand at `first`..`last`; `versions` is the new version by stream."""
+
+    first: int
+    last: int
+    versions: dict[str, int]
+
+
+class Duplicate(msgspec.Struct, frozen=True, tag=True):
+    """The commit id was seen before; its facts stand at `first`..`last`."""
+
+    first: int
+    last: int
+
+
+class Conflict(msgspec.Struct, frozen=True, tag=True):
+    """`stream` has version `actual`, not `expected`; nothing of the commit was appended."""
+
+    stream: str
+    expected: int
+    actual: int
+
+
+class Fenced(msgspec.Struct, frozen=True, tag=True):
+    """A newer epoch holds the role; the writer must stop, never retry."""
+
+    role: str
+    epoch: int
+    current: int
+
+
+Outcome = Appended | Duplicate | Conflict | Fenced
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A role held by `holder` until `ttl_s` after its last renewal; `epoch` rises with every change of holder."""
+
+    role: str
+    holder: str
+    epoch: int
+
+
+class EventLog(Protocol):
+    """The log. Positions are 1..n without holes; a reader that sees anything else must stop."""
+
+    async def identity(self) -> LogIdentity:
+        """The log's id and timeline."""
+
+    async def head(self) -> int:
+        """The last position, 0 for an empty log."""
+
+    async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
+        """Append each commit in order; one outcome each. A later commit sees the versions that an earlier one made."""
+
+    async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
+        """Facts at positions after+1.., in order, at most `limit`."""
+
+    async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
+        """Facts of one stream in version order."""
+
+    async def versions(self, streams: Sequence[str]) -> dict[str, int]:
+        """The current version of each stream (0 when it does not exist)."""
+
+    async def wait(self, after: int, timeout_s: float) -> bool:
+        """Wait until the head is beyond `after`; False on timeout."""
+
+    async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
+        """Take or renew the role's lease. A new holder raises the epoch; None while another holder's lease is alive."""
+
+    async def release(self, lease: Lease) -> None:
+        """Give the lease up early; harmless when it was lost."""
+
+    async def load_checkpoint(self, consumer: str) -> int:
+        """The last position whose effect `consumer` has completed, 0 when it is new."""
+
+    async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
+        """Move the checkpoint by compare-and-set; False when somebody else moved it."""
+
+    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[int, bytes] | None:
+        """The newest snapshot of a projection made by the same fold, or None."""
+
+    async def save_snapshot(self, projection: str, fingerprint: str, position: int, state: bytes) -> None:
+        """Keep a snapshot; a disposable cache."""
+
+    async def close(self) -> None:
+        """Release connections."""
