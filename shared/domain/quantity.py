@@ -64,7 +64,7 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
         return _away_from_zero(self.nano, NANO // 1000)
 
     def canonical(self) -> str:
-        """Canonical form: no fraction digits, the largest suffix that loses nothing (apimachinery `CanonicalizeBytes`)."""
+        """Canonical form: no fraction digits, the largest lossless suffix (apimachinery `CanonicalizeBytes`)."""
         if self.nano == 0:
             return "0"
         whole, rest = divmod(self.nano, NANO)
@@ -73,7 +73,7 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
         return _decimal_text(self.nano, self.format)
 
     def text(self) -> str:
-        """What `Quantity.String()` prints right after parsing: the source text if already in good form, else canonical."""
+        """What `Quantity.String()` prints after parsing: the source text if in good form, else canonical."""
         return self.written or self.canonical()
 
 
@@ -127,9 +127,13 @@ def _interpret(suffix: str) -> tuple[int, int, Format]:
 def _to_nano(shifted: int, places: int, base: int, exponent: int) -> int:
     """`shifted` x 10^-places x base^exponent in nano units, finer values rounded up."""
     if base == 2:
-        return -(-(shifted << exponent) * NANO // 10**places)
+        return _away_from_zero((shifted << exponent) * NANO, _ten_to(places))
     scale = exponent - places + 9
-    return shifted * 10**scale if scale >= 0 else -(-shifted // 10**-scale)
+    return shifted * _ten_to(scale) if scale >= 0 else _away_from_zero(shifted, _ten_to(-scale))
+
+
+def _ten_to(power: int) -> int:
+    return int(10**power)
 
 
 def _prints_itself(shifted: str, places: int, exponent: int, form: Format) -> bool:
