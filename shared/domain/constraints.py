@@ -1,0 +1,122 @@
+"""Where a pod spec allows the pod to go, apart from resources; what Topolog does not implement is named, never ignored.
+
+Preferences (preferred affinity, ScheduleAnyway) restrict nothing and are left out. A spec field that no known version
+of Kubernetes has is named too, since it might restrict. This module must not know nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shared.domain import fields
+from shared.domain.fields import Json
+from shared.domain.pod import Constraints, NodeSelectorTerm, Toleration
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
+
+_FREE_VOLUMES = frozenset(
+    "emptyDir configMap secret projected downwardAPI hostPath image nfs csi gitRepo name".split()
+)
+_RESTRICTING_LISTS = ("resourceClaims", "schedulingGates")
+_RESTRICTING_OBJECTS = ("schedulingGroup", "workloadRef")
+_KNOWN_FIELDS = frozenset(
+    (
+        "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks "
+        "ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride "
+        "imagePullSecrets initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName "
+        "readinessGates resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates "
+        "schedulingGroup securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace "
+        "subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef"
+    ).split()
+)
+
+Requirement = tuple[str, str, tuple[str, ...]]
+
+
+def from_spec(spec: Json) -> Constraints:
+    """The constraints of a pod spec (core/v1 PodSpec). Raises `fields.Refused` on wrong types."""
+    return Constraints(
+        node_name=fields.text(spec, "nodeName", "spec"),
+        node_selector=fields.texts(spec, "nodeSelector", "spec"),
+        required_affinity=_required_affinity(spec),
+        tolerations=tuple(_toleration(doc, path) for path, doc in fields.objects(spec, "tolerations", "spec")),
+        unsupported=tuple(sorted(set(_unsupported(spec)))),
+    )
+
+
+def _toleration(doc: Json, path: str) -> Toleration:
+    effect = fields.text(doc, "effect", path)
+    if effect not in EFFECTS:
+        raise fields.refuse(f"{path}.effect", effect, "write NoSchedule, PreferNoSchedule, NoExecute or nothing")
+    return Toleration(
+        key=fields.text(doc, "key", path),
+        operator=fields.text(doc, "operator", path) or "Equal",
+        value=fields.text(doc, "value", path),
+        effect=effect,
+    )
+
+
+def _required_affinity(spec: Json) -> tuple[NodeSelectorTerm, ...]:
+    node_affinity = fields.mapping(fields.mapping(spec, "affinity", "spec"), "nodeAffinity", "spec.affinity")
+    if node_affinity.get(REQUIRED) is None:
+        return ()
+    path = f"spec.affinity.nodeAffinity.{REQUIRED}"
+    terms = fields.objects(fields.as_mapping(node_affinity[REQUIRED], path), "nodeSelectorTerms", path)
+    if not terms:
+        raise fields.refuse(f"{path}.nodeSelectorTerms", [], "write at least one term, or leave the affinity out")
+    return tuple(_term(doc, where) for where, doc in terms)
+
+
+def _term(doc: Json, path: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
+        expressions=tuple(_requirement(*entry) for entry in fields.objects(doc, "matchExpressions", path)),
+        fields=tuple(_requirement(*entry) for entry in fields.objects(doc, "matchFields", path)),
+    )
+
+
+def _requirement(path: str, doc: Json) -> Requirement:
+    operator = fields.text(doc, "operator", path)
+    if operator not in OPERATORS:
+        raise fields.refuse(f"{path}.operator", operator, f"write one of {', '.join(OPERATORS)}")
+    key = fields.text(doc, "key", path)
+    if not key:
+        raise fields.refuse(f"{path}.key", key, "write the label or field to compare")
+    return key, operator, fields.text_list(doc, "values", path)
+
+
+def _unsupported(spec: Json) -> Iterator[str]:
+    yield from _unsupported_affinity(spec)
+    yield from (f"spec.{key}" for key in _RESTRICTING_LISTS if fields.items(spec, key, "spec"))
+    yield from (f"spec.{key}" for key in _RESTRICTING_OBJECTS if spec.get(key) is not None)
+    yield from (f"spec.{key}" for key in spec if key not in _KNOWN_FIELDS)
+    for path, spread in fields.objects(spec, "topologySpreadConstraints", "spec"):
+        if fields.text(spread, "whenUnsatisfiable", path) != "ScheduleAnyway":
+            yield "spec.topologySpreadConstraints"
+    if fields.text(fields.mapping(spec, "os", "spec"), "name", "spec.os") not in ("", "linux"):
+        yield "spec.os.name"
+    for _, volume in fields.objects(spec, "volumes", "spec"):
+        yield from (f"spec.volumes.{kind}" for kind in volume if kind not in _FREE_VOLUMES)
+    yield from _unsupported_in_containers(spec)
+
+
+def _unsupported_affinity(spec: Json) -> Iterator[str]:
+    affinity = fields.mapping(spec, "affinity", "spec")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        terms = fields.items(fields.mapping(affinity, kind, "spec.affinity"), REQUIRED, f"spec.affinity.{kind}")
+        if terms:
+            yield f"spec.affinity.{kind}.{REQUIRED}"
+    known = ("nodeAffinity", "podAffinity", "podAntiAffinity")
+    yield from (f"spec.affinity.{kind}" for kind in affinity if kind not in known)
+
+
+def _unsupported_in_containers(spec: Json) -> Iterator[str]:
+    host_network = fields.flag(spec, "hostNetwork", "spec")
+    for group in ("containers", "initContainers"):
+        for path, container in fields.objects(spec, group, "spec"):
+            ports = fields.objects(container, "ports", path)
+            if any(host_network or fields.integer(port, "hostPort", where) for where, port in ports):
+                yield f"spec.{group}.ports.hostPort"
+            if fields.items(fields.mapping(container, "resources", path), "claims", f"{path}.resources"):
+                yield f"spec.{group}.resources.claims"

@@ -1,0 +1,92 @@
+"""What a pod demands of NUMA zones: per container, only what this node's managers pin.
+
+Sources: kubelet 1.36, CPU Manager static (Guaranteed and a whole number of CPUs), Memory Manager Static (Guaranteed),
+Device Manager (limits, any class of service). This module must not know zones, reports or nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from shared.domain.pod import Container, ContainerKind, Pod
+from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_hugepages
+
+
+class ContainerDemand(msgspec.Struct, frozen=True, gc=False):
+    """One container's exclusive amounts; never empty, names sorted."""
+
+    name: str
+    kind: ContainerKind
+    amounts: Amounts
+
+
+def zonal_demand(pod: Pod, tracked: Collection[str]) -> tuple[ContainerDemand, ...]:
+    """The containers that take something exclusive of the `tracked` resources, in the kubelet's order.
+
+    Pods with pod-level resources take no exclusive CPUs or memory (kubelet 1.36 default gates); their devices count.
+    """
+    found = []
+    for container in pod.containers:
+        amounts = {
+            name: amount
+            for name in sorted({*container.requests, *container.limits})
+            if name in tracked and (amount := _exclusive(pod, container, name)) > 0
+        }
+        if amounts:
+            found.append(ContainerDemand(container.name, container.kind, amounts))
+    return tuple(found)
+
+
+def _exclusive(pod: Pod, container: Container, name: str) -> int:
+    if is_device(name):
+        return container.limits.get(name, container.requests.get(name, 0))
+    if pod.qos != "Guaranteed" or pod.pod_level is not None:
+        return 0
+    amount = container.requests.get(name, 0)
+    if name == CPU:
+        return amount if amount % 1000 == 0 else 0
+    return amount if name == MEMORY or is_hugepages(name) else 0
+
+
+def peak(containers: Collection[ContainerDemand]) -> Amounts:
+    """What the containers hold together at most when init containers' holdings are reused: by resource the larger of all
+    apps and sidecars, and any init container with the sidecars before it (the kubelet's pod-scope request)."""
+    running: Amounts = {}
+    highest: Amounts = {}
+    for demand in containers:
+        if demand.kind == "init":
+            for name, amount in demand.amounts.items():
+                highest[name] = max(highest.get(name, 0), running.get(name, 0) + amount)
+            continue
+        for name, amount in demand.amounts.items():
+            running[name] = running.get(name, 0) + amount
+            highest[name] = max(highest.get(name, 0), running[name])
+    return highest
+
+
+def kept_init_cpu(containers: Collection[ContainerDemand]) -> int:
+    """Millicpu that ordinary init containers may keep beside the CPUs of the containers after them.
+
+    The kubelet never gives an init container's exclusive CPUs back before the pod ends, and the later containers pick from
+    free and reusable CPUs alike. Only an equal count picks the very same CPUs (same free set, same zone).
+    """
+    kept = 0
+    ordered = list(containers)
+    for index, demand in enumerate(ordered):
+        if demand.kind != "init":
+            continue
+        cpu = demand.amounts.get(CPU, 0)
+        following = next((d.amounts[CPU] for d in ordered[index + 1 :] if CPU in d.amounts), 0)
+        kept += 0 if cpu == following else cpu
+    return kept
+
+
+def most(containers: Collection[ContainerDemand]) -> Amounts:
+    """The most that the containers can hold at any time in one zone: `peak`, and for CPUs what init containers keep."""
+    amounts = dict(peak(containers))
+    running_cpu = sum(d.amounts.get(CPU, 0) for d in containers if d.kind != "init")
+    if CPU in amounts:
+        amounts[CPU] = max(amounts[CPU], running_cpu + kept_init_cpu(containers))
+    return {name: amounts[name] for name in sorted(amounts)}

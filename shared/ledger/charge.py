@@ -1,0 +1,60 @@
+"""Charging: in which zones a pod could land, and what the view must therefore subtract.
+
+Every zone where the pod could land in any state between now and its proof. Computed from what *could* be free (`upper`),
+never from the pessimistic view, and only ever widened until the pod is proven. Kubelet 1.36 semantics: single-numa-node
+puts each container (or, in pod scope, the pod) into one zone; every other policy may spread over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from shared.domain.demand import ContainerDemand, most, peak
+from shared.domain.report import Report
+from shared.domain.resources import Amounts
+from shared.ledger.state import Charge, ZoneAmounts
+
+WHOLE_POD = ""
+
+Possible = dict[str, tuple[int, ...]]
+
+
+def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: Mapping[int, Amounts]) -> Possible:
+    """Container name (or WHOLE_POD) -> zones that could hold it by `bound`. A part that fits nowhere gets every zone:
+    it is on the node against all expectation, so nothing is known about it."""
+    zones = sorted(bound)
+    if report.policy != "single-numa-node":
+        return {WHOLE_POD: tuple(zones)} if demand else {}
+    parts = {WHOLE_POD: peak(demand)} if report.scope == "pod" else {d.name: d.amounts for d in demand}
+    return {name: _holding(amounts, zones, bound) for name, amounts in parts.items() if amounts}
+
+
+def _holding(amounts: Amounts, zones: list[int], bound: Mapping[int, Amounts]) -> tuple[int, ...]:
+    fitting = tuple(z for z in zones if all(bound[z].get(name, 0) >= amount for name, amount in amounts.items()))
+    return fitting or tuple(zones)
+
+
+def widen(old: Possible, new: Possible) -> Possible:
+    """The union, part by part. A change between pod and container parts keeps both: each may have happened."""
+    return {
+        name: tuple(sorted({*old.get(name, ()), *new.get(name, ())})) for name in sorted({*old, *new})
+    }
+
+
+def charge_zones(demand: Collection[ContainerDemand], possible: Possible, zones: Collection[int]) -> ZoneAmounts:
+    """Zone -> the most that the pod can hold there. Zones that the report no longer has are left out."""
+    charged: ZoneAmounts = {}
+    whole = possible.get(WHOLE_POD, ())
+    for zone in sorted(zones):
+        parts = [d for d in demand if zone in whole or zone in possible.get(d.name, ())]
+        if parts:
+            charged[zone] = most(parts)
+    return charged
+
+
+def pending_zones(charge: Charge, report: Report) -> ZoneAmounts:
+    """What an unproven charge subtracts under `report`: its last proven zones within one boot, else every possible one."""
+    if charge.held and charge.held_boot == report.boot_id:
+        present = {zone.id for zone in report.zones}
+        return {zone: amounts for zone, amounts in charge.held.items() if zone in present}
+    return charge_zones(charge.demand, charge.possible, [zone.id for zone in report.zones])

@@ -1,0 +1,69 @@
+"""Proof: does this report show where the kubelet put this pod?
+
+A listing alone proves nothing (kubelet 1.36 lists a pod before and half-way through its admission): a pod is proven when its
+placements cover its whole demand in every tracked resource, or when it demands none. podresources knows no uid, so a
+name that another uid carried on this node proves nothing until a report lacks it or shows other, complete placements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from shared.domain.demand import ContainerDemand, kept_init_cpu, peak
+from shared.domain.report import Placement
+from shared.domain.resources import CPU, Amounts
+from shared.ledger.state import Alias, Charge, ZoneAmounts
+
+
+def covers(demand: Sequence[ContainerDemand], listed: Iterable[Placement]) -> bool:
+    """True when every app and sidecar container's demand is held in full. Ordinary init containers are never listed."""
+    held = {placement.container: _totals(placement) for placement in listed}
+    return all(
+        held.get(part.name, {}).get(name, 0) >= amount
+        for part in demand
+        if part.kind != "init"
+        for name, amount in part.amounts.items()
+    )
+
+
+def _totals(placement: Placement) -> Amounts:
+    totals: Amounts = {}
+    for item in placement.held:
+        totals[item.resource] = totals.get(item.resource, 0) + item.amount
+    return totals
+
+
+def held_zones(listed: Iterable[Placement]) -> ZoneAmounts:
+    """Zone -> amounts as listed. A memory block over several zones counts whole in each of them: the split is unknown."""
+    zones: ZoneAmounts = {}
+    for placement in listed:
+        for item in placement.held:
+            for zone in item.zones:
+                amounts = zones.setdefault(zone, {})
+                amounts[item.resource] = amounts.get(item.resource, 0) + item.amount
+    return {zone: zones[zone] for zone in sorted(zones)}
+
+
+def alias_stands(alias: Alias | None, uid: str, listed: Sequence[Placement]) -> bool:
+    """Whether the listing may still be that of an earlier pod of the same name."""
+    if alias is None or not listed:
+        return False
+    if any(placement.pod_uid for placement in listed):
+        return all(placement.pod_uid != uid for placement in listed)
+    return alias.baseline is None or tuple(listed) == alias.baseline
+
+
+def residual(charge: Charge, listed: Sequence[Placement]) -> ZoneAmounts:
+    """What ordinary init containers may still hold of a proven pod, invisibly to podresources, for the pod's life.
+
+    Nothing when the listing shows the init containers themselves (read from the kubelet's CPU checkpoint)."""
+    init = [part for part in charge.demand if part.kind == "init"]
+    if not init or {part.name for part in init} <= {placement.container for placement in listed}:
+        return {}
+    running = [part for part in charge.demand if part.kind != "init"]
+    beside = peak(running)
+    kept: Amounts = {name: amount - beside.get(name, 0) for name, amount in peak(charge.demand).items()}
+    kept[CPU] = max(kept.get(CPU, 0), kept_init_cpu(charge.demand))
+    kept = {name: kept[name] for name in sorted(kept) if kept[name] > 0}
+    zones = sorted({*held_zones(listed)}) or sorted({z for zones in charge.possible.values() for z in zones})
+    return {zone: dict(kept) for zone in zones} if kept else {}

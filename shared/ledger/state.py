@@ -1,0 +1,110 @@
+"""The ledger's state: nodes with their report, charges and bounds; live pods with their stage.
+
+Plain values, changed only by `shared.ledger.fold`. `lower` and `upper` are kept incrementally and always equal to what
+`shared.ledger.view` computes from scratch (a property test holds them equal).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from shared.domain.demand import ContainerDemand
+from shared.domain.pod import Pod
+from shared.domain.report import Placement, Report
+from shared.domain.resources import Amounts
+from shared.events.cluster_facts import NodeObserved
+
+Stage = Literal["pending", "reserved", "intended", "bound", "running"]
+
+ZoneAmounts = dict[int, Amounts]
+
+
+class Alias(msgspec.Struct):
+    """Another uid of the same namespace/name was on this node: its placements must not prove the newcomer.
+
+    `baseline` is what the report listed for the name when the newcomer was charged; None when it listed nothing
+    complete, so that only a report without the name clears the alias."""
+
+    baseline: tuple[Placement, ...] | None = None
+
+
+class Charge(msgspec.Struct):
+    """One live pod on one node. `possible` is container name -> zones where it could land ("" is the whole pod: pod
+    scope or several zones); it only widens until the pod is proven. `held` is zone -> amounts as last proven, in boot
+    `held_boot`. `zones` is what the view subtracts now (empty while the current report proves the pod)."""
+
+    uid: str
+    key: str
+    charged_at: int
+    demand: tuple[ContainerDemand, ...] = ()
+    possible: dict[str, tuple[int, ...]] = {}
+    proven: bool = False
+    held: ZoneAmounts = {}
+    held_boot: str = ""
+    zones: ZoneAmounts = {}
+    alias: Alias | None = None
+
+
+class LedgerPod(msgspec.Struct):
+    """A live pod. `verdict` is the message of its last negative verdict, `rejections` are not kept here (volatile)."""
+
+    pod: Pod
+    stage: Stage = "pending"
+    node: str = ""
+    charged_at: int = 0
+    reserved_at: int = 0
+    intended_at: int = 0
+    observed_at: int = 0
+    verdict: str = ""
+    problem: str = ""
+    nominated: str = ""
+    static: bool = False
+    terminating: bool = False
+    reserved_node: str = ""
+    predicted: dict[str, tuple[int, ...]] = {}
+
+
+class Expectation(msgspec.Struct, frozen=True):
+    """The pods expected on a node from `position` on, as (key, uid), sorted; kept only where reports carry no placements."""
+
+    position: int
+    pods: tuple[tuple[str, str], ...]
+
+
+class LedgerNode(msgspec.Struct):
+    """One node: its object, its current report, the charges on it, and the bounds that follow.
+
+    `basis` is the report that the bounds stand on: the current one, or, where reports carry no placements, the last that a
+    fingerprint match settled. `ended` are keys of ended pods that the report still lists.
+    """
+
+    name: str
+    observed: NodeObserved | None = None
+    report: Report | None = None
+    report_version: int = 0
+    report_position: int = 0
+    basis: Report | None = None
+    expired: bool = False
+    charges: dict[str, Charge] = {}
+    ended: dict[str, str] = {}
+    lower: ZoneAmounts = {}
+    upper: ZoneAmounts = {}
+    requested: Amounts = {}
+    dirty: str = ""
+    dirty_at: int = 0
+    settled_to: int = 0
+    settled_by: int = 0
+    history: list[Expectation] = []
+    claims: dict[str, ZoneAmounts] = {}
+
+
+class Ledger(msgspec.Struct):
+    """Everything the log says, folded up to `position`."""
+
+    position: int = 0
+    log_id: str = ""
+    timeline: int = 0
+    nodes: dict[str, LedgerNode] = {}
+    pods: dict[str, LedgerPod] = {}

@@ -1,0 +1,92 @@
+"""The view: what is certainly free (`lower`) and what could be free at best (`upper`), zone by zone.
+
+lower = the basis report's availability, plus the placements that it lists for pods known to have ended, minus what every
+live pod that it does not prove could hold there, minus nominees' claims. upper = the same without subtraction. Both are
+bounds, not states: admission is not monotone in free capacity (design section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shared.domain.report import Placement, Report
+from shared.domain.resources import Amounts
+from shared.ledger.proof import held_zones
+from shared.ledger.state import LedgerNode, ZoneAmounts
+
+
+def listed_of(report: Report | None, key: str) -> tuple[Placement, ...]:
+    """The placements that the report lists for `namespace/name`, empty when it lists none or carries none."""
+    if report is None or report.placements is None:
+        return ()
+    return tuple(p for p in report.placements if f"{p.namespace}/{p.pod}" == key)
+
+
+def upper_bound(node: LedgerNode) -> ZoneAmounts:
+    """What could be free at best in each zone of the basis report."""
+    basis = node.basis
+    if basis is None:
+        return {}
+    bound = {zone.id: {name: r.available for name, r in zone.resources.items()} for zone in basis.zones}
+    for key in sorted(node.ended):
+        for zone, amounts in held_zones(listed_of(basis, key)).items():
+            if zone in bound:
+                _add(bound[zone], amounts, 1)
+    return _capped(bound, node)
+
+
+def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
+    """Never more than the newest report calls allocatable: a device that became unhealthy is not free."""
+    newest = node.report
+    if newest is None:
+        return bound
+    allocatable = {zone.id: zone.resources for zone in newest.zones}
+    for zone, amounts in bound.items():
+        limits = allocatable.get(zone, {})
+        for name in amounts:
+            amounts[name] = min(amounts[name], limits[name].allocatable if name in limits else 0)
+    return bound
+
+
+def lower_bound(node: LedgerNode) -> ZoneAmounts:
+    """What is certainly free in each zone of the basis report; may be negative where charges overlap."""
+    bound = upper_bound(node)
+    for charge in node.charges.values():
+        subtract(bound, charge.zones)
+    for claim in node.claims.values():
+        subtract(bound, claim)
+    return bound
+
+
+def subtract(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
+    """Take amounts out of a bound in place; zones and resources that the bound lacks are ignored."""
+    for zone, amounts in amounts_by_zone.items():
+        if zone in bound:
+            _add(bound[zone], amounts, -1)
+
+
+def restore(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
+    """The inverse of `subtract`."""
+    for zone, amounts in amounts_by_zone.items():
+        if zone in bound:
+            _add(bound[zone], amounts, 1)
+
+
+def _add(target: Amounts, amounts: Amounts, sign: int) -> None:
+    for name, amount in amounts.items():
+        if name in target:
+            target[name] += sign * amount
+
+
+def clamped(bound: ZoneAmounts) -> ZoneAmounts:
+    """For people: no negative amounts."""
+    return {zone: {name: max(0, amount) for name, amount in amounts.items()} for zone, amounts in bound.items()}
+
+
+def total(bounds: Iterable[Amounts]) -> Amounts:
+    """The sum over zones by resource."""
+    sums: Amounts = {}
+    for amounts in bounds:
+        for name, amount in amounts.items():
+            sums[name] = sums.get(name, 0) + amount
+    return {name: sums[name] for name in sorted(sums)}
