@@ -17,28 +17,32 @@ OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 
 _FREE_VOLUMES = frozenset(
-    "emptyDir configMap secret projected downwardAPI hostPath image nfs csi gitRepo name".split()
+    (
+        "name", "emptyDir", "configMap", "secret", "projected", "downwardAPI", "hostPath", "image", "nfs", "csi",
+        "gitRepo",
+    )
 )
 _RESTRICTING_LISTS = ("resourceClaims", "schedulingGates")
 _RESTRICTING_OBJECTS = ("schedulingGroup", "workloadRef")
 _KNOWN_FIELDS = frozenset(
     (
-        "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks "
-        "ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride "
-        "imagePullSecrets initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName "
-        "readinessGates resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates "
-        "schedulingGroup securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace "
-        "subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef"
-    ).split()
+        "activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
+        "enableServiceLinks", "ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers",
+        "hostname", "hostnameOverride", "imagePullSecrets", "initContainers", "nodeName", "nodeSelector", "os",
+        "overhead", "preemptionPolicy", "priority", "priorityClassName", "readinessGates", "resourceClaims",
+        "resources", "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates", "schedulingGroup", "securityContext",
+        "serviceAccount", "serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain",
+        "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes", "workloadRef",
+    )
 )
 
 Requirement = tuple[str, str, tuple[str, ...]]
 
 
 def from_spec(spec: Json) -> Constraints:
-    """The constraints of a pod spec (core/v1 PodSpec). Raises `fields.Refused` on wrong types."""
+    """The constraints of a pod spec (core/v1 PodSpec). Raises `fields.RefusedError` on wrong types."""
     return Constraints(
-        node_name=fields.text(spec, "nodeName", "spec"),
+        node_name=fields.name(spec, "nodeName", "spec") if spec.get("nodeName") else "",
         node_selector=fields.texts(spec, "nodeSelector", "spec"),
         required_affinity=_required_affinity(spec),
         tolerations=tuple(_toleration(doc, path) for path, doc in fields.objects(spec, "tolerations", "spec")),

@@ -1,6 +1,6 @@
 """Reading fields of untrusted JSON: the right type, or a refusal that names field, value and remedy.
 
-Inside a parser a bad field is thrown as `Refused` and caught once at its door, so that parsers read straight down;
+Inside a parser a bad field is thrown as `RefusedError` and caught once at its door, so that parsers read straight down;
 outside only `ManifestError` values are seen. This module must not know what the fields mean.
 """
 
@@ -33,7 +33,7 @@ class ManifestError(msgspec.Struct, frozen=True):
         return f"{self.field or 'the document'}: {self.value}: {self.remedy}"
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """Carries a `ManifestError` up to the parser's door."""
 
     def __init__(self, error: ManifestError) -> None:
@@ -41,9 +41,9 @@ class Refused(Exception):
         self.error = error
 
 
-def refuse(field: str, value: object, remedy: str) -> Refused:
+def refuse(field: str, value: object, remedy: str) -> RefusedError:
     """The refusal to raise for `field`."""
-    return Refused(ManifestError(field, shown(value), remedy))
+    return RefusedError(ManifestError(field, shown(value), remedy))
 
 
 def shown(value: object) -> str:
@@ -78,7 +78,7 @@ def as_mapping(value: object, path: str) -> Json:
     if len(value) > MAX_ITEMS:
         raise refuse(path, value, f"write at most {MAX_ITEMS} entries")
     for key in value:
-        if not isinstance(key, str):
+        if not isinstance(key, str) or not is_unicode(key):
             raise refuse(path, key, "use text as names")
     return value
 
@@ -108,7 +108,14 @@ def text(doc: Json, key: str, path: str, default: str = "") -> str:
         return default
     if not isinstance(value, str):
         raise refuse(join(path, key), value, "write a text")
+    if not is_unicode(value):
+        raise refuse(join(path, key), value, "write valid Unicode (no lone surrogates)")
     return value
+
+
+def is_unicode(value: str) -> bool:
+    """False for texts that no UTF-8 can hold: JSON escapes can smuggle in half a surrogate pair."""
+    return value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value)
 
 
 def name(doc: Json, key: str, path: str) -> str:
@@ -141,7 +148,7 @@ def texts(doc: Json, key: str, path: str) -> dict[str, str]:
     """A map of texts (labels, annotations, a node selector), sorted by key."""
     found = mapping(doc, key, path)
     for entry, value in found.items():
-        if not isinstance(value, str):
+        if not isinstance(value, str) or not is_unicode(value):
             raise refuse(join(join(path, key), entry), value, "write a text (put numbers and booleans in quotes)")
     return {entry: found[entry] for entry in sorted(found)}
 
@@ -150,7 +157,7 @@ def text_list(doc: Json, key: str, path: str) -> tuple[str, ...]:
     """A list of texts."""
     found = items(doc, key, path)
     for i, value in enumerate(found):
-        if not isinstance(value, str):
+        if not isinstance(value, str) or not is_unicode(value):
             raise refuse(f"{join(path, key)}[{i}]", value, "write a text")
     return tuple(found)
 

@@ -12,13 +12,14 @@ import msgspec
 
 from shared.domain import constraints, fields, qos
 from shared.domain.effective import container_limit, container_request, effective_request, is_pod_level
-from shared.domain.fields import Json, ManifestError, Refused
+from shared.domain.fields import Json, ManifestError, RefusedError
 from shared.domain.pod import Container, ContainerKind, Pod, Qos
 from shared.domain.resources import Amounts, is_hugepages
 
 __all__ = ["ManifestError", "pod_from_manifest"]
 
 MAX_POD_AMOUNT = 2**60
+_QOS: dict[str, Qos] = {"Guaranteed": "Guaranteed", "Burstable": "Burstable", "BestEffort": "BestEffort"}
 
 
 def pod_from_manifest(doc: dict[str, Any], *, defaults: bool = True) -> Pod | ManifestError:
@@ -30,7 +31,7 @@ def pod_from_manifest(doc: dict[str, Any], *, defaults: bool = True) -> Pod | Ma
     try:
         pod = _pod(fields.as_mapping(doc if doc is not None else [], ""), defaults)
         _check_total(pod)
-    except Refused as refused:
+    except RefusedError as refused:
         return refused.error
     return pod
 
@@ -44,7 +45,7 @@ def _pod(doc: Json, defaults: bool) -> Pod:
     containers = _containers(spec, defaults)
     level = _pod_level(spec, containers, defaults)
     return Pod(
-        uid=fields.text(metadata, "uid", "metadata") or f"{namespace}/{name}",
+        uid=fields.name(metadata, "uid", "metadata") if metadata.get("uid") else f"{namespace}/{name}",
         namespace=namespace,
         name=name,
         qos=_qos(doc, containers, level),
@@ -61,8 +62,9 @@ def _pod(doc: Json, defaults: bool) -> Pod:
 
 
 def _containers(spec: Json, defaults: bool) -> tuple[Container, ...]:
-    inits = [_container(path, doc, _init_kind(path, doc)) for path, doc in fields.objects(spec, "initContainers", "spec")]
-    apps = [_container(path, doc, "app") for path, doc in fields.objects(spec, "containers", "spec")]
+    first, later = fields.objects(spec, "initContainers", "spec"), fields.objects(spec, "containers", "spec")
+    inits = [_container(path, doc, _init_kind(path, doc)) for path, doc in first]
+    apps = [_container(path, doc, "app") for path, doc in later]
     if not apps:
         raise fields.refuse("spec.containers", [], "write at least one container")
     seen: set[str] = set()
@@ -106,7 +108,9 @@ def _pod_level(spec: Json, containers: tuple[Container, ...], defaults: bool) ->
     return _defaulted_pod_level(requests, limits, containers) if defaults else (requests, limits)
 
 
-def _defaulted_pod_level(requests: Amounts, limits: Amounts, containers: tuple[Container, ...]) -> tuple[Amounts, Amounts]:
+def _defaulted_pod_level(
+    requests: Amounts, limits: Amounts, containers: tuple[Container, ...]
+) -> tuple[Amounts, Amounts]:
     """defaultHugePagePodLimits and defaultPodRequests (Kubernetes 1.35)."""
     if not requests and not limits:
         return requests, limits
@@ -126,8 +130,8 @@ def _defaulted_pod_level(requests: Amounts, limits: Amounts, containers: tuple[C
 
 def _qos(doc: Json, containers: tuple[Container, ...], level: tuple[Amounts, Amounts] | None) -> Qos:
     stated = fields.text(fields.mapping(doc, "status", ""), "qosClass", "status")
-    if stated == "Guaranteed" or stated == "Burstable" or stated == "BestEffort":
-        return stated
+    if stated in _QOS:
+        return _QOS[stated]
     return qos.of_containers(containers) if level is None else qos.of_pod_level(*level)
 
 

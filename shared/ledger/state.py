@@ -76,8 +76,10 @@ class Expectation(msgspec.Struct, frozen=True):
 class LedgerNode(msgspec.Struct):
     """One node: its object, its current report, the charges on it, and the bounds that follow.
 
-    `basis` is the report that the bounds stand on: the current one, or, where reports carry no placements, the last that a
-    fingerprint match settled. `ended` are keys of ended pods that the report still lists.
+    `report` is the newest, `basis` the one that the bounds stand on: the newest too, or, where reports carry no placements,
+    the last that a fingerprint match settled. `listed` holds the newest report's placements by `namespace/name` (None: it
+    carries none; both reports are kept without theirs). `ended` maps keys of ended pods that it still lists to their uid.
+    `requested` is the node-level sum of live pods' effective requests; `claims` are nominees' by uid.
     """
 
     name: str
@@ -86,6 +88,7 @@ class LedgerNode(msgspec.Struct):
     report_version: int = 0
     report_position: int = 0
     basis: Report | None = None
+    listed: dict[str, tuple[Placement, ...]] | None = None
     expired: bool = False
     charges: dict[str, Charge] = {}
     ended: dict[str, str] = {}

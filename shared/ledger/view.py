@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shared.domain.report import Placement, Report
+from shared.domain.report import Placement
 from shared.domain.resources import Amounts
 from shared.ledger.proof import held_zones
 from shared.ledger.state import LedgerNode, ZoneAmounts
 
 
-def listed_of(report: Report | None, key: str) -> tuple[Placement, ...]:
-    """The placements that the report lists for `namespace/name`, empty when it lists none or carries none."""
-    if report is None or report.placements is None:
-        return ()
-    return tuple(p for p in report.placements if f"{p.namespace}/{p.pod}" == key)
+def listed_of(node: LedgerNode, key: str) -> tuple[Placement, ...]:
+    """The placements that the newest report lists for `namespace/name`, empty when it lists none or carries none."""
+    return (node.listed or {}).get(key, ())
 
 
 def upper_bound(node: LedgerNode) -> ZoneAmounts:
@@ -29,7 +27,7 @@ def upper_bound(node: LedgerNode) -> ZoneAmounts:
         return {}
     bound = {zone.id: {name: r.available for name, r in zone.resources.items()} for zone in basis.zones}
     for key in sorted(node.ended):
-        for zone, amounts in held_zones(listed_of(basis, key)).items():
+        for zone, amounts in held_zones(listed_of(node, key)).items():
             if zone in bound:
                 _add(bound[zone], amounts, 1)
     return _capped(bound, node)
