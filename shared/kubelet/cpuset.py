@@ -1,0 +1,61 @@
+"""CPU sets: Python integers inside (bit i = CPU i), Linux lists such as `0-3,6` at the edges.
+
+Must not know topology or policy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+MAX_CPU_ID = 8191
+"""Largest CPU id that a list may name: Linux supports no more (CONFIG_NR_CPUS)."""
+
+_PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
+
+
+def parse_cpus(text: str) -> int:
+    """`0-3,6` -> set; an empty text is the empty set. ValueError names the part that is wrong."""
+    cpus = 0
+    for part in text.strip().split(",") if text.strip() else ():
+        first, last = _bounds(part.strip())
+        cpus |= (1 << last + 1) - (1 << first)
+    return cpus
+
+
+def _bounds(part: str) -> tuple[int, int]:
+    match = _PART.fullmatch(part)
+    if match is None:
+        raise ValueError(f"{part!r} is no CPU id or range; write a Linux list such as 0-3,6")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if first > last or last > MAX_CPU_ID:
+        raise ValueError(f"{part!r} is no ascending range of CPU ids up to {MAX_CPU_ID}")
+    return first, last
+
+
+def format_cpus(cpus: int) -> str:
+    """The Linux list of a set: ascending, runs joined (cpuset.String)."""
+    parts = []
+    while cpus:
+        first = (cpus & -cpus).bit_length() - 1
+        rest = (cpus >> first) + 1
+        length = (rest & -rest).bit_length() - 1
+        parts.append(f"{first}-{first + length - 1}" if length > 1 else str(first))
+        cpus = cpus >> first + length << first + length
+    return ",".join(parts)
+
+
+def cpus_of(ids: Iterable[int]) -> int:
+    """The set of the given CPU ids."""
+    cpus = 0
+    for cpu in ids:
+        cpus |= 1 << cpu
+    return cpus
+
+
+def each_cpu(cpus: int) -> Iterator[int]:
+    """The CPU ids of a set, ascending."""
+    while cpus:
+        lowest = cpus & -cpus
+        yield lowest.bit_length() - 1
+        cpus ^= lowest

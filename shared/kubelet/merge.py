@@ -1,0 +1,163 @@
+"""Merging hints into one affinity: the Topology Manager's choice, without walking every permutation.
+
+The kubelet builds the cartesian product of all hint lists. What it keeps of it is one best mask under a total order, so
+it is enough to know which masks the product can reach: exactly for the preferred ones, by an AND-convolution of sets of
+masks for the others. Source: kubelet 1.36, topologymanager/policy.go. Must not know providers or resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shared.kubelet.hint import Hint, Hints
+from shared.kubelet.masks import nodes_of
+
+Distances = Mapping[int, Sequence[int]]
+"""NUMA node id -> distances to every node, in order of node id."""
+
+MaskSet = frozenset[int] | set[int]
+
+_SMALL_PRODUCT = 1024
+_COUNT_LIMIT = 1 << 62
+_DONT_CARE = [Hint(None, True)]
+_UNSATISFIABLE = [Hint(None, False)]
+
+
+class _List(msgspec.Struct, frozen=True, gc=False):
+    """One resource's hints as sets; `anywhere` stands for null masks, preferred or not."""
+
+    preferred: MaskSet
+    every: MaskSet
+    anywhere: bool
+    anywhere_preferred: bool
+
+
+def filter_hints(providers: Iterable[Hints]) -> list[list[Hint]]:
+    """One list per resource of each provider; absent opinions become `(null, true)`, refusals `(null, false)`."""
+    lists: list[list[Hint]] = []
+    for hints in providers:
+        if not hints:
+            lists.append(_DONT_CARE)
+            continue
+        for each in hints.values():
+            lists.append(_DONT_CARE if each is None else each or _UNSATISFIABLE)
+    return lists
+
+
+def single_node_hints(lists: list[list[Hint]]) -> list[list[Hint]]:
+    """Only preferred hints of no or exactly one NUMA node; a list may become empty."""
+    return [[h for h in each if h.preferred and (h.mask is None or h.mask.bit_count() == 1)] for each in lists]
+
+
+def merge_hints(lists: list[list[Hint]], default_mask: int, distances: Distances | None = None) -> Hint:
+    """The best hint of the product of `lists`; `(default_mask, False)` where no permutation shares a node.
+
+    `distances` is given under prefer-closest-numa-nodes only: equal node counts then compare by mean distance.
+    """
+    parsed = [_parsed(hints) for hints in lists]
+    if not all(each.every or each.anywhere for each in parsed):
+        return Hint(default_mask, False)
+    preferred = {mask & default_mask for mask in _preferred_masks(parsed, default_mask)} - {0}
+    if preferred:
+        return Hint(_narrowest(preferred, distances), True)
+    reachable = _reachable(parsed, default_mask)
+    if not reachable:
+        return Hint(default_mask, False)
+    return Hint(_best_of(reachable, _widest_minimum(parsed), distances), False)
+
+
+def _parsed(hints: list[Hint]) -> _List:
+    every: set[int | None] = {hint.mask for hint in hints}
+    preferred: set[int | None] = {hint.mask for hint in hints if hint.preferred}
+    anywhere, anywhere_preferred = None in every, None in preferred
+    every.discard(None)
+    preferred.discard(None)
+    return _List(preferred, every, anywhere, anywhere_preferred)  # type: ignore[arg-type]
+
+
+def _preferred_masks(lists: list[_List], default_mask: int) -> set[int]:
+    """Masks that a permutation of preferred hints yields: all its non-null masks must be the same one."""
+    binding = [each.preferred for each in lists if not each.anywhere_preferred]
+    if binding:
+        return set(binding[0]).intersection(*binding[1:])
+    return {default_mask}.union(*(each.preferred for each in lists))
+
+
+def _reachable(lists: list[_List], default_mask: int) -> MaskSet:
+    """Every non-empty AND that the product can yield."""
+    factors = {frozenset(_values(each, default_mask)) for each in lists}
+    reached: set[int] = {default_mask}
+    pending = sorted(factors, key=lambda factor: (len(factor), sorted(factor)))
+    while pending and reached:
+        if len(reached) * len(pending[0]) > _SMALL_PRODUCT:
+            return _convolved([reached, *pending], default_mask)
+        factor = pending.pop(0)
+        reached = {left & right for left in reached for right in factor} - {0}
+    return reached
+
+
+def _values(each: _List, default_mask: int) -> set[int]:
+    values = {mask & default_mask for mask in each.every}
+    return values | {default_mask} if each.anywhere else values
+
+
+def _convolved(factors: Sequence[MaskSet], default_mask: int) -> set[int]:
+    """AND-convolution by superset sums: counts of permutations per exact AND, zero means unreachable."""
+    bits = default_mask.bit_length()
+    counts, bound = np.ones(1 << bits, dtype=np.int64), 1
+    for factor in factors:
+        if bound * len(factor) >= _COUNT_LIMIT:
+            counts, bound = _superset_sums(_exact(counts, bits) > 0, bits), 1 << bits
+        counts, bound = counts * _superset_sums(_indicator(factor, bits), bits), bound * len(factor)
+    return set(np.flatnonzero(_exact(counts, bits)).tolist()) - {0}
+
+
+def _indicator(masks: MaskSet, bits: int) -> npt.NDArray[np.bool_]:
+    marked = np.zeros(1 << bits, dtype=np.bool_)
+    marked[list(masks)] = True
+    return marked
+
+
+def _superset_sums(marked: npt.NDArray[np.bool_], bits: int) -> npt.NDArray[np.int64]:
+    sums = marked.astype(np.int64)
+    for bit in range(bits):
+        halves = sums.reshape(-1, 2, 1 << bit)
+        halves[:, 0, :] += halves[:, 1, :]
+    return sums
+
+
+def _exact(sums: npt.NDArray[np.int64], bits: int) -> npt.NDArray[np.int64]:
+    exact = sums.copy()
+    for bit in range(bits):
+        halves = exact.reshape(-1, 2, 1 << bit)
+        halves[:, 0, :] -= halves[:, 1, :]
+    return exact
+
+
+def _widest_minimum(lists: list[_List]) -> int:
+    """The largest, over the lists, of the size of the list's narrowest mask (maxOfMinAffinityCounts)."""
+    return max((min(mask.bit_count() for mask in each.every) for each in lists if each.every), default=0)
+
+
+def _best_of(masks: MaskSet, wanted_size: int, distances: Distances | None) -> int:
+    """Non-preferred choice: the wanted size, else the largest below it, else the smallest above it."""
+    sizes = {mask.bit_count() for mask in masks}
+    below = [size for size in sizes if size <= wanted_size]
+    size = max(below) if below else min(sizes)
+    return min((mask for mask in masks if mask.bit_count() == size), key=_order(distances))
+
+
+def _narrowest(masks: MaskSet, distances: Distances | None) -> int:
+    size = min(mask.bit_count() for mask in masks)
+    return min((mask for mask in masks if mask.bit_count() == size), key=_order(distances))
+
+
+def _order(distances: Distances | None) -> Callable[[int], tuple[int, int]]:
+    """Order among masks of one size: mean distance where asked for (equal sizes: the sum decides), then the integer."""
+    if distances is None:
+        return lambda mask: (0, mask)
+    return lambda mask: (sum(distances[a][b] for a in nodes_of(mask) for b in nodes_of(mask)), mask)

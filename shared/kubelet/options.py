@@ -1,0 +1,45 @@
+"""How the kubelet reads policy options, and what it says when it cannot start.
+
+Go's strconv grammar for truth values and integers, with its error texts. Must not know any single option.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INT64_MAX = (1 << 63) - 1
+
+
+class ConfigError(msgspec.Struct, frozen=True):
+    """A kubelet that would not start with this machine and configuration; `message` is its error text."""
+
+    message: str
+
+
+def parse_bool(text: str) -> bool | ConfigError:
+    """strconv.ParseBool."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    return ConfigError(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+
+
+def parse_int(text: str) -> int | ConfigError:
+    """strconv.Atoi."""
+    if _INTEGER.fullmatch(text) is None:
+        return ConfigError(f'strconv.Atoi: parsing "{text}": invalid syntax')
+    value = int(text) if len(text) <= 20 else _INT64_MAX + 1
+    if not -_INT64_MAX - 1 <= value <= _INT64_MAX:
+        return ConfigError(f'strconv.Atoi: parsing "{text}": value out of range')
+    return value
+
+
+def bad_value(name: str, cause: ConfigError) -> ConfigError:
+    """The error of an option whose truth value cannot be read."""
+    return ConfigError(f'bad value for option "{name}": {cause.message}')

@@ -1,0 +1,111 @@
+"""The Topology Manager: its configuration, and the verdict of each policy over the hints of all providers.
+
+Source: kubelet 1.36, cm/topologymanager. Must not know how providers make hints or allocate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from shared.kubelet.hint import Hint, Hints
+from shared.kubelet.masks import mask_of
+from shared.kubelet.merge import Distances, filter_hints, merge_hints, single_node_hints
+from shared.kubelet.options import ConfigError, bad_value, parse_bool, parse_int
+
+PolicyName = Literal["none", "best-effort", "restricted", "single-numa-node"]
+ScopeName = Literal["none", "container", "pod"]
+
+NONE, BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE = "none", "best-effort", "restricted", "single-numa-node"
+PREFER_CLOSEST = "prefer-closest-numa-nodes"
+MAX_ALLOWABLE = "max-allowable-numa-nodes"
+DEFAULT_MAX_ALLOWABLE = 8
+
+NO_HINT = Hint(None, False)
+"""What a container's stored hint reads when the policy is none."""
+
+
+class TopologyManager(msgspec.Struct, frozen=True):
+    """A configured Topology Manager. `distances` is present only under prefer-closest-numa-nodes."""
+
+    policy: PolicyName
+    scope: ScopeName
+    default_mask: int
+    distances: Distances | None = None
+
+
+class _Options(msgspec.Struct, frozen=True):
+    prefer_closest: bool = False
+    max_allowable: int = DEFAULT_MAX_ALLOWABLE
+
+
+def configure(
+    policy: str, scope: str, options: dict[str, str], nodes: Iterable[int], distances: Distances | None
+) -> TopologyManager | ConfigError:
+    """A manager for NUMA `nodes`, or the error text with which the kubelet would not start.
+
+    `distances` is None where the machine does not tell them. Policy none checks nothing, as the kubelet.
+    """
+    ids = sorted(nodes)
+    if policy == NONE:
+        return TopologyManager("none", "none", mask_of(ids))
+    parsed = _parse_options(options)
+    if isinstance(parsed, ConfigError):
+        return parsed
+    if parsed.prefer_closest and (distances is None or any(node not in distances for node in ids)):
+        return ConfigError("cannot discover NUMA topology: error getting NUMA distances from cadvisor")
+    if len(ids) > parsed.max_allowable:
+        return ConfigError(f"unsupported on machines with more than {parsed.max_allowable} NUMA Nodes")
+    return _named(policy, scope, mask_of(ids), distances if parsed.prefer_closest else None)
+
+
+def _named(policy: str, scope: str, default_mask: int, distances: Distances | None) -> TopologyManager | ConfigError:
+    if policy not in (BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE):
+        return ConfigError(f'unknown policy: "{policy}"')
+    if scope not in ("container", "pod"):
+        return ConfigError(f'unknown scope: "{scope}"')
+    return TopologyManager(policy, scope, default_mask, distances)  # type: ignore[arg-type]
+
+
+def _parse_options(options: dict[str, str]) -> _Options | ConfigError:
+    parsed = _Options()
+    for name, text in sorted(options.items()):
+        step = _parse_option(parsed, name, text)
+        if isinstance(step, ConfigError):
+            return step
+        parsed = step
+    return parsed
+
+
+def _parse_option(options: _Options, name: str, text: str) -> _Options | ConfigError:
+    if name == PREFER_CLOSEST:
+        flag = parse_bool(text)
+        return bad_value(name, flag) if isinstance(flag, ConfigError) else _Options(flag, options.max_allowable)
+    if name != MAX_ALLOWABLE:
+        return ConfigError(f'unknown Topology Manager Policy option: "{name}"')
+    count = parse_int(text)
+    if isinstance(count, ConfigError):
+        return ConfigError(f'unable to convert policy option to integer "{name}": {count.message}')
+    if count < DEFAULT_MAX_ALLOWABLE:
+        return ConfigError(f'the minimum value of "{name}" should not be less than {DEFAULT_MAX_ALLOWABLE}')
+    return _Options(options.prefer_closest, count)
+
+
+def merge(manager: TopologyManager, providers: Iterable[Hints]) -> tuple[Hint, bool]:
+    """The hint that would be stored, and whether the policy admits it."""
+    if manager.policy == NONE:
+        return NO_HINT, True
+    lists = filter_hints(providers)
+    if manager.policy == SINGLE_NUMA_NODE:
+        return _merge_single(lists, manager.default_mask)
+    best = merge_hints(lists, manager.default_mask, manager.distances)
+    return best, manager.policy == BEST_EFFORT or best.preferred
+
+
+def _merge_single(lists: list[list[Hint]], default_mask: int) -> tuple[Hint, bool]:
+    best = merge_hints(single_node_hints(lists), default_mask)
+    if best.mask == default_mask:
+        best = Hint(None, best.preferred)
+    return best, best.preferred

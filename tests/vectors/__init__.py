@@ -1,0 +1,1 @@
+"""Vectors recorded from the real kubelet and scheduler plugin, and their runner."""
