@@ -66,6 +66,14 @@ class LedgerPod(msgspec.Struct):
     predicted: dict[str, tuple[int, ...]] = {}
 
 
+class Ended(msgspec.Struct):
+    """A pod of this name ended here. `complete`: the listing proved it when it ended, so the placements are known to be
+    whole. `lacking` counts the reports since that do not list it; late reports make one of them no evidence."""
+
+    complete: bool
+    lacking: int = 0
+
+
 class Expectation(msgspec.Struct, frozen=True):
     """The pods expected on a node from `position` on, as (key, uid), sorted; kept only where reports carry no placements."""
 
@@ -78,7 +86,8 @@ class LedgerNode(msgspec.Struct):
 
     `report` is the newest, `basis` the one that the bounds stand on: the newest too, or, where reports carry no placements,
     the last that a fingerprint match settled. `listed` holds the newest report's placements by `namespace/name` (None: it
-    carries none; both reports are kept without theirs). `ended` maps keys of ended pods that it still lists to their uid.
+    carries none; both reports are kept without theirs). `ended` holds names of ended pods that reports may still list.
+    `freed` is what pods that ended since the basis may have given back, where no listing says it (upper bound only).
     `requested` is the node-level sum of live pods' effective requests; `claims` are nominees' by uid.
     """
 
@@ -91,7 +100,8 @@ class LedgerNode(msgspec.Struct):
     listed: dict[str, tuple[Placement, ...]] | None = None
     expired: bool = False
     charges: dict[str, Charge] = {}
-    ended: dict[str, str] = {}
+    ended: dict[str, Ended] = {}
+    freed: ZoneAmounts = {}
     lower: ZoneAmounts = {}
     upper: ZoneAmounts = {}
     requested: Amounts = {}

@@ -1,8 +1,9 @@
 """The view: what is certainly free (`lower`) and what could be free at best (`upper`), zone by zone.
 
 lower = the basis report's availability, plus the placements that it lists for pods known to have ended, minus what every
-live pod that it does not prove could hold there, minus nominees' claims. upper = the same without subtraction. Both are
-bounds, not states: admission is not monotone in free capacity (design section 4).
+live pod that it does not prove could hold there, minus nominees' claims. upper = the same without subtraction, plus what
+pods that ended since may have freed where no listing says it. Both are bounds, not states: admission is not monotone in
+free capacity (design section 4).
 """
 
 from __future__ import annotations
@@ -20,17 +21,26 @@ def listed_of(node: LedgerNode, key: str) -> tuple[Placement, ...]:
     return (node.listed or {}).get(key, ())
 
 
-def upper_bound(node: LedgerNode) -> ZoneAmounts:
-    """What could be free at best in each zone of the basis report."""
+def _base(node: LedgerNode) -> ZoneAmounts:
+    """The basis report's availability and the listed placements of ended pods, never above what is allocatable now."""
     basis = node.basis
     if basis is None:
         return {}
     bound = {zone.id: {name: r.available for name, r in zone.resources.items()} for zone in basis.zones}
+    live = {charge.key for charge in node.charges.values() if charge.alias is None}
     for key in sorted(node.ended):
-        for zone, amounts in held_zones(listed_of(node, key)).items():
-            if zone in bound:
-                _add(bound[zone], amounts, 1)
+        if key not in live:
+            restore(bound, held_zones(listed_of(node, key)))
     return _capped(bound, node)
+
+
+def upper_bound(node: LedgerNode) -> ZoneAmounts:
+    """What could be free at best in each zone of the basis report."""
+    bound = _base(node)
+    if node.freed:
+        restore(bound, node.freed)
+        bound = _capped(bound, node)
+    return bound
 
 
 def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
@@ -48,7 +58,7 @@ def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
 
 def lower_bound(node: LedgerNode) -> ZoneAmounts:
     """What is certainly free in each zone of the basis report; may be negative where charges overlap."""
-    bound = upper_bound(node)
+    bound = _base(node)
     for charge in node.charges.values():
         subtract(bound, charge.zones)
     for claim in node.claims.values():

@@ -1,0 +1,253 @@
+"""NodeResourceTopology v1alpha2 objects and reports, both ways.
+
+Out: the shape that resource-topology-exporter writes (zone names, attributes, annotations, decimal quantities), sorted.
+In: objects by RTE, NFD or hand, with their attributes or the older `topologyPolicies`; anything else is an `NrtError`
+that names object, field and remedy. Must not know how objects travel. Source: noderesourcetopology-api v1alpha2.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import msgspec
+
+from shared.domain import quantity
+from shared.domain.report import Report, Zone, ZoneResource
+from shared.domain.resources import CPU
+from shared.kube import numaplacement
+
+API_VERSION = "topology.node.k8s.io/v1alpha2"
+KIND = "NodeResourceTopology"
+FINGERPRINT = "nodeTopologyPodsFingerprint"
+FINGERPRINT_METHOD = "nodeTopologyPodsFingerprintMethod"
+POLICY = "topologyManagerPolicy"
+SCOPE = "topologyManagerScope"
+FINGERPRINT_ANNOTATION = "topology.node.k8s.io/fingerprint"
+UPDATE_ANNOTATION = "k8stopoawareschedwg/rte-update"
+ALL = "all"
+MAX_ZONES = 64
+_ZONE_NAME = re.compile(r"node-(\d{1,5})")
+_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+_SCOPES = ("container", "pod")
+_LEGACY = {
+    "SingleNUMANodeContainerLevel": ("single-numa-node", "container"),
+    "SingleNUMANodePodLevel": ("single-numa-node", "pod"),
+    "SingleNUMANode": ("single-numa-node", "container"),
+    "RestrictedContainerLevel": ("restricted", "container"),
+    "RestrictedPodLevel": ("restricted", "pod"),
+    "Restricted": ("restricted", "container"),
+    "BestEffortContainerLevel": ("best-effort", "container"),
+    "BestEffortPodLevel": ("best-effort", "pod"),
+    "BestEffort": ("best-effort", "container"),
+    "None": ("none", "container"),
+}
+
+
+class NrtError(ValueError):
+    """The object cannot be read as a report; names the object, the field, what it says and the remedy."""
+
+
+class _Named(msgspec.Struct):
+    name: str
+    value: str
+
+
+class _Cost(msgspec.Struct):
+    name: str
+    value: int
+
+
+class _Resource(msgspec.Struct):
+    name: str
+    capacity: str | int
+    allocatable: str | int
+    available: str | int
+
+
+class _Zone(msgspec.Struct):
+    name: str
+    type: str
+    costs: list[_Cost] = []
+    resources: list[_Resource] = []
+
+
+class _Meta(msgspec.Struct):
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+    annotations: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct, rename={"policies": "topologyPolicies"}):
+    metadata: _Meta
+    zones: list[_Zone]
+    attributes: list[_Named] | None = None
+    policies: list[str] | None = None
+
+
+def to_nrt(report: Report, update: str = "periodic") -> dict[str, Any]:
+    """The object for a report; `update` is `periodic` or `reactive`, as RTE annotates its writes."""
+    payload = _payload(report)
+    metadata, vectors = payload or ("", {})
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": report.node, "annotations": _annotations(report, update)},
+        "topologyPolicies": [_legacy_policy(report)],
+        "attributes": _attributes(report, metadata),
+        "zones": [_zone_out(zone, vectors.get(zone.id)) for zone in report.zones],
+    }
+
+
+def from_nrt(found: object, boot_id: str, boot_time_ms: int) -> Report:
+    """The report of a decoded object; without placements. The caller says which freshness its source can prove.
+
+    Raises NrtError.
+    """
+    try:
+        read = msgspec.convert(found, _Object)
+    except msgspec.ValidationError as error:
+        raise NrtError(f"{KIND}: {error}; expected the v1alpha2 schema") from error
+    name = read.metadata.name
+    zones = _zones_in(name, read.zones)
+    policy, scope = _policy_in(name, read)
+    fingerprint, method = _fingerprint_in(read)
+    return Report(
+        node=name,
+        boot_id=boot_id,
+        boot_time_ms=boot_time_ms,
+        policy=policy,
+        scope=scope,
+        tracked=_tracked(zones),
+        zones=zones,
+        placements=None,
+        fingerprint=fingerprint,
+        fingerprint_method=method,
+    )
+
+
+def _payload(report: Report) -> tuple[str, dict[int, str]] | None:
+    """RTE writes it for single-numa-node with fingerprints on, over the containers that hold something exclusive."""
+    if not report.fingerprint or report.policy != "single-numa-node" or report.placements is None:
+        return None
+    return numaplacement.encode(report.placements, len(report.zones))
+
+
+def _annotations(report: Report, update: str) -> dict[str, str]:
+    annotations = {UPDATE_ANNOTATION: update}
+    if report.fingerprint:
+        annotations[FINGERPRINT_ANNOTATION] = report.fingerprint
+    return annotations
+
+
+def _attributes(report: Report, payload: str) -> list[dict[str, str]]:
+    pairs = [
+        (FINGERPRINT, report.fingerprint),
+        (FINGERPRINT_METHOD, report.fingerprint_method if report.fingerprint else ""),
+        (numaplacement.METADATA_ATTRIBUTE, payload),
+        (SCOPE, report.scope),
+        (POLICY, report.policy),
+    ]
+    return [{"name": name, "value": value} for name, value in pairs if value]
+
+
+def _legacy_policy(report: Report) -> str:
+    """The deprecated enumeration, for readers from before attributes."""
+    pair = (report.policy, report.scope)
+    return next((text for text, meaning in _LEGACY.items() if meaning == pair and text != "SingleNUMANode"), "None")
+
+
+def _zone_out(zone: Zone, vector: str | None) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": f"node-{zone.id}", "type": "Node"}
+    made["costs"] = [{"name": f"node-{other}", "value": zone.costs[other]} for other in sorted(zone.costs)]
+    if vector is not None:
+        made["attributes"] = [{"name": numaplacement.VECTOR_ATTRIBUTE, "value": vector}]
+    made["resources"] = [_resource_out(name, zone.resources[name]) for name in sorted(zone.resources)]
+    return made
+
+
+def _resource_out(name: str, resource: ZoneResource) -> dict[str, str]:
+    return {
+        "name": name,
+        "capacity": _quantity_out(name, resource.capacity),
+        "allocatable": _quantity_out(name, resource.allocatable),
+        "available": _quantity_out(name, resource.available),
+    }
+
+
+def _quantity_out(name: str, amount: int) -> str:
+    """Decimal notation, as all producers write it: 3, 1700495360, 2M."""
+    unit = quantity.NANO // 1000 if name == CPU else quantity.NANO
+    return quantity.Quantity(amount * unit).canonical()
+
+
+def _zones_in(node: str, found: list[_Zone]) -> tuple[Zone, ...]:
+    if len(found) > MAX_ZONES:
+        raise NrtError(f"{KIND} {node}: zones: {len(found)} zones are above the limit of {MAX_ZONES}")
+    zones = [_zone_in(node, zone) for zone in found if zone.type == "Node"]
+    ids = [zone.id for zone in zones]
+    twice = sorted({one for one in ids if ids.count(one) > 1})
+    if twice:
+        raise NrtError(f"{KIND} {node}: zones: node-{twice[0]} appears twice; each zone may appear once")
+    return tuple(sorted(zones, key=lambda zone: zone.id))
+
+
+def _zone_in(node: str, found: _Zone) -> Zone:
+    where = f"{KIND} {node}: zone {found.name}"
+    resources = {resource.name: _resource_in(where, resource) for resource in found.resources}
+    costs = {_zone_id(where, cost.name): cost.value for cost in found.costs}
+    return Zone(_zone_id(where, found.name), dict(sorted(resources.items())), dict(sorted(costs.items())))
+
+
+def _zone_id(where: str, name: str) -> int:
+    found = _ZONE_NAME.fullmatch(name)
+    if found is None:
+        raise NrtError(f"{where}: {name!r} is no zone name; expected node-<number>")
+    return int(found[1])
+
+
+def _resource_in(where: str, found: _Resource) -> ZoneResource:
+    return ZoneResource(*(_amount_in(where, found, field) for field in ("capacity", "allocatable", "available")))
+
+
+def _amount_in(where: str, found: _Resource, field: str) -> int:
+    text = getattr(found, field)
+    try:
+        amount = quantity.amount(found.name, text)
+    except quantity.QuantityError as error:
+        raise NrtError(f"{where}: resource {found.name}: {field} {text!r}: {error}") from error
+    if amount < 0:
+        raise NrtError(f"{where}: resource {found.name}: {field} {text!r} is negative; expected 0 or more")
+    return amount
+
+
+def _policy_in(node: str, read: _Object) -> tuple[str, str]:
+    """Attributes win; both must be known. Without them the older `topologyPolicies` decides; without that, none."""
+    attributes = {attribute.name: attribute.value for attribute in read.attributes or []}
+    policy, scope = attributes.get(POLICY, ""), attributes.get(SCOPE, "")
+    if policy or scope:
+        return _checked(node, POLICY, policy, _POLICIES), _checked(node, SCOPE, scope or "container", _SCOPES)
+    legacy = (read.policies or ["None"])[0]
+    if legacy not in _LEGACY:
+        raise NrtError(f"{KIND} {node}: topologyPolicies: {legacy!r} is unknown; known: {', '.join(sorted(_LEGACY))}")
+    return _LEGACY[legacy]
+
+
+def _checked(node: str, field: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise NrtError(f"{KIND} {node}: attribute {field}: {value!r} is unknown; known: {', '.join(known)}")
+    return value
+
+
+def _fingerprint_in(read: _Object) -> tuple[str, str]:
+    """The attribute, else the annotation of older exporters, which always meant all pods."""
+    attributes = {attribute.name: attribute.value for attribute in read.attributes or []}
+    if attributes.get(FINGERPRINT):
+        return attributes[FINGERPRINT], attributes.get(FINGERPRINT_METHOD) or ALL
+    annotated = (read.metadata.annotations or {}).get(FINGERPRINT_ANNOTATION, "")
+    return annotated, ALL if annotated else ""
+
+
+def _tracked(zones: tuple[Zone, ...]) -> tuple[str, ...]:
+    """A zone lists what the kubelet's managers hand out; an entry with nothing allocatable anywhere is a placeholder."""
+    offered = {name for zone in zones for name, resource in zone.resources.items() if resource.allocatable > 0}
+    return tuple(sorted(offered))

@@ -1,0 +1,80 @@
+"""Options of the static CPU policy: names, parsing, and which of them exclude one another.
+
+Source: kubelet 1.36, cm/cpumanager/policy_options.go. Must not know how an option changes an allocation.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.kubelet.options import ConfigError, bad_value, parse_bool
+from shared.kubelet.topology import CpuTopology
+
+FULL_PCPUS_ONLY = "full-pcpus-only"
+ACROSS_NUMA = "distribute-cpus-across-numa"
+ACROSS_CORES = "distribute-cpus-across-cores"
+ALIGN_BY_SOCKET = "align-by-socket"
+STRICT_RESERVATION = "strict-cpu-reservation"
+ALIGN_UNCORE = "prefer-align-cpus-by-uncorecache"
+
+_FIELDS = {
+    ALIGN_BY_SOCKET: "align_by_socket",
+    ACROSS_CORES: "across_cores",
+    ACROSS_NUMA: "across_numa",
+    FULL_PCPUS_ONLY: "full_pcpus_only",
+    ALIGN_UNCORE: "align_uncore",
+    STRICT_RESERVATION: "strict_reservation",
+}
+_ALPHA = frozenset({ALIGN_BY_SOCKET, ACROSS_CORES})
+_CONFLICTS = (
+    (FULL_PCPUS_ONLY, ACROSS_CORES),
+    (ACROSS_NUMA, ACROSS_CORES),
+    (ALIGN_UNCORE, ACROSS_CORES),
+    (ALIGN_UNCORE, ACROSS_NUMA),
+)
+
+
+class CpuOptions(msgspec.Struct, frozen=True):
+    """The static policy's options, all off by default."""
+
+    full_pcpus_only: bool = False
+    across_numa: bool = False
+    across_cores: bool = False
+    align_by_socket: bool = False
+    strict_reservation: bool = False
+    align_uncore: bool = False
+
+
+def parse_cpu_options(options: dict[str, str], alpha_allowed: bool = True) -> CpuOptions | ConfigError:
+    """Options by name; `alpha_allowed` is the feature gate CPUManagerPolicyAlphaOptions."""
+    flags: dict[str, bool] = {}
+    for name, text in sorted(options.items()):
+        if name not in _FIELDS:
+            return ConfigError(f'unknown CPU Manager Policy option: "{name}"')
+        if name in _ALPHA and not alpha_allowed:
+            return ConfigError(f'CPU Manager Policy Alpha-level Options not enabled, but option "{name}" provided')
+        flag = parse_bool(text)
+        if isinstance(flag, ConfigError):
+            return bad_value(name, flag)
+        flags[name] = flag
+    return _without_conflict(flags)
+
+
+def _without_conflict(flags: dict[str, bool]) -> CpuOptions | ConfigError:
+    for one, other in _CONFLICTS:
+        if flags.get(one) and flags.get(other):
+            return ConfigError(f"static policy options {one} and {other} can not be used at the same time")
+    return CpuOptions(**{_FIELDS[name]: flag for name, flag in flags.items()})
+
+
+def check_machine(options: CpuOptions, topology: CpuTopology, topology_policy: str) -> ConfigError | None:
+    """align-by-socket needs another policy than single-numa-node and no more sockets than NUMA nodes."""
+    if not options.align_by_socket:
+        return None
+    if topology_policy == "single-numa-node":
+        text = f"Topolgy manager {topology_policy} policy is incompatible with CPUManager {ALIGN_BY_SOCKET} policy option"
+        return ConfigError(text)
+    if len(topology.sockets) > len(topology.numas):
+        text = "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
+        return ConfigError(text)
+    return None

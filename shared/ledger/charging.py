@@ -1,0 +1,107 @@
+"""Putting a pod on a node and taking it off: the only two ways a charge comes and goes."""
+
+from __future__ import annotations
+
+from shared.domain.effective import effective_request
+from shared.domain.pod import Pod
+from shared.domain.resources import PODS, Amounts
+from shared.ledger.charge import pending_zones
+from shared.ledger.settle import could_have_freed, redemand, settle, widen_possible
+from shared.ledger.state import Alias, Charge, Ended, Expectation, Ledger, LedgerNode, LedgerPod
+from shared.ledger.view import listed_of, restore, subtract
+
+HISTORY_LIMIT = 1024
+"""Expectations kept a node for the fingerprint path; older ones are dropped, which only delays a match."""
+
+
+def node_of(ledger: Ledger, name: str) -> LedgerNode:
+    """The node's entry, made when it is new: a pod may be seen bound before its node is."""
+    node = ledger.nodes.get(name)
+    if node is None:
+        node = ledger.nodes[name] = LedgerNode(name=name)
+    return node
+
+
+def put(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> None:
+    """Charge the pod to node `name` from `position` on; harmless when it is charged there already."""
+    uid = entry.pod.uid
+    if entry.node == name:
+        return
+    if entry.node:
+        take(ledger, entry, position)
+    node = node_of(ledger, name)
+    charge = Charge(uid=uid, key=entry.pod.key, charged_at=position, alias=_alias(node, entry.pod.key))
+    redemand(node, charge, entry)
+    node.charges[uid] = charge
+    entry.node, entry.charged_at = name, position
+    _count(node, entry.pod, 1)
+    _expect(node, position)
+    _first_charge(node, charge)
+
+
+def _first_charge(node: LedgerNode, charge: Charge) -> None:
+    """A new charge is unproven, so that only its own zones change: no need to settle the whole node."""
+    if node.basis is None or not charge.demand:
+        charge.proven = not charge.demand
+        return
+    if listed_of(node, charge.key):
+        settle(node)
+        return
+    widen_possible(node, charge)
+    charge.zones = pending_zones(charge, node.basis)
+    subtract(node.lower, charge.zones)
+
+
+def _alias(node: LedgerNode, key: str) -> Alias | None:
+    ended = node.ended.get(key)
+    live = any(charge.key == key for charge in node.charges.values())
+    listed = listed_of(node, key)
+    if not live and ended is None:
+        return None
+    return Alias(baseline=listed if ended is not None and ended.complete and listed else None)
+
+
+def take(ledger: Ledger, entry: LedgerPod, position: int) -> None:
+    """Release the pod's charge: it ended, was refused, or its reservation was withdrawn."""
+    node = ledger.nodes.get(entry.node)
+    entry.node, entry.charged_at = "", 0
+    charge = node.charges.pop(entry.pod.uid, None) if node is not None else None
+    if node is None or charge is None:
+        return
+    _count(node, entry.pod, -1)
+    _expect(node, position)
+    if not charge.demand:
+        return
+    node.ended[charge.key] = Ended(complete=charge.proven and charge.alias is None)
+    if node.listed is None:
+        node.freed = _sum(node.freed, could_have_freed(node, charge))
+        settle(node)
+    elif charge.key in node.listed:
+        settle(node)
+    else:
+        restore(node.lower, charge.zones)
+
+
+def _sum(left: dict[int, Amounts], right: dict[int, Amounts]) -> dict[int, Amounts]:
+    return {
+        zone: {
+            name: left.get(zone, {}).get(name, 0) + right.get(zone, {}).get(name, 0)
+            for name in sorted({*left.get(zone, {}), *right.get(zone, {})})
+        }
+        for zone in sorted({*left, *right})
+    }
+
+
+def _count(node: LedgerNode, pod: Pod, sign: int) -> None:
+    for name, amount in effective_request(pod).items():
+        node.requested[name] = node.requested.get(name, 0) + sign * amount
+    node.requested[PODS] = node.requested.get(PODS, 0) + sign
+
+
+def _expect(node: LedgerNode, position: int) -> None:
+    """Remember who is expected from here on, where only a fingerprint can tell what a report knew."""
+    if node.report is not None and node.listed is not None:
+        return
+    pods = tuple(sorted((charge.key, charge.uid) for charge in node.charges.values()))
+    node.history.append(Expectation(position, pods))
+    del node.history[:-HISTORY_LIMIT]

@@ -1,0 +1,30 @@
+"""The state hash: equal positions, equal hashes (S6). A canonical JSON form, so that every process computes the same."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from shared.ledger.state import Ledger
+
+FOLD_FINGERPRINT = "ledger-1"
+"""Raised by hand when the fold's meaning changes; a golden test fails when it was forgotten."""
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_decoder = msgspec.json.Decoder(Ledger)
+
+
+def digest(ledger: Ledger) -> str:
+    """The first 16 hex digits of SHA-256 over the canonical state."""
+    return hashlib.sha256(_encoder.encode(ledger)).hexdigest()[:16]
+
+
+def to_snapshot(ledger: Ledger) -> bytes:
+    """The state as bytes for the snapshot cache."""
+    return _encoder.encode(ledger)
+
+
+def from_snapshot(data: bytes) -> Ledger:
+    """The inverse. Raises msgspec.MsgspecError on anything that is not a ledger of this shape."""
+    return _decoder.decode(data)

@@ -1,0 +1,86 @@
+"""The fingerprint path: settling charges by reports that carry no placements.
+
+The report's fingerprint is compared with that of the pods expected on the node at every position since the last match, by
+the exporter's own predicate (its method and its active managers). The earliest match settles the charges up to that
+position and no later one: a later set with the same names may hold another pod of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from shared.domain.demand import ContainerDemand, peak, zonal_demand
+from shared.domain.report import Report
+from shared.domain.resources import add
+from shared.events.scheduling_facts import NodeReconciled
+from shared.kubelet.fingerprint import fingerprint
+from shared.ledger.settle import settle
+from shared.ledger.state import Expectation, Ledger, LedgerNode, LedgerPod
+from shared.ledger.view import total
+
+
+class Match(msgspec.Struct, frozen=True):
+    """The report agrees with what was expected from `position` on."""
+
+    position: int
+
+
+def match(ledger: Ledger, node: LedgerNode) -> Match | None:
+    """The earliest expectation since the last match that the current report's fingerprint agrees with, if any, and if the
+    report shows at least as much in use as those pods demand exclusively."""
+    report = node.report
+    if report is None or node.listed is not None or not report.fingerprint:
+        return None
+    for expectation in node.history:
+        if expectation.position < node.settled_to:
+            continue
+        if fingerprint(_counted(expectation, report, ledger.pods)) == report.fingerprint:
+            enough = _usage_covers(expectation, report, ledger.pods)
+            return Match(expectation.position) if enough else None
+    return None
+
+
+def _counted(
+    expectation: Expectation, report: Report, pods: Mapping[str, LedgerPod]
+) -> list[tuple[str, str]]:
+    """The (namespace, name) pairs that the exporter's method counts. A pod that has ended since is counted by name: what it
+    demanded is no longer known, so that only the method `all` can match such a set."""
+    keys = []
+    for key, uid in expectation.pods:
+        namespace, _, name = key.partition("/")
+        entry = pods.get(uid)
+        exclusive = entry is None or bool(_listed_demand(entry, report))
+        if report.fingerprint_method != "with-exclusive-resources" or exclusive:
+            keys.append((namespace, name))
+    return keys
+
+
+def _listed_demand(entry: LedgerPod, report: Report) -> tuple[ContainerDemand, ...]:
+    """Ordinary init containers are not in podresources, so that the exporter's predicate does not see them."""
+    return tuple(part for part in zonal_demand(entry.pod, report.tracked) if part.kind != "init")
+
+
+def _usage_covers(expectation: Expectation, report: Report, pods: Mapping[str, LedgerPod]) -> bool:
+    used = total({name: r.allocatable - r.available for name, r in zone.resources.items()} for zone in report.zones)
+    demanded: dict[str, int] = {}
+    for _, uid in expectation.pods:
+        entry = pods.get(uid)
+        if entry is not None:
+            demanded = add(demanded, peak(_listed_demand(entry, report)))
+    return all(used.get(name, 0) >= amount for name, amount in demanded.items())
+
+
+def reconciled(node: LedgerNode, fact: NodeReconciled) -> None:
+    """Fold a reconciliation: the dirty mark goes; a fingerprint match makes the compared report the basis. A match of a report
+    that is no longer current settles nothing."""
+    node.dirty, node.dirty_at = "", 0
+    if fact.method != "fingerprint" or fact.report_version != node.report_version or node.report is None:
+        return
+    node.basis, node.freed = node.report, {}
+    node.settled_to, node.settled_by = fact.settled_to, fact.report_version
+    kept = [expectation for expectation in node.history if expectation.position >= fact.settled_to]
+    node.history = kept
+    node.ended = {}
+    settle(node)

@@ -1,0 +1,109 @@
+"""The fold: one fact after another into the ledger. Deterministic: no clock, no randomness, no set order.
+
+`evolve` changes the ledger in place and names the nodes whose bounds or predicates it changed. Facts about pods that the
+ledger no longer knows are harmless: an end may be told twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shared.events import binding_facts as binding
+from shared.events import cluster_facts as cluster
+from shared.events import log_facts as log
+from shared.events import report_facts as report
+from shared.events import scheduling_facts as scheduling
+from shared.events.catalog import Fact
+from shared.events.envelope import Envelope
+from shared.ledger import pods, reports
+from shared.ledger.charging import node_of
+from shared.ledger.fingerprints import reconciled
+from shared.ledger.state import Ledger
+
+Touched = tuple[str, ...]
+
+
+class GapError(Exception):
+    """The next fact is not at the next position: the reader must read the log again, never guess."""
+
+
+def evolve(ledger: Ledger, envelope: Envelope, fact: Fact) -> Touched:
+    """Fold one fact. Raises GapError when `envelope.position` is not the next one."""
+    if envelope.position != ledger.position + 1:
+        raise GapError(f"expected position {ledger.position + 1}, got {envelope.position}")
+    ledger.position = envelope.position
+    handler = _HANDLERS.get(type(fact))
+    return handler(ledger, fact, envelope) if handler is not None else ()
+
+
+def _reported(ledger: Ledger, fact: report.NodeReported, at: Envelope) -> Touched:
+    return (reports.reported(ledger, fact, at.version, at.position),)
+
+
+def _report_changed(ledger: Ledger, fact: report.NodeReportChanged, at: Envelope) -> Touched:
+    return (reports.changed(ledger, fact, at.version, at.position),)
+
+
+def _report_expired(ledger: Ledger, fact: report.NodeReportExpired, at: Envelope) -> Touched:
+    node_of(ledger, fact.node).expired = True
+    return (fact.node,)
+
+
+def _node_observed(ledger: Ledger, fact: cluster.NodeObserved, at: Envelope) -> Touched:
+    node = node_of(ledger, fact.name)
+    if node.observed is not None and node.observed.uid != fact.uid:
+        pods.end_all(ledger, node, at.position)
+    node.observed = fact
+    return (fact.name,)
+
+
+def _node_ended(ledger: Ledger, fact: cluster.NodeEnded, at: Envelope) -> Touched:
+    node = ledger.nodes.get(fact.name)
+    if node is None or node.observed is None or node.observed.uid != fact.uid:
+        return ()
+    pods.end_all(ledger, node, at.position)
+    node.observed = None
+    if node.report is None:
+        del ledger.nodes[fact.name]
+    return (fact.name,)
+
+
+def _dirty(ledger: Ledger, fact: scheduling.NodeMarkedDirty, at: Envelope) -> Touched:
+    node = node_of(ledger, fact.node)
+    node.dirty, node.dirty_at = fact.cause, at.position
+    return (fact.node,)
+
+
+def _reconciled(ledger: Ledger, fact: scheduling.NodeReconciled, at: Envelope) -> Touched:
+    reconciled(node_of(ledger, fact.node), fact)
+    return (fact.node,)
+
+
+def _opened(ledger: Ledger, fact: log.LogOpened, at: Envelope) -> Touched:
+    ledger.log_id, ledger.timeline = fact.log_id, fact.timeline
+    return ()
+
+
+_HANDLERS: dict[type[Fact], Callable[[Ledger, Any, Envelope], Touched]] = {
+    report.NodeReported: _reported,
+    report.NodeReportChanged: _report_changed,
+    report.NodeReportExpired: _report_expired,
+    cluster.NodeObserved: _node_observed,
+    cluster.NodeEnded: _node_ended,
+    cluster.PodObserved: pods.observed,
+    cluster.PodRunning: pods.running,
+    cluster.PodEnded: pods.ended,
+    scheduling.PodVerdictChanged: pods.verdict_changed,
+    scheduling.PodReserved: pods.reserved,
+    scheduling.NodeCharged: pods.charged,
+    scheduling.ReservationWithdrawn: pods.withdrawn,
+    scheduling.NodeMarkedDirty: _dirty,
+    scheduling.NodeReconciled: _reconciled,
+    scheduling.PodNominated: pods.nominated,
+    scheduling.NominationWithdrawn: pods.denominated,
+    binding.BindIntended: pods.intended,
+    binding.PodBound: pods.bound,
+    binding.BindRefused: pods.refused,
+    log.LogOpened: _opened,
+}

@@ -1,0 +1,179 @@
+"""Folding a pod's life: observed, reserved, intended, bound, running, ended. Each handler returns the nodes it touched."""
+
+from __future__ import annotations
+
+from shared.events import binding_facts as binding
+from shared.events import cluster_facts as cluster
+from shared.events import scheduling_facts as scheduling
+from shared.events.envelope import Envelope
+from shared.ledger.charging import node_of, put, take
+from shared.ledger.settle import redemand, settle
+from shared.ledger.state import Ledger, LedgerNode, LedgerPod
+from shared.ledger.view import restore, subtract
+
+Touched = tuple[str, ...]
+
+
+def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched:
+    """A pod was seen, or seen changed. One seen on a node is charged there from now on, whoever bound it."""
+    entry = ledger.pods.get(fact.pod.uid)
+    if entry is None:
+        entry = ledger.pods[fact.pod.uid] = LedgerPod(pod=fact.pod)
+    before = entry.node
+    changed = entry.pod != fact.pod
+    entry.observed_at, entry.problem = at.position, fact.problem
+    entry.static, entry.terminating = fact.static, fact.terminating
+    if changed:
+        _respecified(ledger, entry, fact)
+    if not fact.node:
+        return (before,) if changed and before else ()
+    put(ledger, entry, fact.node, at.position)
+    entry.stage = "running" if fact.phase == "Running" else "bound"
+    _drop_claim(ledger, entry)
+    return tuple(sorted({before, fact.node} - {""}))
+
+
+def _respecified(ledger: Ledger, entry: LedgerPod, fact: cluster.PodObserved) -> None:
+    """A changed spec (gates lifted, resized in place) keeps the charge and computes its demand again."""
+    name, charged_at = entry.node, entry.charged_at
+    if not name:
+        entry.pod = fact.pod
+        return
+    take(ledger, entry, at_position(ledger))
+    entry.pod = fact.pod
+    put(ledger, entry, name, charged_at)
+    node = ledger.nodes[name]
+    redemand(node, node.charges[fact.pod.uid], entry)
+    settle(node)
+
+
+def at_position(ledger: Ledger) -> int:
+    """The position being folded."""
+    return ledger.position
+
+
+def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
+    """The kubelet admitted the pod."""
+    entry = ledger.pods.get(fact.uid)
+    if entry is None:
+        return ()
+    put(ledger, entry, fact.node, at.position)
+    entry.stage = "running"
+    return (fact.node,)
+
+
+def ended(ledger: Ledger, fact: cluster.PodEnded, at: Envelope) -> Touched:
+    """The pod holds nothing any more and leaves the ledger."""
+    entry = ledger.pods.pop(fact.uid, None)
+    if entry is None:
+        return ()
+    touched = _drop_claim(ledger, entry)
+    if entry.node:
+        touched = (*touched, entry.node)
+        take(ledger, entry, at.position)
+    return touched
+
+
+def end_all(ledger: Ledger, node: LedgerNode, position: int) -> None:
+    """The node is gone: so are its pods."""
+    for uid in list(node.charges):
+        entry = ledger.pods.pop(uid)
+        _drop_claim(ledger, entry)
+        take(ledger, entry, position)
+
+
+def verdict_changed(ledger: Ledger, fact: scheduling.PodVerdictChanged, at: Envelope) -> Touched:
+    """Remember the last verdict, so that repeats are not facts."""
+    entry = ledger.pods.get(fact.uid)
+    if entry is not None:
+        entry.verdict = fact.message
+    return ()
+
+
+def reserved(ledger: Ledger, fact: scheduling.PodReserved, at: Envelope) -> Touched:
+    """A node was chosen; the charge follows as `NodeCharged` of the same commit."""
+    entry = ledger.pods.get(fact.uid)
+    if entry is None:
+        return ()
+    entry.stage, entry.reserved_node, entry.reserved_at = "reserved", fact.node, at.position
+    entry.verdict, entry.predicted = "", dict(fact.predicted)
+    return _drop_claim(ledger, entry)
+
+
+def charged(ledger: Ledger, fact: scheduling.NodeCharged, at: Envelope) -> Touched:
+    """The pod is charged to the node from here on."""
+    entry = ledger.pods.get(fact.uid)
+    if entry is None:
+        return ()
+    put(ledger, entry, fact.node, at.position)
+    return (fact.node,)
+
+
+def withdrawn(ledger: Ledger, fact: scheduling.ReservationWithdrawn, at: Envelope) -> Touched:
+    """The reservation ends without a binding; the pod waits again."""
+    return _unreserve(ledger, fact.uid, fact.node, at)
+
+
+def intended(ledger: Ledger, fact: binding.BindIntended, at: Envelope) -> Touched:
+    """The binder took the reservation up: from here only a definite answer ends it."""
+    entry = ledger.pods.get(fact.uid)
+    if entry is not None and entry.stage == "reserved":
+        entry.stage, entry.intended_at = "intended", at.position
+    return ()
+
+
+def bound(ledger: Ledger, fact: binding.PodBound, at: Envelope) -> Touched:
+    """The API server holds the binding."""
+    entry = ledger.pods.get(fact.uid)
+    if entry is None:
+        return ()
+    if entry.stage in ("pending", "reserved", "intended"):
+        entry.stage = "bound"
+    put(ledger, entry, fact.node, at.position)
+    return (fact.node,)
+
+
+def refused(ledger: Ledger, fact: binding.BindRefused, at: Envelope) -> Touched:
+    """A definite no. A pod that is gone leaves the ledger; one that stands elsewhere waits for its observation."""
+    if fact.cause in ("gone", "other_uid"):
+        end = cluster.PodEnded(uid=fact.uid, cause="deleted", node=fact.node)
+        return ended(ledger, end, at)
+    return _unreserve(ledger, fact.uid, fact.node, at)
+
+
+def _unreserve(ledger: Ledger, uid: str, node: str, at: Envelope) -> Touched:
+    entry = ledger.pods.get(uid)
+    if entry is None or entry.stage not in ("reserved", "intended") or entry.node != node:
+        return ()
+    take(ledger, entry, at.position)
+    entry.stage, entry.reserved_node, entry.reserved_at, entry.intended_at = "pending", "", 0, 0
+    return (node,)
+
+
+def nominated(ledger: Ledger, fact: scheduling.PodNominated, at: Envelope) -> Touched:
+    """A preemptor claims what its victims will free."""
+    entry = ledger.pods.get(fact.uid)
+    if entry is None:
+        return ()
+    touched = _drop_claim(ledger, entry)
+    node = node_of(ledger, fact.node)
+    node.claims[fact.uid] = fact.zones
+    subtract(node.lower, fact.zones)
+    entry.nominated = fact.node
+    return tuple(sorted({*touched, fact.node}))
+
+
+def denominated(ledger: Ledger, fact: scheduling.NominationWithdrawn, at: Envelope) -> Touched:
+    """The claim ends."""
+    entry = ledger.pods.get(fact.uid)
+    return () if entry is None else _drop_claim(ledger, entry)
+
+
+def _drop_claim(ledger: Ledger, entry: LedgerPod) -> Touched:
+    name, entry.nominated = entry.nominated, ""
+    node = ledger.nodes.get(name)
+    zones = node.claims.pop(entry.pod.uid, None) if node is not None else None
+    if node is None or zones is None:
+        return ()
+    restore(node.lower, zones)
+    return (name,)

@@ -1,0 +1,102 @@
+"""Folding reports: the newest report of a node becomes current, and every charge is held against it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.domain.report import Placement, Report, Zone, ZoneResource
+from shared.events.report_facts import NodeReportChanged, NodeReported
+from shared.ledger.charging import node_of
+from shared.ledger.settle import forget_places, redemand, settle
+from shared.ledger.state import Expectation, Ledger, LedgerNode
+
+ENDED_LACKING_REPORTS = 3
+"""How many reports without an ended pod's name before the name is forgotten: late reports may still bring it."""
+
+
+def reported(ledger: Ledger, fact: NodeReported, version: int, position: int) -> str:
+    """Take in a full report; returns the node's name."""
+    report = fact.report
+    node = node_of(ledger, report.node)
+    node.listed = None if report.placements is None else by_key(report.placements)
+    _current(ledger, node, msgspec.structs.replace(report, placements=None), version, position)
+    return report.node
+
+
+def changed(ledger: Ledger, fact: NodeReportChanged, version: int, position: int) -> str:
+    """Take in what changed since the report before it; returns the node's name."""
+    node = node_of(ledger, fact.node)
+    if node.report is None:
+        return fact.node
+    if node.listed is not None:
+        listed = {key: placements for key, placements in node.listed.items() if key not in fact.unlisted}
+        node.listed = listed | by_key(fact.listed)
+    report = msgspec.structs.replace(
+        node.report,
+        boot_id=fact.boot_id,
+        boot_time_ms=fact.boot_time_ms,
+        exporter=fact.exporter,
+        fingerprint=fact.fingerprint,
+        zones=tuple(_changed_zone(zone, fact.available.get(zone.id, {})) for zone in node.report.zones),
+    )
+    _current(ledger, node, report, version, position)
+    return fact.node
+
+
+def by_key(placements: tuple[Placement, ...]) -> dict[str, tuple[Placement, ...]]:
+    """Placements by `namespace/name` of their pod, in order of name."""
+    found: dict[str, list[Placement]] = {}
+    for placement in placements:
+        found.setdefault(f"{placement.namespace}/{placement.pod}", []).append(placement)
+    return {key: tuple(found[key]) for key in sorted(found)}
+
+
+def _changed_zone(zone: Zone, available: dict[str, int]) -> Zone:
+    if not available:
+        return zone
+    resources = {
+        name: ZoneResource(r.capacity, r.allocatable, available.get(name, r.available))
+        for name, r in zone.resources.items()
+    }
+    return msgspec.structs.replace(zone, resources=resources)
+
+
+def _current(ledger: Ledger, node: LedgerNode, report: Report, version: int, position: int) -> None:
+    before = node.report
+    node.report, node.report_version, node.report_position, node.expired = report, version, position, False
+    moved = before is None or shape(before) != shape(report)
+    if node.listed is not None or moved:
+        node.basis = report
+    if moved:
+        _moved(ledger, node, position)
+    _forget_ended(node)
+    settle(node)
+
+
+def shape(report: Report) -> tuple[object, ...]:
+    """What must not change for a pod's last proven zones to stay true: boot, policy, managers and zones."""
+    zones = tuple((zone.id, tuple(sorted(zone.resources))) for zone in report.zones)
+    options = tuple(sorted(report.options.items()))
+    return (report.boot_id, report.policy, report.scope, options, report.tracked, zones)
+
+
+def _moved(ledger: Ledger, node: LedgerNode, position: int) -> None:
+    for uid, charge in node.charges.items():
+        redemand(node, charge, ledger.pods[uid])
+    forget_places(node)
+    node.freed, node.settled_to, node.settled_by = {}, 0, 0
+    pods = tuple(sorted((charge.key, charge.uid) for charge in node.charges.values()))
+    node.history = [] if node.listed is not None else [Expectation(position, pods)]
+
+
+def _forget_ended(node: LedgerNode) -> None:
+    if node.listed is None:
+        return
+    for key in list(node.ended):
+        ended = node.ended[key]
+        if key in node.listed:
+            ended.lacking = 0
+            continue
+        ended.lacking += 1
+        if ended.lacking >= ENDED_LACKING_REPORTS:
+            del node.ended[key]

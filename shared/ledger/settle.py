@@ -1,0 +1,93 @@
+"""Settling: hold every charge of a node against its current report and rebuild the bounds.
+
+Run when the report, the set of ended pods or the settled position changes. Settling is a relation between a pod and the
+current report, not a state that a pod enters: a report that no longer proves a live pod charges it again.
+"""
+
+from __future__ import annotations
+
+from shared.domain.demand import zonal_demand
+from shared.domain.report import Report
+from shared.ledger.charge import charge_zones, pending_zones, possible_zones, widen
+from shared.ledger.proof import alias_stands, covers, held_zones, residual
+from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
+from shared.ledger.view import listed_of, lower_bound, restore, upper_bound
+
+
+def settle(node: LedgerNode) -> None:
+    """Prove or charge each pod of the node by its current report, then rebuild `lower` and `upper`."""
+    for charge in node.charges.values():
+        _settle_alias(node, charge)
+    node.upper = upper_bound(node)
+    for charge in node.charges.values():
+        _settle_charge(node, charge)
+    node.lower = lower_bound(node)
+
+
+def _settle_charge(node: LedgerNode, charge: Charge) -> None:
+    basis = node.basis
+    if basis is None or not charge.demand:
+        charge.proven, charge.zones = not charge.demand, {}
+        return
+    listed = listed_of(node, charge.key)
+    charge.proven = _proven(node, charge)
+    if charge.proven:
+        if listed:
+            charge.held, charge.held_boot = held_zones(listed), basis.boot_id
+        charge.zones = residual(charge, listed)
+        return
+    widen_possible(node, charge)
+    charge.zones = pending_zones(charge, basis)
+
+
+def _settle_alias(node: LedgerNode, charge: Charge) -> None:
+    """Only a report that came after the charge can tell the newcomer from its predecessor."""
+    if charge.alias is None or node.listed is None or node.report_position <= charge.charged_at:
+        return
+    if not alias_stands(charge.alias, charge.uid, listed_of(node, charge.key)):
+        charge.alias = None
+
+
+def _proven(node: LedgerNode, charge: Charge) -> bool:
+    if node.listed is None:
+        return 0 < charge.charged_at <= node.settled_to
+    listed = node.listed.get(charge.key, ())
+    return charge.alias is None and covers(charge.demand, listed)
+
+
+def widen_possible(node: LedgerNode, charge: Charge) -> None:
+    """Add the zones that could hold the pod by the upper bound; what a torn answer already shows as its own is added back."""
+    if node.basis is None:
+        return
+    bound = node.upper
+    listed = listed_of(node, charge.key)
+    if listed and charge.alias is None:
+        bound = {zone: dict(amounts) for zone, amounts in bound.items()}
+        restore(bound, held_zones(listed))
+    charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))
+
+
+def forget_places(node: LedgerNode) -> None:
+    """After a new boot or a change of policy, shape or managers every pod may stand anywhere that could ever hold it."""
+    if node.basis is None:
+        return
+    everything = allocatable(node.basis)
+    for charge in node.charges.values():
+        charge.held, charge.held_boot = {}, ""
+        charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, everything))
+
+
+def allocatable(report: Report) -> ZoneAmounts:
+    """Zone -> allocatable amounts of the report."""
+    return {zone.id: {name: r.allocatable for name, r in zone.resources.items()} for zone in report.zones}
+
+
+def redemand(node: LedgerNode, charge: Charge, pod: LedgerPod) -> None:
+    """The managers or the pod changed: compute again what the pod takes of the zones."""
+    tracked = node.basis.tracked if node.basis is not None else ()
+    charge.demand = zonal_demand(pod.pod, tracked)
+
+
+def could_have_freed(node: LedgerNode, charge: Charge) -> ZoneAmounts:
+    """What the end of this pod may have given back, zone by zone (an upper bound)."""
+    return charge_zones(charge.demand, charge.possible, list(node.upper))
