@@ -1,0 +1,1 @@
+"""Kubernetes: the port, the client, NodeResourceTopology objects."""

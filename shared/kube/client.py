@@ -1,0 +1,189 @@
+"""The Kubernetes client: raw JSON over lightkube's authenticated connection.
+
+lightkube reads the kubeconfig (tokens, exec plugins, TLS) and builds the HTTP client. Its typed calls are not used: its
+`create` of a Binding binds and then raises on the Status that the server answers, and its watch reconnects for ever
+(lightkube 1.0.1, measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+from lightkube.config import client_adapter
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import Cluster, Context, User
+
+from shared.kube.port import Answer, Kind, KubeUnavailableError, Listed, Lost, Object, Seen, WatchExpiredError
+
+PAGE_LIMIT = 500
+WATCH_TIMEOUT_S = 300
+CALL_TIMEOUT_S = 10.0
+FIELD_MANAGER = "topolog"
+
+_PATHS: dict[Kind, str] = {
+    "pods": "/api/v1/pods",
+    "nodes": "/api/v1/nodes",
+    "noderesourcetopologies": "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
+    "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
+}
+
+
+class _WatchLine(msgspec.Struct):
+    type: str
+    object: Object
+
+
+_watch_line = msgspec.json.Decoder(_WatchLine)
+_json_object: msgspec.json.Decoder[Object] = msgspec.json.Decoder(Object)
+
+
+def configuration(kubeconfig: str) -> SingleConfig:
+    """`kubeconfig` is a file, a bare `http://` URL (no credentials, as `kubectl --server`), or empty for in-cluster."""
+    if kubeconfig.startswith(("http://", "https://")):
+        context = Context(cluster="server", user="anonymous")
+        cluster = Cluster(server=kubeconfig.rstrip("/"))
+        return SingleConfig(context_name="server", context=context, cluster=cluster, user=User())
+    if kubeconfig:
+        found = KubeConfig.from_file(Path(kubeconfig)).get()
+    else:
+        found = KubeConfig.from_service_account().get()
+    if found is None:
+        raise KubeUnavailableError(f"kubeconfig {kubeconfig!r} has no usable context; set current-context in it")
+    return found
+
+
+class KubeClient:
+    """`shared.kube.port.Kube` over HTTP."""
+
+    def __init__(self, kubeconfig: str, max_connections: int = 64) -> None:
+        config = configuration(kubeconfig)
+        self._server = config.cluster.server
+        params = client_adapter.ConnectionParams(timeout=httpx2.Timeout(CALL_TIMEOUT_S))
+        self._http = client_adapter.AsyncClient(config, params)
+        self._limit = max_connections
+
+    async def list(self, kind: Kind) -> Listed:
+        items: list[Object] = []
+        params: dict[str, str] = {"limit": str(PAGE_LIMIT)}
+        while True:
+            body = await self._page(kind, params)
+            items.extend(body.get("items") or [])
+            metadata = body.get("metadata") or {}
+            if not metadata.get("continue"):
+                return Listed(items, str(metadata.get("resourceVersion", "")))
+            params["continue"] = metadata["continue"]
+
+    async def _page(self, kind: Kind, params: dict[str, str]) -> Object:
+        answer = await self._call("GET", _PATHS[kind], params=params)
+        if isinstance(answer, Lost) or not answer.ok:
+            raise KubeUnavailableError(f"list of {kind} from {self._server} failed: {_describe(answer)}")
+        return answer.body
+
+    async def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[Seen]:
+        params = {
+            "watch": "true",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_TIMEOUT_S),
+        }
+        timeout = httpx2.Timeout(CALL_TIMEOUT_S, read=WATCH_TIMEOUT_S + CALL_TIMEOUT_S)
+        try:
+            async with self._http.stream("GET", _PATHS[kind], params=params, timeout=timeout) as response:
+                if response.status_code != 200:
+                    raise KubeUnavailableError(f"watch of {kind} from {self._server}: HTTP {response.status_code}")
+                async for line in _lines(response.aiter_bytes()):
+                    yield _seen(kind, line)
+        except httpx2.HTTPError as error:
+            raise KubeUnavailableError(f"watch of {kind} from {self._server} broke: {error!r}") from error
+
+    async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
+        return await self._call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Answer | Lost:
+        metadata = {"name": name, "namespace": namespace, "uid": uid, "annotations": annotations}
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        return await self._call("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body)
+
+    async def evict(self, namespace: str, name: str, uid: str) -> Answer | Lost:
+        options = {"preconditions": {"uid": uid}}
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": options,
+        }
+        return await self._call("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body=body)
+
+    async def patch_pod_status(self, namespace: str, name: str, patch: Object) -> Answer | Lost:
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+        return await self._call("PATCH", path, body=patch, content_type="application/strategic-merge-patch+json")
+
+    async def create_event(self, namespace: str, event: Object) -> Answer | Lost:
+        return await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event)
+
+    async def apply_topology(self, name: str, topology: Object) -> Answer | Lost:
+        params = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        path = f"{_PATHS['noderesourcetopologies']}/{name}"
+        return await self._call("PATCH", path, params=params, body=topology, content_type="application/apply-patch+yaml")
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        params: dict[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+    ) -> Answer | Lost:
+        content = msgspec.json.encode(body) if body is not None else None
+        headers = {"Accept": "application/json"}
+        if content is not None:
+            headers["Content-Type"] = content_type
+        try:
+            response = await self._http.request(method, path, params=params, content=content, headers=headers)
+        except httpx2.HTTPError as error:
+            return Lost(f"{method} {path}: {error!r}")
+        return _answer(response.status_code, response.content)
+
+
+def _answer(status: int, content: bytes) -> Answer:
+    try:
+        body: Any = _json_object.decode(content) if content else {}
+    except msgspec.MsgspecError:
+        return Answer(status, message=content[:200].decode(errors="replace"))
+    if status < 400:
+        return Answer(status, body=body)
+    return Answer(status, str(body.get("reason", "")), str(body.get("message", "")), body)
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Split a chunked stream into lines without decoding it to text."""
+    rest = b""
+    async for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+        for line in whole:
+            if line:
+                yield line
+
+
+def _seen(kind: Kind, line: bytes) -> Seen:
+    try:
+        event = _watch_line.decode(line)
+    except msgspec.MsgspecError as error:
+        raise KubeUnavailableError(f"watch of {kind}: not a watch event: {line[:100]!r} ({error})") from error
+    if event.type == "ERROR":
+        if event.object.get("code") == 410:
+            raise WatchExpiredError(kind)
+        raise KubeUnavailableError(f"watch of {kind}: {event.object.get('message', event.object)}")
+    return Seen(event.type, event.object)
+
+
+def _describe(answer: Answer | Lost) -> str:
+    return answer.message if isinstance(answer, Lost) else f"HTTP {answer.status} {answer.reason} {answer.message}"

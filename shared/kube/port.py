@@ -1,0 +1,93 @@
+"""What services may ask of the Kubernetes API. Answers are values; an answer that was lost is a value too.
+
+One contract suite (`tests/kube/contract.py`) runs against the simulated API and, when TOPOLOG_TEST_KUBECONFIG is set, against
+a real API server. Objects are plain decoded JSON: `shared.domain.manifest` judges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+Object = dict[str, Any]
+Kind = Literal["pods", "nodes", "noderesourcetopologies", "poddisruptionbudgets"]
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A complete list and the resourceVersion it was true at."""
+
+    items: list[Object]
+    resource_version: str
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One watch event: ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: Object
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A definite answer of the API server: HTTP status, and for errors reason and message of the Status object."""
+
+    status: int
+    reason: str = ""
+    message: str = ""
+    body: Object = {}
+
+    @property
+    def ok(self) -> bool:
+        """2xx."""
+        return 200 <= self.status < 300
+
+    @property
+    def definite(self) -> bool:
+        """False for 429 and 5xx: the server may or may not have acted, or asks to come again."""
+        return self.status < 500 and self.status != 429
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """No answer arrived: the call may or may not have taken effect."""
+
+    message: str
+
+
+class WatchExpiredError(Exception):
+    """410: the version is too old; list again."""
+
+
+class KubeUnavailableError(Exception):
+    """A list or watch failed; names server, path and cause. The caller retries with backoff."""
+
+
+class Kube(Protocol):
+    """The Kubernetes API as Topolog uses it."""
+
+    async def list(self, kind: Kind) -> Listed:
+        """All objects of a kind, over pages. Raises KubeUnavailableError."""
+
+    def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[Seen]:
+        """Events after `resource_version` until the server ends the stream. Raises WatchExpiredError, KubeUnavailableError."""
+
+    async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
+        """The pod in `body`, or 404."""
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Answer | Lost:
+        """Bind with the uid as precondition; annotations are merged into the pod in the same atomic call."""
+
+    async def evict(self, namespace: str, name: str, uid: str) -> Answer | Lost:
+        """Ask for an eviction (policy/v1), which PodDisruptionBudgets may refuse with 429."""
+
+    async def patch_pod_status(self, namespace: str, name: str, patch: Object) -> Answer | Lost:
+        """Strategic merge patch of the status subresource (conditions merge by type)."""
+
+    async def create_event(self, namespace: str, event: Object) -> Answer | Lost:
+        """Create a core/v1 Event."""
+
+    async def apply_topology(self, name: str, topology: Object) -> Answer | Lost:
+        """Server-side apply of a NodeResourceTopology with Topolog's field manager."""
+
+    async def close(self) -> None:
+        """Close connections."""
