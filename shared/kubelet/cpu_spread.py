@@ -52,9 +52,7 @@ class _Request(msgspec.Struct, frozen=True):
     free: dict[int, int]
 
 
-def take_spread(
-    topology: CpuTopology, available: int, count: int, group: int, *, spread_cores: bool = False
-) -> int | str:
+def take_spread(topology: CpuTopology, available: int, count: int, group: int, *, spread_cores: bool = False) -> int | str:
     """`count` CPUs in groups of `group`, spread evenly; packed where no even spread exists; or the error text."""
     if count <= 0:
         return 0

@@ -100,8 +100,7 @@ def _cores(cpus: list[Cpu]) -> tuple[Group, ...]:
 
 def _nested(parents: tuple[Group, ...], children: tuple[Group, ...]) -> dict[int, tuple[Child, ...]]:
     return {
-        parent: tuple((child, cpus, cpus & within) for child, cpus in children if cpus & within)
-        for parent, within in parents
+        parent: tuple((child, cpus, cpus & within) for child, cpus in children if cpus & within) for parent, within in parents
     }
 
 

@@ -1,0 +1,65 @@
+"""What a kubelet is given: the machine as cAdvisor shows it, the kubelet's configuration, the devices of its plugins.
+
+Plain values, unchecked: `shared.kubelet.admission.build` checks them as the kubelet would. Must not know any manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from shared.domain.resources import Amounts
+from shared.kubelet.topology import Cpu
+
+
+class ZoneConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One NUMA node. `hugepages` maps `hugepages-2Mi` and the like to total bytes, part of `memory_bytes`.
+
+    `distances` go to every zone in ascending id; empty where the machine does not tell them.
+    """
+
+    id: int
+    memory_bytes: int = 0
+    hugepages: Amounts = {}
+    distances: tuple[int, ...] = ()
+
+
+class MachineConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A machine: its zones and its CPUs with core, socket, zone and uncore cache ids."""
+
+    zones: tuple[ZoneConfig, ...]
+    cpus: tuple[Cpu, ...]
+
+
+class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The kubelet's settings that admission depends on, in the kubelet's own words and defaults (kubelet 1.36).
+
+    `reserved_cpus` is a Linux list (reservedSystemCPUs); with it set, `reserved_cpu_milli` 0 means its size.
+    `reserved_memory` is bytes by zone and resource. `alpha_cpu_options` is the gate CPUManagerPolicyAlphaOptions.
+    `device_hints_on_all_zones` is how kubelets before kubernetes PR 138244 enumerate device hints.
+    """
+
+    topology_policy: str = "none"
+    topology_scope: str = "container"
+    topology_options: dict[str, str] = {}
+    cpu_policy: str = "none"
+    cpu_options: dict[str, str] = {}
+    reserved_cpus: str = ""
+    reserved_cpu_milli: int = 0
+    memory_policy: str = "None"
+    reserved_memory: dict[int, Amounts] = {}
+    alpha_cpu_options: bool = True
+    device_hints_on_all_zones: bool = False
+
+
+class Device(msgspec.Struct, frozen=True, gc=False):
+    """A device of a plugin: `numa` is None without topology, `()` for a topology that names no zone."""
+
+    id: str
+    numa: tuple[int, ...] | None = None
+    healthy: bool = True
+
+
+Devices = Mapping[str, tuple[Device, ...]]
+"""Resource name -> the devices that its plugin registered."""
