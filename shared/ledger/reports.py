@@ -31,16 +31,27 @@ def changed(ledger: Ledger, fact: NodeReportChanged, version: int, position: int
     if node.listed is not None:
         listed = {key: placements for key, placements in node.listed.items() if key not in fact.unlisted}
         node.listed = listed | by_key(fact.listed)
-    report = msgspec.structs.replace(
-        node.report,
+    _current(ledger, node, _changed_report(node.report, fact), version, position)
+    return fact.node
+
+
+def apply_change(report: Report, fact: NodeReportChanged) -> Report:
+    """The full report, placements included, after a delta."""
+    listed = by_key(report.placements or ())
+    listed = {key: placements for key, placements in listed.items() if key not in fact.unlisted} | by_key(fact.listed)
+    placements = None if report.placements is None else tuple(p for key in sorted(listed) for p in listed[key])
+    return msgspec.structs.replace(_changed_report(report, fact), placements=placements)
+
+
+def _changed_report(report: Report, fact: NodeReportChanged) -> Report:
+    return msgspec.structs.replace(
+        report,
         boot_id=fact.boot_id,
         boot_time_ms=fact.boot_time_ms,
         exporter=fact.exporter,
         fingerprint=fact.fingerprint,
-        zones=tuple(_changed_zone(zone, fact.available.get(zone.id, {})) for zone in node.report.zones),
+        zones=tuple(_changed_zone(zone, fact.available.get(zone.id, {})) for zone in report.zones),
     )
-    _current(ledger, node, report, version, position)
-    return fact.node
 
 
 def by_key(placements: tuple[Placement, ...]) -> dict[str, tuple[Placement, ...]]:
