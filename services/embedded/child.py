@@ -1,0 +1,134 @@
+"""What a supervised child is, as values: how to start it, when it is ready, how it ends. Starts nothing."""
+
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+
+class HttpReady(msgspec.Struct, frozen=True, tag=True):
+    """Ready when a GET of `url` (plain http) answers 200."""
+
+    url: str
+
+
+class TcpReady(msgspec.Struct, frozen=True, tag=True):
+    """Ready when `host`:`port` accepts a connection."""
+
+    host: str
+    port: int
+
+
+class FileReady(msgspec.Struct, frozen=True, tag=True):
+    """Ready when `path` exists. A file left by an earlier life is removed before each start."""
+
+    path: Path
+
+
+class PostmasterReady(msgspec.Struct, frozen=True, tag=True):
+    """Ready when Postgres says so in its pid file, under the child's own pid (the way of pg_ctl)."""
+
+    pid_file: Path
+
+
+Ready = HttpReady | TcpReady | FileReady | PostmasterReady
+
+
+class PlainIdentity(msgspec.Struct, frozen=True, tag=True):
+    """The child runs as whoever runs the supervisor."""
+
+
+class AccountIdentity(msgspec.Struct, frozen=True, tag=True):
+    """The child drops from root to this account."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+class UserNamespaceIdentity(msgspec.Struct, frozen=True, tag=True):
+    """The child sees itself as this account inside a user namespace; outside, its files stay root's."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+Identity = PlainIdentity | AccountIdentity | UserNamespaceIdentity
+
+
+class RestartPolicy(msgspec.Struct, frozen=True):
+    """How often, and how fast, a child that died is started again.
+
+    A life is healthy when the child was ready and lived `healthy_after_s`; a healthy life forgives earlier failures.
+    `start_attempts` bounds the starts before the child was ready for the first time, `max_failures` those after it.
+    """
+
+    first_delay_s: float = 0.1
+    max_delay_s: float = 5.0
+    healthy_after_s: float = 5.0
+    start_attempts: int = 3
+    max_failures: int = 30
+
+    def delay_s(self, failures: int, was_ready_once: bool) -> float | None:
+        """Seconds to wait after this many failures in a row, or None when it is time to give up."""
+        if failures >= (self.max_failures if was_ready_once else self.start_attempts):
+            return None
+        return float(min(self.max_delay_s, self.first_delay_s * 2 ** min(max(failures - 1, 0), 30)))
+
+
+Prepare = Callable[[], Awaitable[Mapping[str, str]]]
+
+
+class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One child process. `env` is laid over the supervisor's environment; `ports` are checked free before the first start.
+
+    `prepare` runs before every start and returns variables for that start only. `parent_death_signal` is what the
+    kernel sends the child when the supervisor dies without stopping it (Linux).
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    ready: Ready
+    log_path: Path
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    depends_on: tuple[str, ...] = ()
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_grace_s: float = 10.0
+    ready_timeout_s: float = 30.0
+    ports: tuple[int, ...] = ()
+    cwd: Path | None = None
+    identity: Identity = PlainIdentity()
+    parent_death_signal: signal.Signals = signal.SIGKILL
+    restart: RestartPolicy = RestartPolicy()
+    prepare: Prepare | None = None
+
+
+class ChildEventKind(StrEnum):
+    """What happened to a child."""
+
+    STARTED = "started"
+    READY = "ready"
+    DIED = "died"
+    RESTARTED = "restarted"
+    STOPPED = "stopped"
+    GAVE_UP = "gave_up"
+
+
+class ChildEvent(msgspec.Struct, frozen=True):
+    """One thing that happened: `exit_code` on died and stopped (minus the signal number, as subprocess gives it)."""
+
+    kind: ChildEventKind
+    name: str
+    pid: int
+    exit_code: int | None = None
+    restarts: int = 0
+
+
+OnEvent = Callable[[ChildEvent], None]
+
+
+def ignore_event(_event: ChildEvent) -> None:
+    """The callback of callers that do not listen."""

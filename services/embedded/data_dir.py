@@ -1,0 +1,174 @@
+"""The data folder: where it is, who may use it, which version made it. Knows nothing of what servers keep in it."""
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from services.embedded.errors import DataFolderError
+
+LAYOUT_VERSION = 1
+"""Raised when the arrangement of files in a data folder changes incompatibly."""
+
+_STAMP, _LOCK, _ADDRESSES = "VERSION", "lock", "addresses.json"
+
+
+class VersionStamp(msgspec.Struct, frozen=True):
+    """What made a data folder: `layout` of Topolog, `postgres` major version (None: no Postgres in it yet)."""
+
+    layout: int
+    postgres: int | None = None
+
+
+class ServerAddresses(msgspec.Struct, frozen=True):
+    """Where the servers of a data folder were last reachable; written 0600, because the URLs hold passwords."""
+
+    database_url: str | None = None
+    nats_url: str | None = None
+
+
+def default_data_dir() -> Path:
+    """`$XDG_STATE_HOME/topolog`, or `~/.local/state/topolog` (XDG Base Directory Specification)."""
+    state_home = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(state_home) if os.path.isabs(state_home) else Path.home() / ".local" / "state"
+    return base / "topolog"
+
+
+class DataDir:
+    """An open data folder, locked against a second supervisor until closed. Use as a context manager.
+
+    Raises DataFolderError when it cannot be made, is locked, or was made by another layout.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(os.path.abspath(path.expanduser()))
+        self._lock_fd: int | None = None
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the children's logs."""
+        return self.path / "logs"
+
+    def folder(self, name: str) -> Path:
+        """A folder of that name inside, made 0700 when absent."""
+        made = self.path / name
+        _make_private(made)
+        return made
+
+    def open(self) -> Self:
+        """Make, lock and check the folder."""
+        _make_private(self.path)
+        self._lock_fd = _lock(self.path / _LOCK, self.path)
+        try:
+            self._check_layout()
+            self.folder("logs")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Release the lock. Safe to call twice."""
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    @property
+    def is_open(self) -> bool:
+        """True while this object holds the lock."""
+        return self._lock_fd is not None
+
+    def claim_postgres(self, major: int) -> None:
+        """Record that the folder's database is of this major version. Raises DataFolderError for another one."""
+        stamp = self._read_stamp() or VersionStamp(LAYOUT_VERSION)
+        if stamp.postgres not in (None, major):
+            raise DataFolderError(
+                f"the data folder {self.path} holds a Postgres {stamp.postgres} database, but the Postgres here is {major}",
+                f"Install Postgres {stamp.postgres}, choose another folder with --data-dir, or put this one aside: "
+                f"mv {self.path} {self.path}.pg{stamp.postgres}",
+            )
+        self._write(_STAMP, msgspec.json.encode(VersionStamp(LAYOUT_VERSION, major)))
+
+    def write_addresses(self, addresses: ServerAddresses) -> None:
+        """Leave a note for other programs (see `read_addresses`)."""
+        self._write(_ADDRESSES, msgspec.json.encode(addresses))
+
+    def _check_layout(self) -> None:
+        stamp = self._read_stamp()
+        if stamp is None:
+            self._write(_STAMP, msgspec.json.encode(VersionStamp(LAYOUT_VERSION)))
+        elif stamp.layout != LAYOUT_VERSION:
+            raise DataFolderError(
+                f"the data folder {self.path} has layout {stamp.layout}, this Topolog reads layout {LAYOUT_VERSION}",
+                f"Run the Topolog that made it, choose another folder with --data-dir, or put it aside: "
+                f"mv {self.path} {self.path}.layout{stamp.layout}",
+            )
+
+    def _read_stamp(self) -> VersionStamp | None:
+        path = self.path / _STAMP
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=VersionStamp)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise DataFolderError(
+                f"the file {path} cannot be read as a version stamp ({error})",
+                "Choose another folder with --data-dir, or put this one aside",
+            ) from error
+
+    def _write(self, name: str, content: bytes) -> None:
+        temporary = self.path / f".{name}.new"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path / name)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_addresses(path: Path) -> ServerAddresses:
+    """Addresses that the last supervisor of this data folder left; empty when there are none."""
+    try:
+        return msgspec.json.decode((path / _ADDRESSES).read_bytes(), type=ServerAddresses)
+    except (OSError, msgspec.DecodeError):
+        return ServerAddresses()
+
+
+def _make_private(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.is_dir() or not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(f"no right to write in {path}")
+        if path.stat().st_mode & 0o066:
+            path.chmod(0o700)
+    except OSError as error:
+        raise DataFolderError(
+            f"the data folder {path} cannot be used ({error})", "Choose another one with --data-dir"
+        ) from error
+
+
+def _lock(lock_file: Path, data_dir: Path) -> int:
+    descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise DataFolderError(
+            f"the data folder {data_dir} is in use by another Topolog (process {holder})",
+            "Stop that one first, or choose another folder with --data-dir",
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+    return descriptor

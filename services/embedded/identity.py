@@ -1,0 +1,92 @@
+"""Decides as whom Postgres runs. It refuses root, so root must become somebody else.
+
+Not root: as is. Root: a service account when it can reach binaries and data; else a user namespace, whose files stay
+root's; else a clear error. Existing data decides first: its owner keeps it.
+"""
+
+import os
+import pwd
+import subprocess
+from pathlib import Path
+
+from services.embedded.binaries import PostgresBinaries
+from services.embedded.child import AccountIdentity, Identity, PlainIdentity, UserNamespaceIdentity
+from services.embedded.errors import ServerBinaryError
+from services.embedded.spawn import run_tool
+
+_SERVICE_ACCOUNTS = ("topolog", "postgres", "nobody")
+
+
+def choose_identity(binaries: PostgresBinaries, data_dir: Path, cluster: Path) -> Identity:
+    """The identity for the database at `cluster` in `data_dir`. Raises ServerBinaryError when root can become nobody.
+
+    As root with a service account, `data_dir` becomes 0711: searchable by that account, listable by root only.
+    """
+    if os.geteuid() != 0:
+        return PlainIdentity()
+    account, namespace = _account(cluster), _namespace()
+    if cluster.exists() and cluster.stat().st_uid == 0 and _works(binaries, namespace):
+        return namespace
+    if account is not None and _works(binaries, account) and _opens_to(data_dir, account):
+        return account
+    if _works(binaries, namespace):
+        return namespace
+    raise ServerBinaryError(
+        f"Postgres does not run as root, no service account ({', '.join(_SERVICE_ACCOUNTS)}) can reach both "
+        f"{binaries.folder} and {data_dir}, and user namespaces are refused here",
+        "Run as a normal user, install into a folder that others may enter, or set TOPOLOG_DATABASE_URL",
+    )
+
+
+def give_to(identity: Identity, path: Path) -> None:
+    """Make `path`, and all below it, belong to the account that the identity runs as (only a change of account does)."""
+    if not isinstance(identity, AccountIdentity):
+        return
+    for folder, _folders, files in os.walk(path):
+        for name in ("", *files):
+            os.chown(os.path.join(folder, name) if name else folder, identity.uid, identity.gid, follow_symlinks=False)
+
+
+def _account(cluster: Path) -> AccountIdentity | None:
+    owner = cluster.stat().st_uid if cluster.exists() else 0
+    for entry in _owner_entry(owner) + _service_entries():
+        return AccountIdentity(entry.pw_name, entry.pw_uid, entry.pw_gid)
+    return None
+
+
+def _owner_entry(uid: int) -> list[pwd.struct_passwd]:
+    try:
+        return [pwd.getpwuid(uid)] if uid != 0 else []
+    except KeyError:
+        return []
+
+
+def _service_entries() -> list[pwd.struct_passwd]:
+    by_name = {entry.pw_name: entry for entry in pwd.getpwall() if entry.pw_uid != 0}
+    return [by_name[name] for name in _SERVICE_ACCOUNTS if name in by_name]
+
+
+def _namespace() -> UserNamespaceIdentity:
+    """initdb asks the password database for its own uid, so the inner uid is a real account's."""
+    inner = (_service_entries() or [entry for entry in pwd.getpwall() if entry.pw_uid != 0] or [None])[-1]
+    return UserNamespaceIdentity(inner.pw_name, inner.pw_uid, inner.pw_gid) if inner else UserNamespaceIdentity("", 1, 1)
+
+
+def _works(binaries: PostgresBinaries, identity: Identity) -> bool:
+    try:
+        run_tool((binaries.tool("initdb"), "--version"), identity, timeout_s=10)
+        run_tool((binaries.tool("postgres"), "--version"), identity, timeout_s=10)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
+
+
+def _opens_to(data_dir: Path, account: AccountIdentity) -> bool:
+    mode = data_dir.stat().st_mode & 0o777
+    data_dir.chmod(0o711)
+    try:
+        run_tool(("/bin/sh", "-c", 'cd "$1"', "sh", str(data_dir)), account, timeout_s=10)
+    except (OSError, subprocess.SubprocessError):
+        data_dir.chmod(mode)
+        return False
+    return True

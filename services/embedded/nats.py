@@ -1,0 +1,130 @@
+"""NATS with JetStream as a child, on loopback, at an address that outlives restarts. Knows nothing of subjects."""
+
+import random
+import secrets
+import signal
+from pathlib import Path
+
+import msgspec
+
+from services.embedded.binaries import find_nats_server
+from services.embedded.child import ChildSpec, HttpReady, RestartPolicy
+from services.embedded.data_dir import DataDir
+from services.embedded.errors import DataFolderError, PortInUseError
+from services.embedded.supervisor import port_is_free
+
+CHILD_NAME = "nats"
+_HOST = "127.0.0.1"
+_USER = "topolog"
+_PORTS = range(20_000, 32_000)
+_PORT_TRIES = 200
+_RESTART = RestartPolicy(first_delay_s=0.05, max_delay_s=1.0, start_attempts=5)
+
+
+class NatsAddress(msgspec.Struct, frozen=True):
+    """What a data folder remembers of its server, so that clients reconnect to where they were."""
+
+    port: int
+    monitor_port: int
+    password: str
+
+
+class EmbeddedNats:
+    """The NATS server of one data folder. `prepare` settles ports and configuration; `spec` declares the process.
+
+    A `port` given by the user is insisted on; a remembered one is left for another when somebody else took it.
+    """
+
+    def __init__(self, data_dir: DataDir, port: int | None = None) -> None:
+        self._data_dir = data_dir
+        self._wanted_port = port
+        self._address: NatsAddress | None = None
+
+    @property
+    def url(self) -> str:
+        """`nats://topolog:<password>@127.0.0.1:<port>`. Call after `prepare`."""
+        address = self._settled()
+        return f"nats://{_USER}:{address.password}@{_HOST}:{address.port}"
+
+    @property
+    def monitor_url(self) -> str:
+        """Base of the monitoring pages (`/healthz`, `/varz`, `/jsz`)."""
+        return f"http://{_HOST}:{self._settled().monitor_port}"
+
+    def prepare(self) -> None:
+        """Settle the address and write the configuration. Raises PortInUseError, DataFolderError, ServerBinaryError."""
+        folder = self._data_dir.folder("nats")
+        self._address = _choose_address(_remembered(folder / "address.json"), self._wanted_port)
+        _write_private(folder / "address.json", msgspec.json.encode(self._address).decode())
+        _write_private(folder / "nats.conf", render_config(self._address, folder / "jetstream"))
+
+    def spec(self) -> ChildSpec:
+        """The server as a child. Call after `prepare`."""
+        return ChildSpec(
+            name=CHILD_NAME,
+            argv=(find_nats_server(), "-c", str(self._data_dir.folder("nats") / "nats.conf")),
+            ready=HttpReady(f"{self.monitor_url}/healthz"),
+            log_path=self._data_dir.logs / "nats.log",
+            parent_death_signal=signal.SIGTERM,
+            restart=_RESTART,
+        )
+
+    def _settled(self) -> NatsAddress:
+        if self._address is None:
+            raise RuntimeError("prepare comes first")
+        return self._address
+
+
+def render_config(address: NatsAddress, store_dir: Path, host: str = _HOST) -> str:
+    """A nats-server configuration (quoted by JSON, which its grammar reads)."""
+    quote = msgspec.json.encode
+    return "\n".join(
+        (
+            f"host: {quote(host).decode()}",
+            f"port: {address.port}",
+            f"http: {quote(f'{host}:{address.monitor_port}').decode()}",
+            f"jetstream {{ store_dir: {quote(str(store_dir)).decode()} }}",
+            f"authorization {{ user: {quote(_USER).decode()}, password: {quote(address.password).decode()} }}",
+            "",
+        )
+    )
+
+
+def _remembered(path: Path) -> NatsAddress | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=NatsAddress)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise DataFolderError(f"the file {path} is not readable ({error})", f"Remove it: rm {path}") from error
+
+
+def _choose_address(remembered: NatsAddress | None, wanted_port: int | None) -> NatsAddress:
+    password = remembered.password if remembered else secrets.token_urlsafe(18)
+    if wanted_port is not None and not port_is_free(_HOST, wanted_port):
+        raise PortInUseError(
+            f"port {wanted_port}, wanted for NATS, is in use on {_HOST}",
+            f"Stop what listens there (ss -ltnp 'sport = :{wanted_port}'), or choose another port",
+        )
+    port = wanted_port or _free_port(remembered.port if remembered else None, taken=None)
+    return NatsAddress(port, _free_port(remembered.monitor_port if remembered else None, taken=port), password)
+
+
+def _free_port(preferred: int | None, taken: int | None) -> int:
+    """Below the range that the kernel gives to outgoing connections, so that none of them sits on it at a restart."""
+    if preferred is not None and preferred != taken and port_is_free(_HOST, preferred):
+        return preferred
+    for port in random.sample(_PORTS, _PORT_TRIES):
+        if port != taken and port_is_free(_HOST, port):
+            return port
+    raise PortInUseError(
+        f"{_PORT_TRIES} ports tried between {_PORTS.start} and {_PORTS.stop} on {_HOST} are all in use",
+        "Free some, or set TOPOLOG_NATS_URL to a running server",
+    )
+
+
+def _write_private(path: Path, content: str) -> None:
+    draft = path.with_name(path.name + ".new")
+    draft.touch(mode=0o600)
+    draft.write_text(content, encoding="utf-8")
+    draft.replace(path)

@@ -1,0 +1,191 @@
+"""Postgres as a child: makes its database cluster once, and declares how it is started, ready and stopped.
+
+Reached by unix socket only: the folder is 0700, and only there is trust the method. Knows nothing of what is stored.
+"""
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from services.embedded.binaries import PostgresBinaries, find_postgres
+from services.embedded.child import ChildSpec, Identity, PostmasterReady, RestartPolicy
+from services.embedded.data_dir import DataDir
+from services.embedded.errors import DataFolderError, ServerBinaryError
+from services.embedded.identity import choose_identity, give_to
+from services.embedded.postmaster import clear_leftovers
+from services.embedded.spawn import run_tool
+
+PORT = 5432
+DATABASE = "topolog"
+CHILD_NAME = "postgres"
+_SOCKET_NAME = f".s.PGSQL.{PORT}"
+_SOCKET_PATH_LIMIT_BYTES = 107
+_STOP_GRACE_S = 20.0
+_RESTART = RestartPolicy(first_delay_s=0.1, max_delay_s=0.5, start_attempts=25)
+
+
+class PostgresSettings(msgspec.Struct, frozen=True):
+    """`shared_buffers_mb` in MiB. `durable=False` turns fsync and synchronous commit off: for tests only."""
+
+    shared_buffers_mb: int = 256
+    max_connections: int = 100
+    durable: bool = True
+
+    def options(self) -> dict[str, str]:
+        """Server options, as `-c name=value` takes them."""
+        durable = "on" if self.durable else "off"
+        return {
+            "fsync": durable,
+            "synchronous_commit": durable,
+            "full_page_writes": durable,
+            "shared_buffers": f"{self.shared_buffers_mb}MB",
+            "max_connections": str(self.max_connections),
+            "wal_level": "minimal",
+            "max_wal_senders": "0",
+            "jit": "off",
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+        }
+
+
+class EmbeddedPostgres:
+    """The database of one data folder. `prepare` makes it (slow, once); `spec` declares the server process."""
+
+    def __init__(self, data_dir: DataDir, settings: PostgresSettings = PostgresSettings()) -> None:
+        self._data_dir = data_dir
+        self._settings = settings
+        self._cluster = data_dir.path / "postgres"
+        self._binaries: PostgresBinaries | None = None
+        self._identity: Identity | None = None
+        self.socket_dir = socket_dir_for(data_dir.path)
+
+    def url(self, database: str = DATABASE) -> str:
+        """`postgresql+asyncpg://postgres@/<database>?host=<socket folder>&port=5432`.
+
+        SQLAlchemy takes it as it is, asyncpg without `+asyncpg`. The port only names the socket file.
+        """
+        return f"postgresql+asyncpg://postgres@/{quote(database, safe='')}?host={quote(str(self.socket_dir))}&port={PORT}"
+
+    def prepare(self) -> None:
+        """Find binaries, choose the identity, check the version, make the cluster when absent. Blocks up to seconds.
+
+        Raises ServerBinaryError, DataFolderError.
+        """
+        self._binaries = find_postgres()
+        self._data_dir.claim_postgres(self._binaries.major)
+        self._identity = choose_identity(self._binaries, self._data_dir.path, self._cluster)
+        _make_socket_dir(self.socket_dir)
+        give_to(self._identity, self.socket_dir)
+        if (self._cluster / "PG_VERSION").exists():
+            give_to(self._identity, self._cluster)
+        else:
+            self._make_cluster(self._binaries, self._identity)
+
+    def spec(self) -> ChildSpec:
+        """The server as a child. Call after `prepare`."""
+        if self._binaries is None or self._identity is None:
+            raise RuntimeError("prepare comes first")
+        options = self._settings.options() | {
+            "listen_addresses": "",
+            "port": str(PORT),
+            "unix_socket_directories": str(self.socket_dir),
+            "unix_socket_permissions": "0700",
+        }
+        flags = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        return ChildSpec(
+            name=CHILD_NAME,
+            argv=(self._binaries.tool("postgres"), "-D", str(self._cluster), *flags),
+            ready=PostmasterReady(self._cluster / "postmaster.pid"),
+            log_path=self._data_dir.logs / "postgres.log",
+            stop_signal=signal.SIGINT,
+            parent_death_signal=signal.SIGINT,
+            stop_grace_s=_STOP_GRACE_S,
+            identity=self._identity,
+            restart=_RESTART,
+            prepare=self._before_start,
+            cwd=Path("/"),
+        )
+
+    def run_sql(self, sql: str, database: str = "postgres") -> str:
+        """Run SQL in the running server by psql; return its unaligned output. Raises DataFolderError with its words."""
+        if self._binaries is None or self._identity is None:
+            raise RuntimeError("prepare comes first")
+        where = ("-h", str(self.socket_dir), "-p", str(PORT), "-U", "postgres", "-d", database)
+        argv = (self._binaries.tool("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", *where)
+        try:
+            return run_tool(argv, self._identity, text=sql)
+        except (OSError, subprocess.SubprocessError) as error:
+            words = (getattr(error, "output", None) or str(error)).strip()
+            raise DataFolderError(
+                f"Postgres in {self._data_dir.path} refused a statement: {words}",
+                f"Read {self._data_dir.logs / 'postgres.log'}",
+            ) from error
+
+    def create_database(self, name: str = DATABASE, template: str = "template1") -> None:
+        """Create a database from a template unless it exists."""
+        if self.run_sql(f"select 1 from pg_database where datname = {_literal(name)};").strip() != "1":
+            self.run_sql(f"create database {_quoted(name)} template {_quoted(template)};")
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, ending whoever is connected to it."""
+        self.run_sql(f"drop database if exists {_quoted(name)} with (force);")
+
+    async def _before_start(self) -> Mapping[str, str]:
+        return await clear_leftovers(self._cluster)
+
+    def _make_cluster(self, binaries: PostgresBinaries, identity: Identity) -> None:
+        """Made beside its place and renamed, so that a kill half-way leaves nothing that looks whole."""
+        draft = self._data_dir.path / "postgres.new"
+        _remove_tree(draft)
+        draft.mkdir(mode=0o700)
+        give_to(identity, draft)
+        how = ("-U", "postgres", "--encoding=UTF8", "--no-locale", "--auth-local=trust", "--auth-host=reject")
+        try:
+            run_tool((binaries.tool("initdb"), "-D", str(draft), *how), identity)
+        except (OSError, subprocess.SubprocessError) as error:
+            words = (getattr(error, "output", None) or str(error)).strip()
+            raise ServerBinaryError(
+                f"initdb could not make a database in {draft}: {words}",
+                "Check free space and permissions there, or choose another folder with --data-dir",
+            ) from error
+        draft.rename(self._cluster)
+
+
+def socket_dir_for(data_dir: Path) -> Path:
+    """Where the socket of a data folder lives: inside it when the path is short enough, else in /tmp under its hash."""
+    inside = data_dir / "run"
+    if len(os.fsencode(inside / _SOCKET_NAME)) <= _SOCKET_PATH_LIMIT_BYTES and "," not in str(inside):
+        return inside
+    digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
+    return Path("/tmp") / f"topolog-{os.geteuid()}-{digest}"
+
+
+def _make_socket_dir(path: Path) -> None:
+    """Refuses a folder that another user put there first: /tmp is everybody's."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if path.is_symlink() or (os.geteuid() != 0 and found.st_uid != os.geteuid()):
+        raise DataFolderError(
+            f"the socket folder {path} belongs to another user", "Remove it, or choose another folder with --data-dir"
+        )
+    path.chmod(0o700)
+
+
+def _remove_tree(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,126 @@
+"""Postgres and NATS of one data folder, together: started in parallel, database made, address known, stopped cleanly.
+
+Used by `topolog up` and by the tests. Knows nothing of what the services do with them.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from services.embedded.child import OnEvent, ignore_event
+from services.embedded.data_dir import DataDir, ServerAddresses
+from services.embedded.errors import ChildFailedError, EmbeddedError
+from services.embedded.nats import CHILD_NAME as NATS
+from services.embedded.nats import EmbeddedNats
+from services.embedded.postgres import CHILD_NAME as POSTGRES
+from services.embedded.postgres import EmbeddedPostgres, PostgresSettings
+from services.embedded.supervisor import Supervisor
+
+_NATS_ADDRESS_TRIES = 3
+
+
+class EmbeddedServers:
+    """`async with EmbeddedServers(data_dir) as servers:` starts the wanted servers and stops them at the end.
+
+    `data_dir` is a path (opened and locked here) or a DataDir that the caller opened. `supervisor` may be given so that
+    further children share it. Raises DataFolderError, PortInUseError, ServerBinaryError, ChildFailedError.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | DataDir,
+        *,
+        want_postgres: bool = True,
+        want_nats: bool = True,
+        postgres_settings: PostgresSettings = PostgresSettings(),
+        nats_port: int | None = None,
+        supervisor: Supervisor | None = None,
+        on_event: OnEvent = ignore_event,
+    ) -> None:
+        self.data_dir = data_dir if isinstance(data_dir, DataDir) else DataDir(data_dir)
+        self.supervisor = supervisor or Supervisor(on_event)
+        self.postgres = EmbeddedPostgres(self.data_dir, postgres_settings) if want_postgres else None
+        self.nats = EmbeddedNats(self.data_dir, nats_port) if want_nats else None
+        self.ready_after_s: dict[str, float] = {}
+        self._owns_folder = not self.data_dir.is_open
+        self._owns_supervisor = supervisor is None
+
+    @property
+    def database_url(self) -> str:
+        """See EmbeddedPostgres.url. Raises EmbeddedError when no Postgres was wanted."""
+        if self.postgres is None:
+            raise EmbeddedError("no embedded Postgres was started", "Start it with want_postgres=True")
+        return self.postgres.url()
+
+    @property
+    def nats_url(self) -> str:
+        """See EmbeddedNats.url. Raises EmbeddedError when no NATS was wanted."""
+        if self.nats is None:
+            raise EmbeddedError("no embedded NATS was started", "Start it with want_nats=True")
+        return self.nats.url
+
+    async def start(self) -> Self:
+        """Start the wanted servers; returns when both are ready and the database exists."""
+        if self._owns_folder:
+            self.data_dir.open()
+        try:
+            await self._start_both()
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, BaseExceptionGroup):
+                raise error.exceptions[0] from None
+            raise
+        return self
+
+    async def stop(self) -> None:
+        """Stop what was started here and release the folder. Safe to call twice."""
+        try:
+            if self._owns_supervisor:
+                await self.supervisor.stop()
+        finally:
+            if self._owns_folder:
+                self.data_dir.close()
+
+    async def _start_both(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            if self.postgres is not None:
+                group.create_task(self._timed(POSTGRES, self._start_postgres(self.postgres)))
+            if self.nats is not None:
+                group.create_task(self._timed(NATS, self._start_nats(self.nats)))
+        self.data_dir.write_addresses(
+            ServerAddresses(
+                self.postgres.url() if self.postgres is not None else None,
+                self.nats.url if self.nats is not None else None,
+            )
+        )
+
+    async def _timed(self, name: str, starting: Awaitable[None]) -> None:
+        begun_s = time.monotonic()
+        await starting
+        self.ready_after_s[name] = time.monotonic() - begun_s
+
+    async def _start_postgres(self, postgres: EmbeddedPostgres) -> None:
+        await asyncio.to_thread(postgres.prepare)
+        await self.supervisor.start([postgres.spec()])
+        await asyncio.to_thread(postgres.create_database)
+
+    async def _start_nats(self, nats: EmbeddedNats) -> None:
+        """Another program may take the chosen port in the moment before the server does: choose again."""
+        for attempt in range(_NATS_ADDRESS_TRIES):
+            await asyncio.to_thread(nats.prepare)
+            try:
+                return await self.supervisor.start([nats.spec()])
+            except ChildFailedError as error:
+                if attempt == _NATS_ADDRESS_TRIES - 1 or "address already in use" not in error.problem:
+                    raise
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.stop()

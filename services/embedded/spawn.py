@@ -1,0 +1,131 @@
+"""Starts one operating-system process: its identity, its log file, and its death with the supervisor's.
+
+Knows nothing of readiness, restarts or what the process is.
+"""
+
+import asyncio
+import ctypes
+import ctypes.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO
+
+from services.embedded.child import AccountIdentity, Identity, UserNamespaceIdentity
+
+_PR_SET_PDEATHSIG = 1
+_CLONE_NEWUSER = 0x10000000
+_LOG_ROTATE_BYTES = 16 * 1024 * 1024
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def before_exec(identity: Identity, death_signal: signal.Signals) -> Callable[[], None]:
+    """What the child does between fork and exec: take its identity, then tie its life to the supervisor's.
+
+    The order matters: Linux forgets the parent-death signal when credentials change (prctl(2)).
+    """
+    parent_pid = os.getpid()
+
+    def run() -> None:
+        _take_identity(identity)
+        _die_with(parent_pid, death_signal)
+
+    return run
+
+
+def _take_identity(identity: Identity) -> None:
+    match identity:
+        case AccountIdentity(uid=uid, gid=gid):
+            os.setgroups([])
+            os.setgid(gid)
+            os.setuid(uid)
+        case UserNamespaceIdentity(uid=uid, gid=gid):
+            _enter_user_namespace(uid, gid)
+        case _:
+            pass
+
+
+def _enter_user_namespace(uid: int, gid: int) -> None:
+    outer_uid, outer_gid = os.geteuid(), os.getegid()
+    if _LIBC is None or _LIBC.unshare(_CLONE_NEWUSER) != 0:
+        raise OSError(ctypes.get_errno(), "user namespaces are refused here")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {outer_uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {outer_gid} 1")
+
+
+def _die_with(parent_pid: int, death_signal: signal.Signals) -> None:
+    if _LIBC is None:
+        return
+    _LIBC.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """Open a child's log for appending, 0600; one that grew past 16 MiB is put aside as `<name>.1` first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > _LOG_ROTATE_BYTES:
+        path.replace(path.with_name(path.name + ".1"))
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
+
+
+def log_tail(path: Path, lines: int = 8) -> str:
+    """The last lines of a log, for an error message; empty when there is none."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - 4096))
+            return "\n".join(log.read().decode("utf-8", "replace").splitlines()[-lines:])
+    except OSError:
+        return ""
+
+
+async def spawn(
+    argv: tuple[str, ...],
+    env: Mapping[str, str],
+    log_path: Path,
+    identity: Identity,
+    death_signal: signal.Signals,
+    cwd: Path | None = None,
+) -> asyncio.subprocess.Process:
+    """Start `argv` in a session of its own, output appended to `log_path`. Raises OSError when it cannot be run.
+
+    Linux ties the child to the *thread* that starts it: call from a thread that lives as long as the supervisor.
+    """
+    with open_log(log_path) as log:
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=before_exec(identity, death_signal),
+        )
+
+
+def run_tool(argv: tuple[str, ...], identity: Identity, timeout_s: float = 60.0, text: str | None = None) -> str:
+    """Run a short tool (initdb, psql) to its end and return its output.
+
+    Raises subprocess.CalledProcessError with its output on failure, OSError when it cannot be started.
+    """
+    done = subprocess.run(
+        argv,
+        input=text,
+        stdin=subprocess.DEVNULL if text is None else None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_s,
+        cwd="/",
+        env={**os.environ, "LC_ALL": "C"},
+        preexec_fn=before_exec(identity, signal.SIGKILL),
+        check=False,
+    )
+    if done.returncode != 0:
+        raise subprocess.CalledProcessError(done.returncode, argv, output=done.stdout)
+    return done.stdout

@@ -1,0 +1,139 @@
+"""Runs declared children together: dependencies first, siblings in parallel, all stopped in reverse.
+
+Knows children only by their declaration; what a child does is none of its business.
+"""
+
+import asyncio
+import socket
+from collections.abc import Iterable, Sequence
+
+from services.embedded.child import ChildSpec, OnEvent, ignore_event
+from services.embedded.errors import ChildFailedError, EmbeddedError, PortInUseError
+from services.embedded.process import ChildProcess
+
+
+class Supervisor:
+    """Starts children, restarts those that die, tells of it through `on_event`, stops all.
+
+    `start` may be called again with further children; they may depend on those that already run.
+    """
+
+    def __init__(self, on_event: OnEvent = ignore_event) -> None:
+        self._on_event = on_event
+        self._children: dict[str, ChildProcess] = {}
+
+    def child(self, name: str) -> ChildProcess:
+        """The child of that name. Raises KeyError for one that was never started."""
+        return self._children[name]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all children, in the order of their declaration."""
+        return tuple(self._children)
+
+    async def start(self, specs: Sequence[ChildSpec]) -> None:
+        """Start `specs` and return once all are ready; on a failure stop these again and raise it.
+
+        Raises EmbeddedError (names, dependencies), PortInUseError, ChildFailedError.
+        """
+        check_declarations(specs, known=self._children)
+        check_ports(specs)
+        fresh = {spec.name: ChildProcess(spec, self._on_event) for spec in specs}
+        self._children.update(fresh)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for child in fresh.values():
+                    group.create_task(self._start_after_dependencies(child))
+        except BaseException as error:
+            await self._stop_and_forget(fresh)
+            if isinstance(error, BaseExceptionGroup):
+                raise _first_cause(error) from None
+            raise
+
+    async def stop(self) -> None:
+        """Stop every child: each after all that depend on it. Safe to call twice."""
+        await self._stop_and_forget(dict(self._children))
+
+    async def restart(self, name: str) -> None:
+        """Stop one child with grace and start it again from its declaration."""
+        spec = self._children[name].spec
+        await self._children[name].stop()
+        self._children[name] = ChildProcess(spec, self._on_event)
+        await self._children[name].start()
+
+    async def wait_for_failure(self) -> ChildFailedError:
+        """Return the error of the first child that is given up after it had been running."""
+        done, _ = await asyncio.wait(
+            {child.failure for child in self._children.values()}, return_when=asyncio.FIRST_COMPLETED
+        )
+        return next(iter(done)).result()
+
+    async def _start_after_dependencies(self, child: ChildProcess) -> None:
+        for name in child.spec.depends_on:
+            await self._children[name].wait_ready()
+        await child.start()
+
+    async def _stop_and_forget(self, children: dict[str, ChildProcess]) -> None:
+        for layer in reversed(dependency_layers([child.spec for child in children.values()])):
+            await asyncio.gather(*(children[name].stop() for name in layer))
+        for name in children:
+            self._children.pop(name, None)
+
+
+def dependency_layers(specs: Sequence[ChildSpec]) -> list[list[str]]:
+    """Names in layers: each layer depends only on earlier ones (and on children outside `specs`).
+
+    Raises EmbeddedError when dependencies go round in a circle.
+    """
+    names = {spec.name for spec in specs}
+    left = {spec.name: {name for name in spec.depends_on if name in names} for spec in specs}
+    layers: list[list[str]] = []
+    while left:
+        layer = [name for name, needs in left.items() if not needs & left.keys()]
+        if not layer:
+            raise EmbeddedError(f"children depend on each other in a circle: {', '.join(sorted(left))}", "Break the circle")
+        layers.append(layer)
+        for name in layer:
+            del left[name]
+    return layers
+
+
+def check_declarations(specs: Sequence[ChildSpec], known: Iterable[str]) -> None:
+    """Raise EmbeddedError for a doubled name, an unknown dependency or a circle."""
+    taken = set(known)
+    for spec in specs:
+        if spec.name in taken:
+            raise EmbeddedError(f"two children are called {spec.name}", "Give each child its own name")
+        taken.add(spec.name)
+    for spec in specs:
+        unknown = [name for name in spec.depends_on if name not in taken]
+        if unknown:
+            raise EmbeddedError(f"{spec.name} depends on {unknown[0]}, which is not declared", "Declare it, or drop it")
+    dependency_layers(specs)
+
+
+def check_ports(specs: Sequence[ChildSpec], host: str = "127.0.0.1") -> None:
+    """Raise PortInUseError naming the child and the port when somebody listens there already."""
+    for spec in specs:
+        for port in spec.ports:
+            if not port_is_free(host, port):
+                raise PortInUseError(
+                    f"port {port}, which {spec.name} needs, is in use on {host}",
+                    f"Stop what listens there (ss -ltnp 'sport = :{port}'), or choose another port",
+                )
+
+
+def port_is_free(host: str, port: int) -> bool:
+    """True when a server could listen on `host`:`port` now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _first_cause(first) if isinstance(first, BaseExceptionGroup) else first
