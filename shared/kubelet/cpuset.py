@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 MAX_CPU_ID = 8191
 """Largest CPU id that a list may name: Linux supports no more (CONFIG_NR_CPUS)."""
 
-_PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
+_PART = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 
 def parse_cpus(text: str) -> int:
