@@ -1,0 +1,63 @@
+"""What people see in Kubernetes: conditions and events, as kube-scheduler writes them. Pure; from a fact to two documents.
+
+Recorded forms: PodScheduled=False with reason Unschedulable, events FailedScheduling and Scheduled (kube-scheduler 1.36).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+from services.binder.core import Identity
+
+REPORTER = "topolog-scheduler"
+MESSAGE_LIMIT = 1024
+
+
+def condition(message: str, time_us: int) -> dict[str, Any]:
+    """The status patch that says why the pod waits."""
+    entry = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+        "lastTransitionTime": _seconds(time_us),
+    }
+    return {"status": {"conditions": [entry]}}
+
+
+def failed(pod: Identity, uid: str, message: str, time_us: int, position: int) -> dict[str, Any]:
+    """A FailedScheduling event."""
+    return _event(pod, uid, "Warning", "FailedScheduling", message, time_us, position)
+
+
+def scheduled(pod: Identity, uid: str, node: str, time_us: int, position: int) -> dict[str, Any]:
+    """A Scheduled event."""
+    message = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
+    return _event(pod, uid, "Normal", "Scheduled", message, time_us, position)
+
+
+def _event(
+    pod: Identity, uid: str, kind: str, reason: str, message: str, time_us: int, position: int
+) -> dict[str, Any]:
+    """The name is made from uid and position, so that a repeated announcement is a 409 and not a second event."""
+    suffix = hashlib.sha256(f"{uid}/{position}".encode()).hexdigest()[:16]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{pod.name}.{suffix}", "namespace": pod.namespace},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": uid},
+        "type": kind,
+        "reason": reason,
+        "message": message[:MESSAGE_LIMIT],
+        "source": {"component": REPORTER},
+        "reportingComponent": REPORTER,
+        "firstTimestamp": _seconds(time_us),
+        "lastTimestamp": _seconds(time_us),
+        "count": 1,
+    }
+
+
+def _seconds(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,191 @@
+"""The binder's work list and its judgement of answers. Intent in the log, the call, the outcome in the log.
+
+The work list is the fold: reservations without intent, intents without outcome. After an intent only a definite answer
+frees the charge: 404, another uid, or a 409 while the pod stands on another node. Reading "unbound" permits only resending
+to the same node; a 409 on our node is success. This module must not know HTTP, the log or a clock.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from shared.events import binding_facts as binding
+from shared.events import cluster_facts as cluster
+from shared.events import scheduling_facts as scheduling
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.envelope import Envelope
+
+Stage = Literal["reserved", "intended"]
+PLACEMENT_ANNOTATION = "topolog.io/placement"
+POSITION_ANNOTATION = "topolog.io/reserved-at"
+
+
+class Identity(msgspec.Struct):
+    """A live pod's name, and the version its stream stands at. `node` is where it stands, as far as the log knows."""
+
+    namespace: str
+    name: str
+    version: int = 0
+    node: str = ""
+
+
+class Work(msgspec.Struct):
+    """One binding to carry out: `reserved` has no intent yet, `intended` has no outcome yet."""
+
+    uid: str
+    node: str
+    reserved_at: int
+    stage: Stage = "reserved"
+    attempts: int = 0
+    predicted: dict[str, tuple[int, ...]] = {}
+    trace: str = ""
+
+
+class Eviction(msgspec.Struct):
+    """One eviction to carry out for a nominee."""
+
+    uid: str
+    preemptor: str
+    intended: bool = False
+
+
+class BinderState(msgspec.Struct):
+    """The fold of everything that the binder acts on."""
+
+    position: int = 0
+    pods: dict[str, Identity] = {}
+    work: dict[str, Work] = {}
+    evictions: dict[str, Eviction] = {}
+
+
+def initial() -> BinderState:
+    """Nothing to do."""
+    return BinderState()
+
+
+def evolve(state: BinderState, envelope: Envelope, fact: Fact) -> BinderState:
+    """Fold one fact in place."""
+    state.position = envelope.position
+    if isinstance(fact, cluster.PodObserved):
+        _observed(state, fact)
+    elif isinstance(fact, cluster.PodEnded):
+        _forget(state, fact.uid)
+    elif isinstance(fact, scheduling.PodReserved):
+        state.work[fact.uid] = Work(fact.uid, fact.node, envelope.position, predicted=fact.predicted, trace=envelope.trace)
+    elif isinstance(fact, scheduling.ReservationWithdrawn):
+        _withdrawn(state, fact.uid)
+    elif isinstance(fact, scheduling.PodNominated):
+        _nominated(state, fact)
+    else:
+        _evolve_binding(state, fact)
+    _keep_version(state, envelope)
+    return state
+
+
+def _evolve_binding(state: BinderState, fact: Fact) -> None:
+    if isinstance(fact, binding.BindIntended):
+        work = state.work.setdefault(fact.uid, Work(fact.uid, fact.node, fact.reserved_at))
+        work.stage, work.node = "intended", fact.node
+    elif isinstance(fact, binding.PodBound):
+        state.work.pop(fact.uid, None)
+        if fact.uid in state.pods:
+            state.pods[fact.uid].node = fact.node
+    elif isinstance(fact, binding.BindRefused):
+        state.work.pop(fact.uid, None)
+        if fact.cause in ("gone", "other_uid"):
+            _forget(state, fact.uid)
+    elif isinstance(fact, binding.BindUncertain) and fact.uid in state.work:
+        state.work[fact.uid].attempts = fact.attempts
+    elif isinstance(fact, binding.EvictIntended):
+        state.evictions.setdefault(fact.uid, Eviction(fact.uid, fact.preemptor)).intended = True
+    elif isinstance(fact, binding.PodEvicted | binding.EvictRefused):
+        state.evictions.pop(fact.uid, None)
+
+
+def _observed(state: BinderState, fact: cluster.PodObserved) -> None:
+    known = state.pods.setdefault(fact.pod.uid, Identity(fact.pod.namespace, fact.pod.name))
+    known.node = fact.node or known.node
+
+
+def _withdrawn(state: BinderState, uid: str) -> None:
+    if uid in state.work and state.work[uid].stage == "reserved":
+        del state.work[uid]
+
+
+def _nominated(state: BinderState, fact: scheduling.PodNominated) -> None:
+    for victim in fact.victims:
+        state.evictions.setdefault(victim, Eviction(victim, fact.uid))
+
+
+def _forget(state: BinderState, uid: str) -> None:
+    """The pod is gone. A binding under way keeps its entry until the API server's definite answer."""
+    state.pods.pop(uid, None)
+    state.work.pop(uid, None)
+    state.evictions.pop(uid, None)
+
+
+def _keep_version(state: BinderState, envelope: Envelope) -> None:
+    prefix, _, uid = envelope.stream.partition("/")
+    if prefix == "pod" and uid in state.pods:
+        state.pods[uid].version = envelope.version
+
+
+def intend(state: BinderState, uid: str) -> tuple[binding.BindIntended, int] | None:
+    """The intent for a reservation and the version that its pod's stream must have; None when there is nothing to intend."""
+    work, pod = state.work.get(uid), state.pods.get(uid)
+    if work is None or pod is None or work.stage != "reserved":
+        return None
+    return binding.BindIntended(uid, pod.namespace, pod.name, work.node, work.reserved_at), pod.version
+
+
+def stream_of(uid: str) -> str:
+    """The stream that intent and withdrawal compete on."""
+    return streams.pod(uid)
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What the API server said: `status` 0 when no answer came. `uid` and `node` are those of the pod read afterwards, where
+    it was read (`read` True; `uid` empty: no such pod)."""
+
+    status: int
+    message: str = ""
+    read: bool = False
+    uid: str = ""
+    node: str = ""
+
+
+NeedsRead = Literal["needs_read"]
+Outcome = binding.PodBound | binding.BindRefused | binding.BindUncertain | NeedsRead
+
+
+def judge(work: Work, reply: Reply) -> Outcome:
+    """The outcome of one bind call. `needs_read` asks to read the pod and judge again."""
+    if 200 <= reply.status < 300:
+        return binding.PodBound(work.uid, work.node, attempts=work.attempts + 1)
+    if reply.status == 404:
+        return binding.BindRefused(work.uid, work.node, "gone", reply.message)
+    if reply.read:
+        return _judge_read(work, reply)
+    return "needs_read"
+
+
+def _judge_read(work: Work, reply: Reply) -> Outcome:
+    if not reply.uid:
+        return binding.BindRefused(work.uid, work.node, "gone", reply.message)
+    if reply.uid != work.uid:
+        return binding.BindRefused(work.uid, work.node, "other_uid", reply.message)
+    if reply.node == work.node:
+        return binding.PodBound(work.uid, work.node, attempts=work.attempts + 1, found=True)
+    if reply.node:
+        return binding.BindRefused(work.uid, work.node, "other_node", f"stands on {reply.node}: {reply.message}")
+    return binding.BindUncertain(work.uid, work.node, work.attempts + 1, reply.message)
+
+
+def annotations(work: Work) -> dict[str, str]:
+    """What the Binding merges into the pod: where the model expects each container, and the reservation's position."""
+    placement = ";".join(f"{name}={','.join(map(str, zones))}" for name, zones in sorted(work.predicted.items()))
+    found = {POSITION_ANNOTATION: str(work.reserved_at)}
+    return {**found, PLACEMENT_ANNOTATION: placement} if placement else found
