@@ -89,9 +89,8 @@ def _preferred_masks(lists: list[_List], default_mask: int) -> set[int]:
 
 def _reachable(lists: list[_List], default_mask: int) -> MaskSet:
     """Every non-empty AND that the product can yield."""
-    factors = {frozenset(_values(each, default_mask)) for each in lists}
     reached: set[int] = {default_mask}
-    pending = sorted(factors, key=lambda factor: (len(factor), sorted(factor)))
+    pending = sorted((_values(each, default_mask) for each in lists), key=len)
     while pending and reached:
         if len(reached) * len(pending[0]) > _SMALL_PRODUCT:
             return _convolved([reached, *pending], default_mask)
