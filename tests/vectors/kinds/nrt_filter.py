@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.compat.cache import View
 from services.scheduler.compat.filter import Verdict, filter_node
-from services.scheduler.compat.foreign import Profiles
 from services.scheduler.compat.node import named_resources
-from services.scheduler.compat.nrt import Nrt, parse_nrt
-from services.scheduler.compat.overreserve import OverReserve
+from services.scheduler.compat.nrt import Nrt
 from services.scheduler.compat.pod import parse_pod, qos_class
+from tests.vectors.nrt_node import cached_view, entry_nrt
 
 KIND = "nrt_filter"
 
@@ -23,8 +21,8 @@ def recognises(doc: dict[str, Any]) -> bool:
 
 
 def check(case: dict[str, Any]) -> list[str]:
-    pod, nrt = parse_pod(case["pod"]), parse_nrt(case["nrt"]) if case["nrt"] else None
-    verdict = filter_node(pod, named_resources(case["node"]), _view(case, nrt))
+    pod, nrt = parse_pod(case["pod"]), entry_nrt(case)
+    verdict = filter_node(pod, named_resources(case["node"]), cached_view(case))
     if "panic" in case["expect"]:
         return _check_stated(case, verdict)
     got = {
@@ -43,16 +41,6 @@ def _or_none(want: dict[str, Any], name: str) -> Any:
     return [] if name == "reasons" and want.get(name) is None else want.get(name)
 
 
-def _view(case: dict[str, Any], nrt: Nrt | None) -> View:
-    name = case["node"]["metadata"]["name"]
-    cache = OverReserve([nrt] if nrt else [], Profiles())
-    for each in case.get("cache", {}).get("reserved_pods", []):
-        cache.reserve(name, parse_pod(each))
-    if case.get("cache", {}).get("foreign_pods_seen"):
-        cache.foreign[name] += 1
-    return cache.view(name, lambda _: None)
-
-
 def _manager(nrt: Nrt | None) -> dict[str, Any]:
     if nrt is None:
         return {}
@@ -66,6 +54,6 @@ def _check_stated(case: dict[str, Any], verdict: Verdict) -> list[str]:
     without = filter_node(
         parse_pod(case["pod"]),
         named_resources(case["node"]),
-        _view(case, parse_nrt({**case["nrt"], "zones": zones})),
+        cached_view({**case, "nrt": {**case["nrt"], "zones": zones}}),
     )
     return [] if verdict == without else [f"zone 64 must not count: expected {without}, got {verdict}"]

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.compat.cache import View
-from services.scheduler.compat.nrt import parse_nrt
 from services.scheduler.compat.pod import parse_pod, qos_class
 from services.scheduler.compat.score import score_node
+from tests.vectors.nrt_node import cached_view
 
 KIND = "nrt_score"
 
@@ -24,7 +23,7 @@ def check(case: dict[str, Any]) -> list[str]:
     weights = {each["name"]: each["weight"] for each in case["resource_weights"] or []}
     problems = [] if qos_class(pod) == case["derived"]["qos"] else [f"qos: expected {case['derived']['qos']}"]
     for entry in case["nodes"]:
-        view = View(parse_nrt(entry["nrt"]) if entry.get("nrt") else None)
+        view = cached_view(entry)
         name = entry["node"]["metadata"]["name"]
         problems += _compare(name, case["expect"][name], score_node(pod, view, case["strategy"], weights))
     return problems

@@ -1,0 +1,43 @@
+"""Arithmetic on Kubernetes quantities that keeps the notation apimachinery would keep, because status texts print it.
+
+Decides nothing about scheduling. Source: k8s.io/apimachinery `resource.Quantity` Add, Sub, Cmp, Value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared.domain.quantity import NANO, Quantity
+from shared.domain.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_device, is_hugepages
+
+Quantities = dict[str, Quantity]
+"""Resource name -> quantity. Unlike `Amounts`, a name with a zero quantity differs from an absent name."""
+
+ZERO = Quantity(0)
+
+
+def plus(left: Quantity, right: Quantity) -> Quantity:
+    """The sum, in the notation of `left`, or of `right` when `left` is zero."""
+    return Quantity(left.nano + right.nano, left.format if left.nano else right.format)
+
+
+def minus(left: Quantity, right: Quantity) -> Quantity:
+    """The difference, in the notation of `left`, or of `right` when `left` is zero."""
+    return Quantity(left.nano - right.nano, left.format if left.nano else right.format)
+
+
+def from_amounts(amounts: Mapping[str, int]) -> Quantities:
+    """Topolog's integers (millicpu, bytes, counts) as quantities."""
+    return {name: from_amount(name, amount) for name, amount in amounts.items()}
+
+
+def from_amount(name: str, amount: int) -> Quantity:
+    """One integer amount as a quantity, bytes in binary notation."""
+    if name == CPU:
+        return Quantity(amount * (NANO // 1000))
+    return Quantity(amount * NANO, "BinarySI" if name in (MEMORY, EPHEMERAL_STORAGE) or is_hugepages(name) else "DecimalSI")
+
+
+def is_host_level(name: str) -> bool:
+    """Resources that may be absent from every zone: storage and everything that is not Kubernetes' own."""
+    return name in (EPHEMERAL_STORAGE, "storage") or is_device(name)

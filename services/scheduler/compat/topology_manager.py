@@ -1,0 +1,56 @@
+"""What the plugin believes about a node's Topology Manager: policy, scope and zone limit, from attributes and legacy
+policies.
+
+Precedence is the plugin's: element 0 of `topologyPolicies`, then each valid attribute overrides its own field; later
+duplicates win.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+SCOPES = ("container", "pod")
+DEFAULT_MAX_NUMA_NODES = 8
+LIMIT_MAX_NUMA_NODES = 1024
+_LEGACY = {"SingleNUMANode": "single-numa-node", "Restricted": "restricted", "BestEffort": "best-effort"}
+_ATOI = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+class TopologyManager(msgspec.Struct, frozen=True):
+    """The three settings that the plugin compares and acts on."""
+
+    policy: str = "none"
+    scope: str = "container"
+    max_numa_nodes: int = DEFAULT_MAX_NUMA_NODES
+
+
+def topology_manager(policies: Sequence[str], attributes: Iterable[tuple[str, str]]) -> TopologyManager:
+    """The effective settings. Invalid values are ignored one by one, as upstream does."""
+    policy, scope = _legacy(policies[0]) if policies else ("none", "container")
+    limit = DEFAULT_MAX_NUMA_NODES
+    for name, value in attributes:
+        if name == "topologyManagerPolicy" and value in POLICIES:
+            policy = value
+        elif name == "topologyManagerScope" and value in SCOPES:
+            scope = value
+        elif name == "topologyManagerMaxNUMANodes" and (found := atoi(value)) is not None and found > 1:
+            limit = min(found, LIMIT_MAX_NUMA_NODES)
+    return TopologyManager(policy, scope, limit)
+
+
+def atoi(text: str) -> int | None:
+    """Go's strconv.Atoi: an optional sign and ASCII digits within 64 bits, nothing around them."""
+    if _ATOI.fullmatch(text) is None or not -(2**63) <= int(text) < 2**63:
+        return None
+    return int(text)
+
+
+def _legacy(policy: str) -> tuple[str, str]:
+    for suffix, scope in (("ContainerLevel", "container"), ("PodLevel", "pod")):
+        if policy.endswith(suffix) and policy.removesuffix(suffix) in _LEGACY:
+            return _LEGACY[policy.removesuffix(suffix)], scope
+    return "none", "container"

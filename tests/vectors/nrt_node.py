@@ -1,0 +1,27 @@
+"""The node entries that the filter and score vectors share: a node, its NRT, and what the OverReserve cache holds of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.scheduler.compat.cache import View
+from services.scheduler.compat.foreign import Profiles
+from services.scheduler.compat.nrt import Nrt, parse_nrt
+from services.scheduler.compat.overreserve import OverReserve
+from services.scheduler.compat.pod import parse_pod
+
+
+def entry_nrt(entry: dict[str, Any]) -> Nrt | None:
+    """The entry's object, where it has one."""
+    return parse_nrt(entry["nrt"]) if entry["nrt"] else None
+
+
+def cached_view(entry: dict[str, Any]) -> View:
+    """What the cache answers after the entry's reservations and foreign pods."""
+    nrt, name = entry_nrt(entry), entry["node"]["metadata"]["name"]
+    cache = OverReserve([nrt] if nrt else [], Profiles())
+    for pod in entry.get("cache", {}).get("reserved_pods", []):
+        cache.reserve(name, parse_pod(pod))
+    if entry.get("cache", {}).get("foreign_pods_seen"):
+        cache.foreign[name] += 1
+    return cache.view(name, lambda _: None)
