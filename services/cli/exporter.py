@@ -1,0 +1,62 @@
+"""`topolog exporter report`: what the exporter would say about a recorded moment of a node.
+
+Must not decide anything: it names folders, calls the exporter's core and prints.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.exporter import core, recorded
+from services.exporter.kubelet_config import KubeletConfigError
+from services.exporter.source_recording import RecordingError
+from services.exporter.sysfs import SysfsError
+from shared.domain.report import Report
+from shared.kube.nrt import to_nrt
+
+app = typer.Typer(help="The node agent: reports of nodes.", no_args_is_help=True)
+
+
+def register(root: typer.Typer) -> None:
+    """Add `exporter` to the `topolog` command."""
+    root.add_typer(app, name="exporter")
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `report` a sub-command while it is the only one."""
+
+
+@app.command("report")
+def report_command(
+    recording: Annotated[Path, typer.Option(help="Folder with list.pb or list.json and allocatable.pb or .json.")],
+    sysfs: Annotated[Path, typer.Option(help="Root of the node's /sys tree.")] = Path("/sys"),
+    node: Annotated[str, typer.Option(help="Name of the node; else the recording's folder name.")] = "",
+    kubelet_config: Annotated[Path | None, typer.Option(help="KubeletConfiguration in YAML or JSON.")] = None,
+    method: Annotated[str, typer.Option(help=f"Fingerprint: {' or '.join(core.METHODS)}.")] = core.METHODS[0],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the NodeResourceTopology object.")] = False,
+) -> None:
+    """Print the report of a recorded moment, as a table or as a NodeResourceTopology v1alpha2 object."""
+    if method not in core.METHODS:
+        raise typer.BadParameter(f"{method!r} is unknown; use {' or '.join(core.METHODS)}", param_hint="--method")
+    try:
+        made = recorded.report(recording, sysfs, node or recording.resolve().name, kubelet_config, core.Rules(method))
+    except (RecordingError, SysfsError, KubeletConfigError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
+    typer.echo(json.dumps(to_nrt(made), indent=2) if as_json else _text(made))
+
+
+def _text(report: Report) -> str:
+    lines = [f"{report.node}: {report.policy}, scope {report.scope}, fingerprint {report.fingerprint}"]
+    for zone in to_nrt(report)["zones"]:
+        lines.append(f"  {zone['name']}: distances {', '.join(str(cost['value']) for cost in zone['costs'])}")
+        lines += [
+            f"    {one['name']}: {one['available']} of {one['allocatable']} available, capacity {one['capacity']}"
+            for one in zone["resources"]
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,71 @@
+"""Capacity, allocatable and available of each zone, counted as resource-topology-exporter 0.25 counts them.
+
+Differences, on purpose: zones go by the kernel's node ids (RTE by position), and what podresources hides (pod-level
+sets, init containers' CPUs) is in the placements and so is counted as used. Must not know sockets, files or pods' names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from services.exporter.answers import Allocatable
+from services.exporter.placements import MILLI
+from services.exporter.sysfs import Machine, NumaNode
+from shared.domain.report import Placement, Zone, ZoneResource
+from shared.domain.resources import CPU, MEMORY
+
+Amount = Counter[tuple[int, str]]
+"""(zone id, resource) -> amount; millicpu, bytes or counts."""
+
+
+def count_zones(
+    machine: Machine, allocatable: Allocatable, placements: Iterable[Placement], excluded: frozenset[str]
+) -> tuple[Zone, ...]:
+    """Every NUMA node of the machine as a zone; `excluded` names resources that are not reported."""
+    offered, used = _offered(machine, allocatable), _used(placements)
+    return tuple(_zone(node, offered, used, excluded) for node in machine.nodes)
+
+
+def tracked(machine: Machine, allocatable: Allocatable, excluded: frozenset[str]) -> tuple[str, ...]:
+    """The resources that this node's managers pin to zones, sorted: what a placement can prove."""
+    return tuple(sorted({resource for _, resource in _offered(machine, allocatable)} - excluded))
+
+
+def _offered(machine: Machine, allocatable: Allocatable) -> Amount:
+    offered: Amount = Counter()
+    known = {node.id for node in machine.nodes}
+    zone_of_cpu = machine.zone_of_cpu()
+    for cpu in allocatable.cpus:
+        if cpu in zone_of_cpu:
+            offered[zone_of_cpu[cpu], CPU] += MILLI
+    for block in allocatable.memory:
+        offered.update({(zone, block.resource): block.size for zone in block.zones if zone in known})
+    for group in allocatable.devices:
+        offered.update({(zone, group.resource): len(group.ids) for zone in group.zones if zone in known})
+    return offered
+
+
+def _used(placements: Iterable[Placement]) -> Amount:
+    """A block over several zones counts in full in each: podresources gives no split, and too little free is safe."""
+    used: Amount = Counter()
+    for placement in placements:
+        for entry in placement.held:
+            used.update({(zone, entry.resource): entry.amount for zone in entry.zones})
+    return used
+
+
+def _zone(node: NumaNode, offered: Amount, used: Amount, excluded: frozenset[str]) -> Zone:
+    physical = {CPU: len(node.cpus) * MILLI, MEMORY: node.memory_bytes, **node.hugepages}
+    names = sorted({resource for zone, resource in offered if zone == node.id}) or [CPU]
+    resources = {
+        name: _resource(physical.get(name, 0), offered[node.id, name], used[node.id, name])
+        for name in names
+        if name not in excluded
+    }
+    return Zone(node.id, resources, node.distances)
+
+
+def _resource(capacity: int, allocatable: int, used: int) -> ZoneResource:
+    """Capacity is raised to allocatable where sysfs says less: the kubelet is trusted."""
+    return ZoneResource(max(capacity, allocatable), allocatable, max(0, allocatable - used))

@@ -1,0 +1,105 @@
+"""The exporter's decisions: what a node's report says, and when it is worth publishing.
+
+Pure. A report is made from one scan (podresources answers, machine, kubelet configuration, checkpoint, freshness); it is
+published when its content changed, when the last one is an interval old, or when asked (a reconnected bus may have lost
+it). Must not know sockets, files, clocks or the bus.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from services.exporter.accounting import count_zones, tracked
+from services.exporter.answers import Allocatable, ListedContainer, ListedPod
+from services.exporter.kubelet_config import KubeletFacts
+from services.exporter.placements import CpuEntries, place
+from services.exporter.sysfs import Machine
+from shared.domain.report import Freshness, Report
+from shared.kubelet.fingerprint import ALL, EXCLUSIVE, fingerprint
+
+METHODS = (EXCLUSIVE, ALL)
+
+
+class PodPattern(msgspec.Struct, frozen=True):
+    """Shell patterns for namespace and name; both must match (resource-topology-exporter's podExclude)."""
+
+    namespace: str
+    name: str
+
+    def matches(self, pod: ListedPod) -> bool:
+        """True when the pod is excluded by this pattern."""
+        return fnmatchcase(pod.namespace, self.namespace) and fnmatchcase(pod.name, self.name)
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What a node's report leaves out, and the fingerprint's method. Excluded pods leave accounting and fingerprint."""
+
+    fingerprint_method: str = EXCLUSIVE
+    excluded_resources: frozenset[str] = frozenset()
+    excluded_pods: tuple[PodPattern, ...] = ()
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """Everything read about one node at one moment; `freshness` was taken before List."""
+
+    freshness: Freshness
+    machine: Machine
+    allocatable: Allocatable
+    pods: tuple[ListedPod, ...]
+    kubelet: KubeletFacts = KubeletFacts()
+    cpu_entries: CpuEntries = {}
+
+
+class Published(msgspec.Struct, frozen=True):
+    """What was last handed to the bus for a node, and when (monotonic milliseconds)."""
+
+    report: Report | None = None
+    at_ms: int = 0
+
+
+def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
+    """The report of one scan."""
+    pods = [pod for pod in scan.pods if not any(pattern.matches(pod) for pattern in rules.excluded_pods)]
+    placements = place(pods, scan.machine.zone_of_cpu(), scan.cpu_entries)
+    return Report(
+        node=node,
+        boot_id=scan.freshness.boot_id,
+        boot_time_ms=scan.freshness.boot_time_ms,
+        exporter=exporter,
+        policy=scan.kubelet.policy,
+        scope=scan.kubelet.scope,
+        options=scan.kubelet.options,
+        max_numa_nodes=scan.kubelet.max_numa_nodes,
+        tracked=tracked(scan.machine, scan.allocatable, rules.excluded_resources),
+        zones=count_zones(scan.machine, scan.allocatable, placements, rules.excluded_resources),
+        placements=placements,
+        fingerprint=pod_fingerprint(pods, rules.fingerprint_method),
+        fingerprint_method=rules.fingerprint_method,
+    )
+
+
+def pod_fingerprint(pods: list[ListedPod], method: str) -> str:
+    """`pfp0v001...` over the listed pods, or over those that hold something exclusive."""
+    chosen = pods if method == ALL else [pod for pod in pods if any(map(_exclusive, pod.containers))]
+    return fingerprint([(pod.namespace, pod.name) for pod in chosen])
+
+
+def _exclusive(container: ListedContainer) -> bool:
+    """podfingerprint's filter: CPUs, or a memory block or device with a NUMA node (pod-level sets do not count)."""
+    return bool(
+        container.cpus
+        or any(block.zones for block in container.memory)
+        or any(group.ids and group.zones for group in container.devices)
+    )
+
+
+def should_publish(last: Published, new: Report, now_ms: int, interval_ms: int, asked: bool) -> bool:
+    """On change of content, when an interval has passed, or when asked."""
+    return asked or last.report is None or now_ms - last.at_ms >= interval_ms or not same_content(last.report, new)
+
+
+def same_content(left: Report, right: Report) -> bool:
+    """Equal but for the moment it was read."""
+    return msgspec.structs.replace(left, boot_time_ms=right.boot_time_ms) == right

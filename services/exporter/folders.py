@@ -1,0 +1,58 @@
+"""Reads of the node's files: the /sys tree, the boot id, the kubelet's configuration and CPU checkpoint, the boot clock.
+
+The shell around `sysfs` and `kubelet_config`: small bounded reads, absence as None. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+MAX_FILE_BYTES = 8 * 1024 * 1024
+HOST_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID_FILE = "boot_id"
+CONFIG_FILE = "config.yaml"
+CPU_CHECKPOINT = "cpu_manager_state"
+
+
+class FolderTree:
+    """A /sys tree on disk; `root` is what stands for `/sys`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def text(self, path: str) -> str | None:
+        """The file's text; None when it is absent or unreadable as a file."""
+        found = read_bounded(self._root / path)
+        return None if found is None else found.decode("ascii", "replace")
+
+    def names(self, path: str) -> list[str]:
+        """The folder's entries, sorted; empty when absent."""
+        try:
+            return sorted(entry.name for entry in (self._root / path).iterdir())
+        except OSError:
+            return []
+
+
+def read_bounded(path: Path) -> bytes | None:
+    """The file's bytes up to MAX_FILE_BYTES, or None when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_FILE_BYTES)
+    except OSError:
+        return None
+
+
+def boot_id(sysfs_root: Path, configured: Path | None) -> str:
+    """The configured file, else the tree's own `boot_id` (simulated nodes), else the kernel's. Raises ValueError."""
+    candidates = [configured] if configured else [sysfs_root / BOOT_ID_FILE, HOST_BOOT_ID]
+    for path in candidates:
+        text = (read_bounded(path) or b"").decode("ascii", "replace").strip()
+        if text:
+            return text
+    raise ValueError(f"no boot id in {' or '.join(map(str, candidates))}; name a file with --boot-id-file")
+
+
+def boot_time_ms() -> int:
+    """Milliseconds since boot, suspended time included; monotonic within one boot id."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

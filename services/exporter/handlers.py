@@ -1,0 +1,134 @@
+"""One node's round, over and over: wait for a reason, scan, decide, hand the report to the outbox.
+
+A node that cannot be read backs off alone; nothing here is shared between nodes but the outbox. Must not know how reads
+are made (`scan`) or sent (`outbox`), and decides nothing itself (`core`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from services.exporter import core
+from services.exporter.kubelet_config import KubeletConfigError
+from services.exporter.outbox import Outbox
+from services.exporter.scan import NodeReader
+from services.exporter.settings import Settings
+from services.exporter.source_grpc import SourceError
+from services.exporter.sysfs import SysfsError
+from shared.bus import subjects
+from shared.bus.port import Message
+from shared.domain.report import Report
+
+MAX_BACKOFF_S = 30.0
+JITTER = 0.1
+READ_ERRORS = (SourceError, SysfsError, KubeletConfigError, ValueError, OSError)
+_encoder = msgspec.json.Encoder()
+
+
+class NodeStatus(msgspec.Struct):
+    """What health and metrics say about one node. `error` is empty while the node can be read."""
+
+    node: str
+    scans: int = 0
+    failures: int = 0
+    failures_in_a_row: int = 0
+    error: str = ""
+    scan_ms: float = 0.0
+
+
+class NodeReporter:
+    """The round of one node. `on_error(status)` hears the first failure of a row and, with an empty error, its end."""
+
+    def __init__(
+        self, node: str, reader: NodeReader, settings: Settings, outbox: Outbox, on_error: Callable[[NodeStatus], None]
+    ) -> None:
+        self.status = NodeStatus(node)
+        self._reader = reader
+        self._settings = settings
+        self._outbox = outbox
+        self._on_error = on_error
+        self._instance = f"{node}-{random.getrandbits(48):012x}"
+        self._published = core.Published()
+        self._next_full_s = 0.0
+        self._triggered = asyncio.Event()
+        self._asked = False
+
+    def trigger(self) -> None:
+        """The kubelet's state may have changed: scan soon."""
+        self._triggered.set()
+
+    def ask_full(self) -> None:
+        """The bus may have lost the report: publish in full soon."""
+        self._asked = True
+        self._triggered.set()
+
+    async def run(self) -> None:
+        """Report for ever; ends by cancellation. The first scan is spread over a tenth of the interval."""
+        await asyncio.sleep(random.random() * min(1.0, self._settings.interval_s * JITTER))
+        while True:
+            pause_s = await self.round()
+            await self._wait(pause_s)
+
+    async def round(self) -> float:
+        """One scan and its outcome; returns the seconds until the next one is due without a trigger."""
+        self._triggered.clear()
+        started = time.monotonic()
+        full = self._asked or started >= self._next_full_s
+        try:
+            scan = await self._reader.scan(full)
+        except READ_ERRORS as error:
+            return self._failed(str(error))
+        self._publish(core.report(self.status.node, self._instance, scan, self._settings.rules))
+        self._succeeded((time.monotonic() - started) * 1000)
+        if full:
+            self._next_full_s = started + self._settings.interval_s * random.uniform(1 - JITTER, 1)
+        return max(0.0, self._next_full_s - time.monotonic())
+
+    def _publish(self, report: Report) -> None:
+        now_ms = int(time.monotonic() * 1000)
+        interval_ms = int(self._settings.interval_s * (1 - JITTER) * 1000)
+        if not core.should_publish(self._published, report, now_ms, interval_ms, self._asked):
+            return
+        self._asked = False
+        self._published = core.Published(report, now_ms)
+        headers = {subjects.MSG_ID: f"{self._instance}:{report.boot_time_ms}"}
+        message = Message(subjects.report(report.node), _encoder.encode(report), headers)
+        self._outbox.put(report.node, message)
+
+    async def _wait(self, pause_s: float) -> None:
+        """Until the next round is due, or a trigger came; two rounds are never closer than `min_gap_s`."""
+        await asyncio.sleep(min(pause_s, self._settings.min_gap_s))
+        rest_s = pause_s - self._settings.min_gap_s
+        if rest_s <= 0:
+            return
+        try:
+            async with asyncio.timeout(rest_s):
+                await self._triggered.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(self._settings.settle_s)
+
+    def _failed(self, problem: str) -> float:
+        status = self.status
+        status.failures += 1
+        status.failures_in_a_row += 1
+        first = status.error == ""
+        status.error = problem
+        self._reader.forget()
+        if first:
+            self._on_error(status)
+        return min(MAX_BACKOFF_S, self._settings.interval_s, 0.25 * 2 ** min(status.failures_in_a_row, 8))
+
+    def _succeeded(self, took_ms: float) -> None:
+        recovered = self.status.error != ""
+        self.status.scans += 1
+        self.status.scan_ms = took_ms
+        self.status.failures_in_a_row = 0
+        self.status.error = ""
+        if recovered:
+            self._on_error(self.status)

@@ -1,0 +1,80 @@
+"""What a KubeletConfiguration says about placement: Topology Manager policy, scope and options, CPU Manager options.
+
+Pure: text in, value or `KubeletConfigError` out. Empty or absent values are the kubelet's defaults (1.36). Must not
+know where the text came from.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+Policy = Literal["none", "best-effort", "restricted", "single-numa-node"]
+Scope = Literal["container", "pod"]
+POLICIES: tuple[str, ...] = get_args(Policy)
+SCOPES: tuple[str, ...] = get_args(Scope)
+MAX_NUMA_NODES = "max-allowable-numa-nodes"
+DEFAULT_MAX_NUMA_NODES = 8
+
+
+class KubeletConfigError(ValueError):
+    """The configuration says something that a kubelet would refuse; names field, value and remedy."""
+
+
+class KubeletFacts(msgspec.Struct, frozen=True):
+    """Policy, scope and options of one node; `options` holds those of the Topology and the CPU Manager (disjoint names)."""
+
+    policy: str = "none"
+    scope: str = "container"
+    options: dict[str, str] = {}
+
+    @property
+    def max_numa_nodes(self) -> int:
+        """The Topology Manager's `max-allowable-numa-nodes`, 8 where it is not set."""
+        return int(self.options.get(MAX_NUMA_NODES, DEFAULT_MAX_NUMA_NODES))
+
+
+class _File(msgspec.Struct, rename="camel"):
+    kind: str = "KubeletConfiguration"
+    topology_manager_policy: str | None = None
+    topology_manager_scope: str | None = None
+    topology_manager_policy_options: dict[str, str] | None = None
+    cpu_manager_policy_options: dict[str, str] | None = None
+
+
+def parse(text: bytes, where: str) -> KubeletFacts:
+    """The placement part of a KubeletConfiguration in YAML or JSON. Raises KubeletConfigError."""
+    try:
+        found = msgspec.convert(_document(text), _File)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise KubeletConfigError(f"{where}: {error}; expected a KubeletConfiguration in YAML or JSON") from error
+    if found.kind != "KubeletConfiguration":
+        raise KubeletConfigError(f"{where}: kind is {found.kind!r}, expected KubeletConfiguration")
+    options = {**(found.cpu_manager_policy_options or {}), **(found.topology_manager_policy_options or {})}
+    return checked(found.topology_manager_policy or "none", found.topology_manager_scope or "container", options, where)
+
+
+def checked(policy: str, scope: str, options: dict[str, str], where: str) -> KubeletFacts:
+    """The facts after the kubelet's own checks. Raises KubeletConfigError."""
+    if policy not in POLICIES:
+        raise KubeletConfigError(f"{where}: topologyManagerPolicy {policy!r} is unknown; use one of {', '.join(POLICIES)}")
+    if scope not in SCOPES:
+        raise KubeletConfigError(f"{where}: topologyManagerScope {scope!r} is unknown; use one of {', '.join(SCOPES)}")
+    limit = options.get(MAX_NUMA_NODES, str(DEFAULT_MAX_NUMA_NODES))
+    if not limit.isascii() or not limit.isdigit() or not DEFAULT_MAX_NUMA_NODES <= int(limit) <= 1024:
+        raise KubeletConfigError(f"{where}: {MAX_NUMA_NODES} is {limit!r}; use a number from 8 to 1024")
+    return KubeletFacts(policy, scope, dict(sorted(options.items())))
+
+
+def _document(text: bytes) -> Any:
+    """JSON is tried first: it is YAML too, and reading it costs no YAML library in memory."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        import yaml
+
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(str(error)) from error

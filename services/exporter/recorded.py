@@ -1,0 +1,40 @@
+"""The report of a recorded moment: a folder of podresources answers and a /sys tree, through the exporter's own core.
+
+Must not know the command line, nor print anything.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from services.exporter import core, folders, kubelet_config, source_recording
+from services.exporter.kubelet_config import KubeletFacts
+from services.exporter.sysfs import read_machine
+from shared.domain.report import Freshness, Report
+
+CONFIG_FILES = ("kubelet-config.yaml", "config.yaml")
+RECORDED_BOOT = "recorded"
+
+
+def report(recording: Path, sysfs: Path, node: str, config: Path | None, rules: core.Rules) -> Report:
+    """The report of `recording` on the machine of `sysfs`.
+
+    Without `config`, a kubelet-config.yaml or config.yaml in the folder, beside it or beside the tree is taken.
+    Raises RecordingError, SysfsError or KubeletConfigError.
+    """
+    pods = source_recording.pods(recording)
+    allocatable = source_recording.allocatable(recording)
+    machine = read_machine(folders.FolderTree(sysfs))
+    scan = core.Scan(Freshness(RECORDED_BOOT, 0), machine, allocatable, pods, _kubelet(recording, sysfs, config))
+    return core.report(node, "recording", scan, rules)
+
+
+def _kubelet(recording: Path, sysfs: Path, config: Path | None) -> KubeletFacts:
+    rooms = [recording, recording.parent, sysfs.parent]
+    candidates = [config] if config else [room / name for room in rooms for name in CONFIG_FILES]
+    path = next((path for path in candidates if path.is_file()), None)
+    if path is None and config:
+        raise kubelet_config.KubeletConfigError(f"{config}: no such file; check --kubelet-config")
+    if path is None:
+        return KubeletFacts()
+    return kubelet_config.parse(path.read_bytes(), str(path))

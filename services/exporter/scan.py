@@ -1,0 +1,97 @@
+"""One node's reads, put together into a `Scan`: List every time, everything slower only when a full scan is asked.
+
+The moment of truth is taken before List. Must not know when to scan, nor what becomes of the result.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from services.exporter import folders, kubelet_config
+from services.exporter.answers import Allocatable, ListedPod
+from services.exporter.core import Scan
+from services.exporter.kubelet_config import KubeletFacts
+from services.exporter.placements import CpuEntries
+from services.exporter.settings import NodeSpec, Settings
+from services.exporter.sysfs import Machine, read_machine
+from shared.domain.report import Freshness
+from shared.kubelet.checkpoint import CheckpointError, read_cpu_state
+
+
+class Source(Protocol):
+    """Whoever answers podresources."""
+
+    async def pods(self) -> tuple[ListedPod, ...]:
+        """The listed pods."""
+
+    async def allocatable(self) -> Allocatable:
+        """What may be handed out."""
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+
+
+class NodeReader:
+    """Reads one node. Keeps what changes rarely (machine, configuration, allocatable) between full scans."""
+
+    def __init__(self, spec: NodeSpec, settings: Settings, source: Source) -> None:
+        self._spec = spec
+        self._settings = settings
+        self._source = source
+        self._slow: tuple[str, Machine, KubeletFacts, Allocatable] | None = None
+
+    async def scan(self, full: bool) -> Scan:
+        """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming what is wrong."""
+        if full or self._slow is None:
+            self._slow = await self._read_slow()
+        boot_id, machine, kubelet, allocatable = self._slow
+        freshness = Freshness(boot_id, folders.boot_time_ms())
+        pods = await self._source.pods()
+        return Scan(freshness, machine, allocatable, pods, kubelet, self._cpu_entries())
+
+    def forget(self) -> None:
+        """Make the next scan a full one: after a failure the node may be another than before."""
+        self._slow = None
+
+    async def close(self) -> None:
+        """Close the source."""
+        await self._source.close()
+
+    async def _read_slow(self) -> tuple[str, Machine, KubeletFacts, Allocatable]:
+        root = Path(self._spec.sysfs)
+        configured = Path(self._settings.boot_id_file) if self._settings.boot_id_file else None
+        boot_id = folders.boot_id(root, configured)
+        machine = read_machine(folders.FolderTree(root))
+        return boot_id, machine, self._kubelet(), await self._source.allocatable()
+
+    def _kubelet(self) -> KubeletFacts:
+        """The configuration file's facts, flags first; no file means the kubelet's defaults."""
+        path = self._config_path()
+        text = folders.read_bounded(path) if path else None
+        if path and text is None and self._settings.kubelet_config:
+            raise kubelet_config.KubeletConfigError(f"{path}: cannot be read; check --kubelet-config")
+        facts = kubelet_config.parse(text, str(path)) if text else KubeletFacts()
+        policy, scope = self._settings.policy or facts.policy, self._settings.scope or facts.scope
+        return kubelet_config.checked(policy, scope, facts.options, "flags")
+
+    def _config_path(self) -> Path | None:
+        if self._settings.kubelet_config:
+            return Path(self._settings.kubelet_config)
+        return Path(self._spec.kubelet_dir) / folders.CONFIG_FILE if self._spec.kubelet_dir else None
+
+    def _cpu_entries(self) -> CpuEntries:
+        """The CPU manager's assignments where the folder is readable; an unreadable checkpoint says nothing."""
+        if not self._spec.kubelet_dir:
+            return {}
+        text = folders.read_bounded(Path(self._spec.kubelet_dir) / folders.CPU_CHECKPOINT)
+        return read_cpu_entries(text) if text else {}
+
+
+def read_cpu_entries(text: bytes) -> CpuEntries:
+    """The assignments of a `cpu_manager_state` file; none when it is damaged (the kubelet will complain, not we)."""
+    try:
+        state = read_cpu_state(text)
+    except CheckpointError:
+        return {}
+    return state.entries  # type: ignore[no-any-return]

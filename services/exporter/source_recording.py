@@ -1,0 +1,49 @@
+"""podresources from files: a folder that holds the answers of one moment, as protobuf bytes or as JSON.
+
+Accepts `list.pb` or `list.json`, and `allocatable.pb`, `allocatable.json`, `get_allocatable.json` or
+`get_allocatable_resources.json` (the name that resource-topology-exporter reads). Must not know what the answers mean.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+
+from services.exporter import wire
+from services.exporter.answers import Allocatable, ListedPod
+from services.exporter.podresources import podresources_pb2 as pb
+
+LIST_FILES = ("list.pb", "list.json")
+ALLOCATABLE_FILES = ("allocatable.pb", "allocatable.json", "get_allocatable.json", "get_allocatable_resources.json")
+_Message = TypeVar("_Message", bound=Message)
+
+
+class RecordingError(ValueError):
+    """The folder is no recording; names the folder or file and what was expected."""
+
+
+def pods(folder: Path) -> tuple[ListedPod, ...]:
+    """The recorded answer to List. Raises RecordingError."""
+    return wire.pods(_read(folder, LIST_FILES, pb.ListPodResourcesResponse()))
+
+
+def allocatable(folder: Path) -> Allocatable:
+    """The recorded answer to GetAllocatableResources. Raises RecordingError."""
+    return wire.allocatable(_read(folder, ALLOCATABLE_FILES, pb.AllocatableResourcesResponse()))
+
+
+def _read(folder: Path, names: tuple[str, ...], message: _Message) -> _Message:
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None:
+        raise RecordingError(f"{folder}: none of {', '.join(names)} is here; give a folder with recorded answers")
+    try:
+        if path.suffix == ".pb":
+            message.ParseFromString(path.read_bytes())
+        else:
+            json_format.Parse(path.read_bytes(), message, ignore_unknown_fields=True)
+    except (DecodeError, json_format.ParseError, UnicodeDecodeError, OSError) as error:
+        raise RecordingError(f"{path}: no podresources answer: {error}") from error
+    return message

@@ -1,0 +1,51 @@
+"""From podresources messages to values: sorts what the kubelet leaves in map order, keeps everything else as said.
+
+Must not know sockets or files (both sources use it), nor what an answer means for a zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.podresources import podresources_pb2 as pb
+
+
+def pods(response: pb.ListPodResourcesResponse) -> tuple[ListedPod, ...]:
+    """The listed pods, sorted by namespace and name."""
+    return tuple(sorted((_pod(pod) for pod in response.pod_resources), key=lambda pod: (pod.namespace, pod.name)))
+
+
+def allocatable(response: pb.AllocatableResourcesResponse) -> Allocatable:
+    """The node's allocatable CPUs, memory blocks and devices."""
+    return Allocatable(tuple(sorted(response.cpu_ids)), _blocks(response.memory), _devices(response.devices))
+
+
+def _pod(pod: pb.PodResources) -> ListedPod:
+    return ListedPod(
+        pod.namespace,
+        pod.name,
+        tuple(_container(container) for container in pod.containers),
+        tuple(sorted(pod.cpu_ids)),
+        _blocks(pod.memory),
+    )
+
+
+def _container(container: pb.ContainerResources) -> ListedContainer:
+    return ListedContainer(
+        container.name, tuple(sorted(container.cpu_ids)), _blocks(container.memory), _devices(container.devices)
+    )
+
+
+def _blocks(blocks: Iterable[pb.ContainerMemory]) -> tuple[MemoryBlock, ...]:
+    found = [MemoryBlock(block.memory_type, _zones(block), block.size) for block in blocks]
+    return tuple(sorted(found, key=lambda block: (block.resource, block.zones, block.size)))
+
+
+def _devices(groups: Iterable[pb.ContainerDevices]) -> tuple[DeviceGroup, ...]:
+    found = [DeviceGroup(group.resource_name, tuple(sorted(group.device_ids)), _zones(group)) for group in groups]
+    return tuple(sorted(found, key=lambda group: (group.resource, group.ids, group.zones)))
+
+
+def _zones(entry: pb.ContainerMemory | pb.ContainerDevices) -> tuple[int, ...]:
+    return tuple(sorted({node.ID for node in entry.topology.nodes if node.ID >= 0}))

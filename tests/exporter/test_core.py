@@ -1,0 +1,174 @@
+"""Accounting, placements and fingerprint sets of the exporter's core, against worked examples and a plain reference."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.exporter import core
+from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.sysfs import Machine, NumaNode
+from shared.domain.report import Freshness, Placement, Report, Zone, ZonedAmount, ZoneResource
+from shared.kubelet.fingerprint import fingerprint
+
+GPU, NET = "vendor/gpu", "vendor/net"
+EVEN_ODD = Machine(
+    (
+        NumaNode(0, tuple(range(0, 24, 2)), distances={0: 10, 1: 20}),
+        NumaNode(1, tuple(range(1, 24, 2)), distances={0: 20, 1: 10}),
+    )
+)
+
+
+def report(machine: Machine, allocatable: Allocatable, *pods: ListedPod, **extra: object) -> Report:
+    rules = extra.pop("rules", core.Rules())
+    scan = core.Scan(Freshness("boot", 5), machine, allocatable, pods, **extra)  # type: ignore[arg-type]
+    return core.report("n1", "exporter-1", scan, rules)  # type: ignore[arg-type]
+
+
+def pod(name: str, *containers: ListedContainer, **level: object) -> ListedPod:
+    return ListedPod("default", name, containers, **level)  # type: ignore[arg-type]
+
+
+def test_worked_example_of_resource_topology_exporter() -> None:
+    devices = (
+        DeviceGroup(GPU, ("gpuA",), (1,)),
+        DeviceGroup(NET, ("netA",), (0,)),
+        DeviceGroup(NET, ("netB",), (1,)),
+    )
+    used = ListedContainer("c", (5, 7), (), (DeviceGroup(NET, ("netB",), (1,)),))
+    made = report(EVEN_ODD, Allocatable(tuple(range(2, 24)), (), devices), pod("test-pod-0", used))
+    assert made.zones[0].resources == {"cpu": ZoneResource(12000, 11000, 11000), NET: ZoneResource(1, 1, 1)}
+    assert made.zones[1].resources == {
+        "cpu": ZoneResource(12000, 11000, 9000),
+        NET: ZoneResource(1, 1, 0),
+        GPU: ZoneResource(1, 1, 1),
+    }
+    assert made.zones[0].costs == {0: 10, 1: 20}
+    assert made.fingerprint == "pfp0v001fe53c4dbd2c5f4a0"
+    assert made.tracked == ("cpu", GPU, NET)
+
+
+def test_sparse_and_memory_only_nodes_keep_the_kernels_ids() -> None:
+    machine = Machine((NumaNode(0, (0, 1), 100), NumaNode(4, (), 500, {"hugepages-2Mi": 64})))
+    made = report(machine, Allocatable((1,), (MemoryBlock("memory", (4,), 400),)))
+    assert made.zones == (
+        Zone(0, {"cpu": ZoneResource(2000, 1000, 1000)}),
+        Zone(4, {"memory": ZoneResource(500, 400, 400)}),
+    )
+
+
+def test_zone_without_anything_allocatable_shows_its_cpus() -> None:
+    made = report(EVEN_ODD, Allocatable())
+    assert made.zones[0].resources == {"cpu": ZoneResource(12000, 0, 0)}
+    assert made.tracked == ()
+
+
+def test_capacity_is_raised_to_what_the_kubelet_offers() -> None:
+    made = report(Machine((NumaNode(0, (0,), 10),)), Allocatable((), (MemoryBlock("memory", (0,), 99),)))
+    assert made.zones[0].resources["memory"] == ZoneResource(99, 99, 99)
+
+
+def test_block_over_two_zones_counts_in_full_in_both_and_available_never_goes_below_zero() -> None:
+    blocks = (MemoryBlock("memory", (0,), 100), MemoryBlock("memory", (1,), 50))
+    wide = ListedContainer("c", (), (MemoryBlock("memory", (0, 1), 80),))
+    made = report(EVEN_ODD, Allocatable((), blocks), pod("p", wide))
+    assert [zone.resources["memory"].available for zone in made.zones] == [20, 0]
+    assert made.placements == (Placement("default", "p", "c", (ZonedAmount("memory", (0, 1), 80),)),)
+
+
+def test_torn_answer_keeps_cpus_without_memory() -> None:
+    made = report(EVEN_ODD, Allocatable((2, 3)), pod("p", ListedContainer("c", (2,))))
+    assert made.placements == (Placement("default", "p", "c", (ZonedAmount("cpu", (0,), 1000),)),)
+
+
+def test_pod_listed_before_admission_has_empty_placements() -> None:
+    made = report(EVEN_ODD, Allocatable((2, 3)), pod("p", ListedContainer("c1"), ListedContainer("c2")))
+    assert made.placements == (Placement("default", "p", "c1"), Placement("default", "p", "c2"))
+    assert made.fingerprint == fingerprint([])
+
+
+def test_device_on_two_nodes_is_one_device_in_two_zones() -> None:
+    groups = (DeviceGroup(GPU, ("g",), (0,)), DeviceGroup(GPU, ("g",), (1,)))
+    made = report(EVEN_ODD, Allocatable((), (), groups), pod("p", ListedContainer("c", (), (), groups)))
+    assert made.placements is not None
+    assert made.placements[0].held == (ZonedAmount(GPU, (0, 1), 1),)
+    assert [zone.resources[GPU] for zone in made.zones] == [ZoneResource(1, 1, 0)] * 2
+
+
+def test_device_without_affinity_is_in_no_zone_and_not_exclusive() -> None:
+    group = (DeviceGroup(GPU, ("g",), ()),)
+    made = report(EVEN_ODD, Allocatable((2, 3), (), group), pod("p", ListedContainer("c", (), (), group)))
+    assert made.tracked == ("cpu",)
+    assert all(GPU not in zone.resources for zone in made.zones)
+    assert made.placements is not None
+    assert made.placements[0].held == (ZonedAmount(GPU, (), 1),)
+    assert made.fingerprint == fingerprint([])
+
+
+def test_device_on_a_zone_that_the_machine_lacks_adds_no_zone() -> None:
+    made = report(EVEN_ODD, Allocatable((2,), (), (DeviceGroup(GPU, ("g",), (9,)),)))
+    assert [zone.id for zone in made.zones] == [0, 1]
+
+
+def test_pod_level_set_counts_once_with_its_containers_parts_inside() -> None:
+    inner = ListedContainer("c", (2, 4), (MemoryBlock("memory", (0,), 10),))
+    level = pod("p", inner, ListedContainer("shared"), cpus=(2, 4, 6, 8), memory=(MemoryBlock("memory", (0,), 30),))
+    offered = Allocatable(tuple(range(24)), (MemoryBlock("memory", (0,), 100),))
+    made = report(EVEN_ODD, offered, level)
+    assert made.zones[0].resources["cpu"].available == 8000
+    assert made.zones[0].resources["memory"].available == 70
+    assert made.placements is not None
+    rest = (ZonedAmount("cpu", (0,), 2000), ZonedAmount("memory", (0,), 20))
+    assert made.placements[2] == Placement("default", "p", "", rest)
+
+
+def test_init_containers_cpus_come_from_the_checkpoint_once() -> None:
+    entries = {"uid-1": {"init": (2, 4, 3), "c": (2,)}, "uid-2": {"c": (9,)}}
+    made = report(EVEN_ODD, Allocatable(tuple(range(24))), pod("p", ListedContainer("c", (2,))), cpu_entries=entries)
+    assert made.placements == (
+        Placement("default", "p", "c", (ZonedAmount("cpu", (0,), 1000),), "uid-1"),
+        Placement("default", "p", "init", (ZonedAmount("cpu", (0,), 1000), ZonedAmount("cpu", (1,), 1000)), "uid-1"),
+    )
+    assert [zone.resources["cpu"].available for zone in made.zones] == [10000, 11000]
+
+
+def test_excluded_pods_leave_accounting_and_fingerprint_and_excluded_resources_the_zones() -> None:
+    rules = core.Rules("all", frozenset({"memory"}), (core.PodPattern("def*", "sys-?"),))
+    offered = Allocatable((2, 3), (MemoryBlock("memory", (0,), 100),))
+    made = report(EVEN_ODD, offered, pod("sys-a", ListedContainer("c", (2,))), pod("b"), rules=rules)
+    assert made.zones[0].resources == {"cpu": ZoneResource(12000, 1000, 1000)}
+    assert made.fingerprint == fingerprint([("default", "b")])
+    assert made.tracked == ("cpu",)
+
+
+def test_publishes_on_change_after_an_interval_and_when_asked() -> None:
+    first = report(EVEN_ODD, Allocatable((2,)))
+    later = msgspec.structs.replace(first, boot_time_ms=9)
+    other = msgspec.structs.replace(first, fingerprint="other")
+    last = core.Published(first, 1000)
+    assert core.should_publish(core.Published(), first, 0, 100, False)
+    assert not core.should_publish(last, later, 1099, 100, False)
+    assert core.should_publish(last, later, 1100, 100, False)
+    assert core.should_publish(last, other, 1001, 100, False)
+    assert core.should_publish(last, later, 1001, 100, True)
+
+
+CPU_SETS = st.sets(st.integers(0, 23), max_size=6)
+
+
+@given(st.lists(CPU_SETS, max_size=6), CPU_SETS)
+def test_cpus_in_use_and_available_add_up(owners: list[set[int]], offered: set[int]) -> None:
+    taken: set[int] = set()
+    pods = []
+    for number, wanted in enumerate(owners):
+        own = tuple(sorted((wanted & offered) - taken))
+        taken.update(own)
+        pods.append(pod(f"p{number}", ListedContainer("c", own)))
+    made = report(EVEN_ODD, Allocatable(tuple(sorted(offered))), *pods)
+    for zone, parity in zip(made.zones, (0, 1), strict=True):
+        free = sum(1 for cpu in offered - taken if cpu % 2 == parity)
+        assert zone.resources["cpu"].available == free * 1000
+    placed = sum(entry.amount for placement in made.placements or () for entry in placement.held)
+    assert placed == len(taken) * 1000

@@ -1,0 +1,87 @@
+"""A real node's eight moments: zones, costs, placements and fingerprint equal what resource-topology-exporter published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from services.cli import exporter
+from services.exporter import core, recorded
+from shared.kube import nrt
+from shared.kube.nrt import from_nrt, to_nrt
+from tests.exporter.conftest import MOMENTS
+
+runner = CliRunner()
+
+
+def command() -> typer.Typer:
+    app = typer.Typer()
+    exporter.register(app)
+    return app
+
+
+def zones(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Zones with resources, costs and attributes in one order: RTE writes them in map order."""
+    ordered = []
+    for zone in found["zones"]:
+        lists = {key: sorted(zone.get(key, []), key=lambda one: one["name"]) for key in ("resources", "costs", "attributes")}
+        ordered.append({**zone, **lists})
+    return sorted(ordered, key=lambda zone: zone["name"])
+
+
+def published(recordings: Path, moment: str) -> dict[str, Any]:
+    return json.loads((recordings / moment / "nrt-by-rte.json").read_text())
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_command_prints_what_rte_published(recordings: Path, moment: str) -> None:
+    arguments = ["exporter", "report", "--recording", str(recordings / moment), "--sysfs", str(recordings / "sysfs")]
+    result = runner.invoke(command(), [*arguments, "--node", "vm0", "--json"])
+    assert result.exit_code == 0, result.output
+    ours, theirs = json.loads(result.stdout), published(recordings, moment)
+    assert zones(ours) == zones(theirs)
+    assert ours["attributes"] == theirs["attributes"]
+    assert ours["metadata"]["name"] == theirs["metadata"]["name"]
+    key = nrt.FINGERPRINT_ANNOTATION
+    assert ours["metadata"]["annotations"][key] == theirs["metadata"]["annotations"][key]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("suffix", [".pb", ".json"])
+def test_bytes_and_json_say_the_same(recordings: Path, tmp_path: Path, moment: str, suffix: str) -> None:
+    for name in ("list", "allocatable"):
+        (tmp_path / f"{name}{suffix}").write_bytes((recordings / moment / f"{name}{suffix}").read_bytes())
+    config = recordings / "kubelet-config.yaml"
+    one = recorded.report(tmp_path, recordings / "sysfs", "vm0", config, core.Rules())
+    assert one == recorded.report(recordings / moment, recordings / "sysfs", "vm0", config, core.Rules())
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_object_of_rte_reads_back_as_our_report(recordings: Path, moment: str) -> None:
+    ours = recorded.report(recordings / moment, recordings / "sysfs", "vm0", None, core.Rules())
+    theirs = from_nrt(published(recordings, moment), "", 0)
+    assert theirs.zones == ours.zones
+    assert (theirs.policy, theirs.scope, theirs.tracked) == (ours.policy, ours.scope, ours.tracked)
+    assert (theirs.fingerprint, theirs.fingerprint_method) == (ours.fingerprint, ours.fingerprint_method)
+    assert theirs.placements is None
+    assert from_nrt(to_nrt(ours), "", 0) == theirs
+
+
+def test_method_all_covers_every_listed_pod(recordings: Path) -> None:
+    moment = recordings / "02-with-burstable-and-besteffort"
+    exclusive = recorded.report(moment, recordings / "sysfs", "vm0", None, core.Rules())
+    everything = recorded.report(moment, recordings / "sysfs", "vm0", None, core.Rules("all"))
+    assert everything.fingerprint != exclusive.fingerprint
+    assert everything.fingerprint_method == "all"
+
+
+def test_missing_recording_names_folder_and_files(tmp_path: Path) -> None:
+    result = runner.invoke(command(), ["exporter", "report", "--recording", str(tmp_path), "--sysfs", "/sys"])
+    assert result.exit_code == 2
+    assert "list.pb" in result.output
+    assert str(tmp_path) in result.output.replace("\n", "")

@@ -1,0 +1,102 @@
+"""NodeResourceTopology objects in and out: foreign producers' shapes, and refusals that name what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
+from shared.kube import numaplacement
+from shared.kube.nrt import NrtError, from_nrt, to_nrt
+
+
+def nrt(**changes: Any) -> dict[str, Any]:
+    resource = {"name": "memory", "capacity": "64Gi", "allocatable": "63Gi", "available": "1k"}
+    cpu = {"name": "cpu", "capacity": 8, "allocatable": "7500m", "available": "0.5"}
+    zone = {
+        "name": "node-2",
+        "type": "Node",
+        "costs": [{"name": "node-2", "value": 10}],
+        "resources": [resource, cpu],
+    }
+    return {"metadata": {"name": "n1"}, "zones": [zone], **changes}
+
+
+def test_written_by_hand_with_any_quantity() -> None:
+    report = from_nrt(nrt(topologyPolicies=["RestrictedPodLevel"]), "b", 7)
+    assert report.zones == (
+        Zone(2, {"cpu": ZoneResource(8000, 7500, 500), "memory": ZoneResource(2**36, 63 * 2**30, 1000)}, {2: 10}),
+    )
+    assert (report.policy, report.scope, report.boot_id, report.boot_time_ms) == ("restricted", "pod", "b", 7)
+    assert (report.placements, report.fingerprint, report.fingerprint_method) == (None, "", "")
+
+
+def test_attributes_win_over_the_older_policies() -> None:
+    attributes = [{"name": "topologyManagerPolicy", "value": "best-effort"}]
+    report = from_nrt(nrt(topologyPolicies=["RestrictedPodLevel"], attributes=attributes), "", 0)
+    assert (report.policy, report.scope) == ("best-effort", "container")
+
+
+def test_nfd_attribute_without_method_and_old_annotation_mean_all_pods() -> None:
+    attributes = [{"name": "nodeTopologyPodsFingerprint", "value": "pfp0v001ef46db3751d8e999"}]
+    assert from_nrt(nrt(attributes=attributes), "", 0).fingerprint_method == "all"
+    annotated = {"name": "n1", "annotations": {"topology.node.k8s.io/fingerprint": "pfp0v001x"}}
+    report = from_nrt(nrt(metadata=annotated), "", 0)
+    assert (report.fingerprint, report.fingerprint_method) == ("pfp0v001x", "all")
+
+
+def zone_with(**changes: Any) -> dict[str, Any]:
+    return nrt(zones=[{**nrt()["zones"][0], **changes}])
+
+
+def resource_with(**changes: Any) -> dict[str, Any]:
+    return zone_with(resources=[{**nrt()["zones"][0]["resources"][0], **changes}])
+
+
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        ({"zones": []}, "metadata"),
+        ({"metadata": {"name": ""}, "zones": []}, "metadata.name"),
+        ([], "expected the v1alpha2 schema"),
+        (zone_with(name="zone0"), "expected node-<number>"),
+        (nrt(zones=nrt()["zones"] * 2), "node-2 appears twice"),
+        (nrt(zones=nrt()["zones"] * 65), "65 zones"),
+        (resource_with(available="many"), "available 'many'"),
+        (resource_with(available="-1"), "negative"),
+        (nrt(topologyPolicies=["Strict"]), "'Strict' is unknown"),
+        (nrt(attributes=[{"name": "topologyManagerPolicy", "value": "x"}]), "'x' is unknown"),
+        (nrt(attributes=[{"name": "topologyManagerScope", "value": "pod"}]), "topologyManagerPolicy"),
+    ],
+)
+def test_an_object_that_means_nothing_is_refused_by_name(found: object, named: str) -> None:
+    with pytest.raises(NrtError, match=named):
+        from_nrt(found, "", 0)
+
+
+def test_decimal_quantities_as_producers_write_them() -> None:
+    report = Report(
+        "n", "b", 1, zones=(Zone(0, {"cpu": ZoneResource(3000, 2500, 0), "memory": ZoneResource(2_000_000, 1024, 1)}),)
+    )
+    resources = {one["name"]: one for one in to_nrt(report)["zones"][0]["resources"]}
+    assert resources["cpu"] == {"name": "cpu", "capacity": "3", "allocatable": "2500m", "available": "0"}
+    assert resources["memory"] == {"name": "memory", "capacity": "2M", "allocatable": "1024", "available": "1"}
+
+
+def placement(name: str, *zones: int) -> Placement:
+    return Placement("ns", name, "c", tuple(ZonedAmount("cpu", (zone,), 1000) for zone in zones))
+
+
+def test_placement_payload_of_nothing_and_of_a_container_over_two_zones() -> None:
+    assert numaplacement.encode([placement("idle")], 2) == ("npv0v001::ve=leb89::cc=0::nn=2::bn=0", {})
+    assert numaplacement.encode([placement("wide", 0, 1)], 2) is None
+
+
+def test_placement_payload_lists_every_zone_but_the_busiest() -> None:
+    made = numaplacement.encode([placement(f"p{n}", 1 if n % 3 else 0) for n in range(300)], 2)
+    assert made is not None
+    metadata, vectors = made
+    assert metadata == "npv0v001::ve=leb89::cc=300::nn=2::bn=1"
+    assert list(vectors) == [0]
+    assert len(vectors[0]) >= 100
