@@ -121,7 +121,7 @@ def _nominated(state: BinderState, fact: scheduling.PodNominated) -> None:
 
 
 def _forget(state: BinderState, uid: str) -> None:
-    """The pod is gone. A binding under way keeps its entry until the API server's definite answer."""
+    """The pod is gone, and with it every intent: its end is a definite answer."""
     state.pods.pop(uid, None)
     state.work.pop(uid, None)
     state.evictions.pop(uid, None)
@@ -184,7 +184,7 @@ def _judge_read(work: Work, reply: Reply) -> Outcome:
     return binding.BindUncertain(work.uid, work.node, work.attempts + 1, reply.message)
 
 
-def annotations(work: Work) -> dict[str, str]:
+def binding_annotations(work: Work) -> dict[str, str]:
     """What the Binding merges into the pod: where the model expects each container, and the reservation's position."""
     placement = ";".join(f"{name}={','.join(map(str, zones))}" for name, zones in sorted(work.predicted.items()))
     found = {POSITION_ANNOTATION: str(work.reserved_at)}

@@ -22,6 +22,7 @@ def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched
     before = entry.node
     changed = entry.pod != fact.pod
     entry.observed_at, entry.problem = at.position, fact.problem
+    entry.resource_version = fact.resource_version
     entry.static, entry.terminating = fact.static, fact.terminating
     if changed:
         _respecified(ledger, entry, fact)

@@ -57,6 +57,7 @@ class LedgerPod(msgspec.Struct):
     reserved_at: int = 0
     intended_at: int = 0
     observed_at: int = 0
+    resource_version: str = ""
     verdict: str = ""
     problem: str = ""
     nominated: str = ""
