@@ -94,9 +94,7 @@ def _container_scope(pod: Pod, offered: Collection[str], zones: Sequence[NumaZon
 
 
 def _refused(container: Container, detail: str) -> Verdict:
-    return Verdict(
-        Code.UNSCHEDULABLE, (CONTAINER_TEXTS[container.kind],), detail=f"container {container.name}, {detail}"
-    )
+    return Verdict(Code.UNSCHEDULABLE, (CONTAINER_TEXTS[container.kind],), detail=f"container {container.name}, {detail}")
 
 
 def _overdrawn_text(overdrawn: Overdrawn) -> str:

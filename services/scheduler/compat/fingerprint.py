@@ -46,7 +46,4 @@ def is_relevant(pod: Pod, mode: InformerMode) -> bool:
 
 def computed(pods: Iterable[Pod], only_exclusive: bool, zone_resources: Collection[str]) -> str:
     """The fingerprint of the relevant pods of one node."""
-    return fingerprint(
-        (pod.namespace, pod.name) for pod in pods if not only_exclusive or is_exclusive(pod, zone_resources)
-    )
-
+    return fingerprint((pod.namespace, pod.name) for pod in pods if not only_exclusive or is_exclusive(pod, zone_resources))

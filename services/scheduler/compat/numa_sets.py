@@ -46,9 +46,7 @@ def zones_required(request: Quantities, zones: Sequence[NumaZone]) -> ZoneSet | 
     return None
 
 
-def _nearest(
-    request: Quantities, zones: Sequence[NumaZone], usable: frozenset[int], costs: Costs, size: int
-) -> ZoneSet | None:
+def _nearest(request: Quantities, zones: Sequence[NumaZone], usable: frozenset[int], costs: Costs, size: int) -> ZoneSet | None:
     least = _least_distance(costs, size)
     best: tuple[int, ...] | None = None
     best_distance = float(UNKNOWN_DISTANCE + 1)
@@ -92,9 +90,7 @@ def _could_hold(request: Quantities, zones: Sequence[NumaZone], size: int) -> bo
 
 
 def _holds(request: Quantities, zones: Sequence[NumaZone], positions: tuple[int, ...]) -> bool:
-    return all(
-        sum(zones[at].available[name].nano for at in positions) >= quantity.nano for name, quantity in request.items()
-    )
+    return all(sum(zones[at].available[name].nano for at in positions) >= quantity.nano for name, quantity in request.items())
 
 
 def _zone_set(zones: Sequence[NumaZone], positions: tuple[int, ...], nearest: bool) -> ZoneSet:

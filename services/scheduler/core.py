@@ -1,0 +1,175 @@
+"""The scheduler's core: facts in, proposals out.
+
+Holds the ledger, the columnar cluster and the queue; decides which pod goes where and which verdicts and marks are news.
+Own reservations stand as an overlay in the cluster's columns until the fold reaches them: the ledger itself changes only by
+facts. This module must not know the log, Kubernetes or a clock.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.scheduler.cycle.cluster import Cluster
+from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.marks import Marks
+from services.scheduler.proposals import Proposal, reservation, verdict
+from services.scheduler.queue import Queue
+from shared.domain.pod import Pod
+from shared.events import cluster_facts as cluster_facts
+from shared.events import scheduling_facts as scheduling
+from shared.events.catalog import Fact
+from shared.events.envelope import Envelope
+from shared.ledger import fold
+from shared.ledger.state import Ledger, LedgerPod
+
+
+class CoreConfig(msgspec.Struct, frozen=True):
+    """What the core must be told: its name as a scheduler, the cycle's settings, the rejections that make a node dirty."""
+
+    scheduler_name: str = "topolog-scheduler"
+    cycle: CycleConfig = CycleConfig()
+    dirty_after_rejections: int = 3
+
+
+class Counters(msgspec.Struct):
+    """What happened since the start, for metrics; volatile."""
+
+    decided: int = 0
+    reserved: int = 0
+    refused: int = 0
+    repeated_verdicts: int = 0
+    conflicts: int = 0
+
+
+class SchedulerCore:
+    """One scheduler's state. `evolve` folds; `decide` proposes; `settle` hears what became of the proposals."""
+
+    def __init__(self, config: CoreConfig, ledger: Ledger | None = None) -> None:
+        self.config = config
+        self.ledger = ledger if ledger is not None else Ledger()
+        self.cluster = Cluster(config.cycle)
+        self.queue = Queue(self.cluster.shape_of)
+        self.versions: dict[str, int] = {}
+        self.counters = Counters()
+        self.marks = Marks(config.dirty_after_rejections)
+        self._changed: set[str] = set()
+        self._placed_shapes: set[str] = set()
+        for node in self.ledger.nodes.values():
+            self.cluster.put_node(node)
+        for entry in self.ledger.pods.values():
+            self._enqueue(entry)
+
+    # -- folding -------------------------------------------------------------------------------------------------
+
+    def evolve(self, envelope: Envelope, fact: Fact) -> None:
+        """Fold one fact; the nodes it touched are refreshed before the next decision."""
+        touched = fold.evolve(self.ledger, envelope, fact)
+        self._changed.update(touched)
+        self._keep_version(envelope, fact)
+        self._follow_pod(fact)
+
+    def _keep_version(self, envelope: Envelope, fact: Fact) -> None:
+        if isinstance(fact, cluster_facts.PodEnded):
+            self.versions.pop(envelope.stream, None)
+        elif not envelope.stream.startswith("report/"):
+            self.versions[envelope.stream] = envelope.version
+
+    def _follow_pod(self, fact: Fact) -> None:
+        uid = _pod_of(fact)
+        if not uid:
+            return
+        entry = self.ledger.pods.get(uid)
+        if entry is None or entry.stage != "pending":
+            self.queue.remove(uid)
+        elif not isinstance(fact, scheduling.PodVerdictChanged):
+            self._enqueue(entry)
+
+    def _enqueue(self, entry: LedgerPod) -> None:
+        ours = entry.pod.scheduler_name == self.config.scheduler_name
+        if ours and entry.stage == "pending" and not entry.terminating:
+            self.queue.add(entry.pod, entry.observed_at)
+
+    def _refresh(self) -> None:
+        """Bring the touched nodes' columns up to date and wake one waiting pod of each shape that one of them may help."""
+        if not self._changed:
+            return
+        changed = sorted(self._changed)
+        self._changed.clear()
+        for name in changed:
+            node = self.ledger.nodes.get(name)
+            if node is None:
+                self.cluster.drop_node(name)
+            else:
+                self.cluster.put_node(node)
+        for shape, pod in self.queue.waiting_shapes():
+            if self.cluster.waiting_could_fit(pod, changed):
+                self.queue.wake_one(shape)
+
+    # -- deciding ------------------------------------------------------------------------------------------------
+
+    def decide(self, limit: int) -> list[Proposal]:
+        """Decide at most `limit` pods; each proposal is one commit. Also proposes dirty marks and reconciliations."""
+        proposals = self.marks.proposals(self.ledger, self._changed, self.versions)
+        self._refresh()
+        pending: dict[str, int] = {}
+        for order in range(limit):
+            popped = self.queue.pop()
+            if popped is None:
+                break
+            pod, arrival = popped
+            proposal = self._decide_one(pod, arrival, order, pending)
+            if proposal is not None:
+                proposals.append(proposal)
+        return proposals
+
+    def _decide_one(self, pod: Pod, arrival: int, order: int, pending: dict[str, int]) -> Proposal | None:
+        self.counters.decided += 1
+        entry = self.ledger.pods[pod.uid]
+        choice = self._unready(entry) or self.cluster.place(pod)
+        if isinstance(choice, Placed):
+            return self._reserve(pod, choice, order, pending)
+        self.counters.refused += 1
+        self.queue.park(pod, arrival)
+        self.marks.rejected(self.ledger, self.cluster.unsettled())
+        if entry.verdict == choice.message:
+            self.counters.repeated_verdicts += 1
+            return None
+        return verdict(pod, choice, self.ledger.position, self._version(f"pod/{pod.uid}"))
+
+    def _unready(self, entry: LedgerPod) -> Unplaceable | None:
+        if not entry.problem:
+            return None
+        return Unplaceable(message=f"pod cannot be scheduled: {entry.problem}", counts={"unreadable manifest": 1}, detail=())
+
+    def _reserve(self, pod: Pod, placed: Placed, order: int, pending: dict[str, int]) -> Proposal:
+        self.counters.reserved += 1
+        zones = self.cluster.charge(placed, pod)
+        self.marks.accepted(placed.node)
+        node_stream, pod_stream = f"node/{placed.node}", f"pod/{pod.uid}"
+        node_version = pending.get(node_stream, self._version(node_stream))
+        pending[node_stream] = node_version + 1
+        shape = self.cluster.shape_of(pod)
+        self.queue.wake_one(shape)
+        return reservation(pod, placed, zones, order, self.ledger.position, self._version(pod_stream), node_version)
+
+    def _version(self, stream: str) -> int:
+        return self.versions.get(stream, 0)
+
+    # -- after the append ------------------------------------------------------------------------------------------
+
+    def conflicted(self, proposal: Proposal) -> None:
+        """Somebody else moved a stream first: drop the overlay and decide the pod again after the fold caught up."""
+        self.counters.conflicts += 1
+        if proposal.node:
+            self._changed.add(proposal.node)
+        entry = self.ledger.pods.get(proposal.uid)
+        if entry is not None:
+            self._enqueue(entry)
+
+
+def _pod_of(fact: Fact) -> str:
+    if isinstance(fact, cluster_facts.PodObserved):
+        return fact.pod.uid
+    uid = getattr(fact, "uid", "")
+    return uid if not isinstance(fact, cluster_facts.NodeObserved | cluster_facts.NodeEnded) else ""
