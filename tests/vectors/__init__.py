@@ -1,1 +1,1 @@
-"""Vectors recorded from the real kubelet and scheduler plugin, and their runner."""
+"""Recorded answers of the real kubelet and the upstream plugin, and the runner that replays them against our models."""

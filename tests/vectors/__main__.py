@@ -1,0 +1,66 @@
+"""`python -m tests.vectors PATH...`: replay vector files against our models and print what differs.
+
+A line `<file>: <passed>/<total>` each, the first differences under it, and `N passed, M failed` at the end. Exits 1 on
+any failure and on any file that no kind recognises.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.vectors.registry import UnreadableError, all_kinds, kind_of, load, results
+
+SHOWN_CASES = 3
+SHOWN_DIFFERENCES = 4
+SHOWN_CHARS = 400
+
+
+def main(arguments: list[str]) -> int:
+    """Run over all paths; the process's exit code."""
+    if not arguments:
+        print("usage: python -m tests.vectors PATH... (vector files or folders, .json or .json.gz)", file=sys.stderr)
+        return 2
+    passed = failed = strange = 0
+    for path in _files(arguments):
+        counted = _run(path)
+        if counted is None:
+            strange += 1
+        else:
+            passed, failed = passed + counted[0], failed + counted[1]
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or strange else 0
+
+
+def _files(arguments: list[str]) -> Iterator[Path]:
+    for argument in arguments:
+        path = Path(argument)
+        if path.is_dir():
+            yield from sorted(found for found in path.rglob("*") if found.name.endswith((".json", ".json.gz")))
+        else:
+            yield path
+
+
+def _run(path: Path) -> tuple[int, int] | None:
+    try:
+        doc = load(path)
+    except UnreadableError as error:
+        print(f"{path}: {error}")
+        return None
+    kind = kind_of(doc)
+    if kind is None:
+        known = ", ".join(known.KIND for known in all_kinds())
+        print(f"{path}: of no known kind (known: {known})")
+        return None
+    outcomes = list(results(kind, doc))
+    wrong = [(name, differences) for name, differences in outcomes if differences]
+    print(f"{path}: {len(outcomes) - len(wrong)}/{len(outcomes)}")
+    for name, differences in wrong[:SHOWN_CASES]:
+        for difference in differences[:SHOWN_DIFFERENCES]:
+            print(f"    {name}: {difference[:SHOWN_CHARS]}")
+    return len(outcomes) - len(wrong), len(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,74 @@
+"""Which kinds of vector files exist, and reading one file: from its bytes to (case, differences)."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import pkgutil
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from tests.vectors import kinds
+
+Case = dict[str, Any]
+
+
+class Kind(Protocol):
+    """What a module of `tests.vectors.kinds` offers; `cases(doc)` is optional."""
+
+    KIND: str
+
+    def recognises(self, doc: dict[str, Any]) -> bool:
+        """Is this a file of my kind?"""
+
+    def check(self, case: Case) -> list[str]:
+        """The differences between the recorded and our own answer."""
+
+
+class UnreadableError(Exception):
+    """A file that is no vector file."""
+
+
+def all_kinds() -> list[Kind]:
+    """Every module of the kinds package that declares `KIND`, by name."""
+    found = (importlib.import_module(f"{kinds.__name__}.{entry.name}") for entry in pkgutil.iter_modules(kinds.__path__))
+    return [cast(Kind, module) for module in found if hasattr(module, "KIND")]
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The document in a `.json` or `.json.gz` file. Raises `UnreadableError` naming what is wrong."""
+    try:
+        raw = path.read_bytes()
+        doc = json.loads(gzip.decompress(raw) if path.name.endswith(".gz") else raw)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise UnreadableError(f"cannot be read as JSON ({error})") from error
+    if not isinstance(doc, dict) or not isinstance(doc.get("cases"), list):
+        raise UnreadableError("is not a vector file (an object with a list of cases)")
+    return doc
+
+
+def kind_of(doc: dict[str, Any]) -> Kind | None:
+    """The kind that recognises the document."""
+    return next((kind for kind in all_kinds() if kind.recognises(doc)), None)
+
+
+def has_keys(doc: dict[str, Any], *keys: str) -> bool:
+    """Do the document's cases carry these keys? The usual way to recognise a kind by its shape."""
+    cases = doc.get("cases")
+    first = cases[0] if isinstance(cases, list) and cases else None
+    return isinstance(first, dict) and all(key in first for key in keys)
+
+
+def results(kind: Kind, doc: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Each case's id and differences; a case on which our code raises has that as its difference."""
+    listed = getattr(kind, "cases", None)
+    cases: Iterable[Case] = listed(doc) if listed is not None else doc["cases"]
+    for at, case in enumerate(cases):
+        name = str(case.get("id", at)) if isinstance(case, dict) else str(at)
+        try:
+            yield name, kind.check(case)
+        except Exception as error:  # a vector must never stop the run
+            yield name, [f"raised {type(error).__name__}: {error}"]
