@@ -1,0 +1,1 @@
+"""The simulated Kubernetes API server: an in-memory object store behind the Kubernetes HTTP API."""

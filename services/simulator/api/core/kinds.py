@@ -1,0 +1,106 @@
+"""Which resources this server knows, and how each behaves. Must not know objects, requests or storage."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+class Kind(msgspec.Struct, frozen=True, eq=False):
+    """One resource of the API: its names, scope and the traits that rules ask about.
+
+    `storage` is the shelf that holds its objects (core and events.k8s.io Events share one); `generation` says what raises
+    metadata.generation; `custom` marks a CustomResourceDefinition, whose patches and errors differ from built-in kinds.
+    """
+
+    group: str
+    version: str
+    resource: str
+    kind: str
+    singular: str
+    namespaced: bool
+    storage: str
+    short_names: tuple[str, ...] = ()
+    custom: bool = False
+    generation: Literal["none", "spec", "all"] = "none"
+    has_status: bool = False
+    subresources: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    creates_on_update: bool = False
+    needs_version_on_update: bool = False
+    error_group: str | None = None
+    field_labels: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+
+    @property
+    def api_version(self) -> str:
+        """`v1` for the core group, `group/version` otherwise."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_in_errors(self) -> str:
+        """The group that error texts name (Events always speak as the core group)."""
+        return self.group if self.error_group is None else self.error_group
+
+    @property
+    def qualified(self) -> str:
+        """`pods` or `leases.coordination.k8s.io`, as error texts write it."""
+        return f"{self.resource}.{self.group_in_errors}" if self.group_in_errors else self.resource
+
+    @property
+    def qualified_kind(self) -> str:
+        """`Pod` or `Lease.coordination.k8s.io`, as validation errors write it."""
+        return f"{self.kind}.{self.group_in_errors}" if self.group_in_errors else self.kind
+
+
+_EVENT_LABELS = (
+    *(f"involvedObject.{part}" for part in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")),
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+)
+
+PODS = Kind(
+    "", "v1", "pods", "Pod", "pod", True, "pods", ("po",), generation="spec", has_status=True,
+    subresources=("binding", "eviction", "resize", "status"), categories=("all",),
+    field_labels=(
+        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+        "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
+    ),
+)  # fmt: skip
+NODES = Kind(
+    "", "v1", "nodes", "Node", "node", False, "nodes", ("no",), has_status=True,
+    subresources=("status",), field_labels=("spec.unschedulable",),
+)  # fmt: skip
+NAMESPACES = Kind(
+    "", "v1", "namespaces", "Namespace", "namespace", False, "namespaces", ("ns",), has_status=True,
+    subresources=("finalize", "status"), field_labels=("status.phase",),
+    verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+)  # fmt: skip
+SERVICES = Kind("", "v1", "services", "Service", "service", True, "services", ("svc",), has_status=True,
+                subresources=("status",), categories=("all",))  # fmt: skip
+EVENTS = Kind("", "v1", "events", "Event", "event", True, "events", ("ev",), creates_on_update=True,
+              field_labels=_EVENT_LABELS)  # fmt: skip
+_MODERN_EVENT_LABELS = tuple(
+    label.replace("involvedObject.", "regarding.").replace("reportingComponent", "reportingController") for label in _EVENT_LABELS
+)
+EVENTS_V1 = Kind("events.k8s.io", "v1", "events", "Event", "event", True, "events", ("ev",), creates_on_update=True,
+                 error_group="", field_labels=_MODERN_EVENT_LABELS)  # fmt: skip
+LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", "lease", True, "leases", creates_on_update=True,
+              needs_version_on_update=True)  # fmt: skip
+BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "poddisruptionbudget", True,
+               "poddisruptionbudgets", ("pdb",), generation="spec", has_status=True, subresources=("status",))  # fmt: skip
+TOPOLOGIES = Kind("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", "NodeResourceTopology",
+                  "noderesourcetopology", False, "noderesourcetopologies", ("node-res-topo",), custom=True,
+                  generation="all", needs_version_on_update=True)  # fmt: skip
+
+KINDS: tuple[Kind, ...] = (PODS, NODES, NAMESPACES, SERVICES, EVENTS, EVENTS_V1, LEASES, BUDGETS, TOPOLOGIES)
+BY_PATH: dict[tuple[str, str, str], Kind] = {(kind.group, kind.version, kind.resource): kind for kind in KINDS}
+BY_STORAGE: dict[str, Kind] = {kind.storage: kind for kind in reversed(KINDS)}
+GROUP_VERSIONS: frozenset[tuple[str, str]] = frozenset(
+    {(kind.group, kind.version) for kind in KINDS} | {("authorization.k8s.io", "v1"), ("authentication.k8s.io", "v1")}
+)

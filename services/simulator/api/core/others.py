@@ -1,0 +1,117 @@
+"""Defaults and checks of the small kinds: nodes, namespaces, leases, budgets, topologies. Must not know storage."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from services.simulator.api.core import quantities
+from services.simulator.api.core.refusals import Cause
+
+Json = dict[str, Any]
+
+_MICRO_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)$")
+_SECOND_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?P<rest>.*)$")
+NOT_READY_TAINT: Json = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+_NODE_INFO = (
+    "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion",
+    "kubeProxyVersion", "operatingSystem", "architecture",
+)  # fmt: skip
+
+
+def new_node(node: Json, *, add_taint: bool) -> Json:
+    """A Node at creation. The TaintNodesByCondition admission plugin taints every new one, even when posted Ready."""
+    spec = dict(node.get("spec") or {})
+    taints = list(spec.get("taints") or [])
+    if add_taint and NOT_READY_TAINT not in taints:
+        spec["taints"] = [*taints, NOT_READY_TAINT]
+    return {**node, "spec": spec, "status": node_status(node.get("status") or {})}
+
+
+def node_status(status: Json) -> Json:
+    """A Node's status as Go writes it: quantities canonical, condition times and node info always there."""
+    full = dict(status)
+    for field in ("capacity", "allocatable"):
+        if field in full:
+            full[field] = quantities.canonical_map(full[field]) or {}
+    blank: Json = {"lastHeartbeatTime": None, "lastTransitionTime": None}
+    if full.get("conditions"):
+        full["conditions"] = [{**blank, **item} for item in full["conditions"]]
+    full.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+    full["nodeInfo"] = {**dict.fromkeys(_NODE_INFO, ""), **(full.get("nodeInfo") or {})}
+    return full
+
+
+def new_namespace(namespace: Json) -> Json:
+    """A Namespace at creation: its name label, finalizer and phase."""
+    metadata = dict(namespace["metadata"])
+    metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata.get("name", "")}
+    return {"metadata": metadata, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+
+
+def lease_malformed(lease: Json) -> str:
+    """A time that the decoder refuses (MicroTime wants six digits), or empty."""
+    for field in ("acquireTime", "renewTime"):
+        text = (lease.get("spec") or {}).get(field)
+        if text is None or (isinstance(text, str) and _MICRO_TIME.match(text)):
+            continue
+        found = _SECOND_TIME.match(str(text))
+        rest, part = (found["rest"], ".000000") if found else (str(text), "2006")
+        return f'parsing time "{text}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "{rest}" as "{part}"'
+    return ""
+
+
+def lease_problems(lease: Json) -> list[Cause]:
+    """Violations of a Lease's spec."""
+    spec, causes = lease.get("spec") or {}, []
+    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if duration is not None and duration <= 0:
+        text = f"Invalid value: {duration}: must be greater than 0"
+        causes.append(Cause("FieldValueInvalid", text, "spec.leaseDurationSeconds"))
+    if transitions is not None and transitions < 0:
+        text = f"Invalid value: {transitions}: must be greater than or equal to 0"
+        causes.append(Cause("FieldValueInvalid", text, "spec.leaseTransitions"))
+    return causes
+
+
+def new_budget(budget: Json) -> Json:
+    """A PodDisruptionBudget at creation; its status is filled as the disruption controller would."""
+    status = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
+    return {**budget, "status": status}
+
+
+def budget_problems(budget: Json) -> list[Cause]:
+    """Violations of a budget's spec."""
+    spec = budget.get("spec") or {}
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        text = f'Invalid value: "{spec["maxUnavailable"]}": minAvailable and maxUnavailable cannot be both set'
+        return [Cause("FieldValueInvalid", text, "spec")]
+    return []
+
+
+def topology_problems(topology: Json) -> list[Cause]:
+    """Schema of NodeResourceTopology v1alpha2: zones with name and type, resources with their four fields."""
+    zones = topology.get("zones")
+    if not isinstance(zones, list):
+        return [Cause("FieldValueRequired", "Required value", "zones")]
+    causes: list[Cause] = []
+    for index, zone in enumerate(zones):
+        causes += _missing(zone, ("name", "type"), f"zones[{index}]")
+        for place, resource in enumerate(_list(zone, "resources")):
+            fields = ("name", "capacity", "allocatable", "available")
+            causes += _missing(resource, fields, f"zones[{index}].resources[{place}]")
+        for place, cost in enumerate(_list(zone, "costs")):
+            causes += _missing(cost, ("name", "value"), f"zones[{index}].costs[{place}]")
+    for index, attribute in enumerate(_list(topology, "attributes")):
+        causes += _missing(attribute, ("name", "value"), f"attributes[{index}]")
+    return causes
+
+
+def _list(holder: Any, field: str) -> list[Any]:
+    found = holder.get(field) if isinstance(holder, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _missing(holder: Any, fields: tuple[str, ...], path: str) -> list[Cause]:
+    present = holder if isinstance(holder, dict) else {}
+    return [Cause("FieldValueRequired", "Required value", f"{path}.{f}") for f in fields if present.get(f) is None]

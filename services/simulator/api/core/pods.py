@@ -1,0 +1,137 @@
+"""What the server fills into a Pod: defaults, priority, tolerations, QoS class. Must not judge (see pod_rules).
+
+Source: kube-apiserver 1.36 recordings; k8s.io/kubernetes pkg/apis/core/v1/defaults.go. The ServiceAccount admission
+plugin's token volume is left out: a simulated cluster has no service accounts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.simulator.api.core import quantities
+
+Json = dict[str, Any]
+
+DEFAULT_TOLERATIONS: tuple[Json, ...] = tuple(
+    {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for state in ("not-ready", "unreachable")
+)
+_PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_SPEC_DEFAULTS: Json = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "securityContext": {},
+    "schedulerName": "default-scheduler",
+    "enableServiceLinks": True,
+    "preemptionPolicy": "PreemptLowerPriority",
+}
+
+
+def with_defaults(pod: Json) -> Json:
+    """The pod as it is stored at creation: spec completed, status Pending (a posted status is dropped)."""
+    spec = complete_spec(pod.get("spec") or {})
+    status: Json = {"phase": "Pending"}
+    if spec.get("schedulingGates"):
+        status["conditions"] = [_gated_condition()]
+    status["qosClass"] = qos_class(spec)
+    return {"metadata": pod["metadata"], "spec": spec, "status": status}
+
+
+def _gated_condition() -> Json:
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": None,
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    }
+
+
+def complete_spec(spec: Json) -> Json:
+    """A PodSpec with the defaults of the real server."""
+    full: Json = {**_SPEC_DEFAULTS, **{key: value for key, value in spec.items() if value is not None}}
+    full["containers"] = [_container(item) for item in spec.get("containers") or []]
+    for field in ("initContainers", "ephemeralContainers"):
+        if spec.get(field):
+            full[field] = [_container(item) for item in spec[field]]
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    full["serviceAccountName"] = full["serviceAccount"] = account
+    full["priority"] = spec.get("priority") or _PRIORITY_CLASSES.get(spec.get("priorityClassName") or "", 0)
+    full["tolerations"] = _tolerations(spec.get("tolerations") or [])
+    if spec.get("overhead"):
+        full["overhead"] = quantities.canonical_map(spec["overhead"]) or spec["overhead"]
+    for empty in ("nodeName", "initContainers", "schedulingGates", "volumes", "nodeSelector"):
+        if not full.get(empty, True):
+            del full[empty]
+    return full
+
+
+def _tolerations(given: list[Json]) -> list[Json]:
+    """The given ones and the two that the DefaultTolerationSeconds admission plugin adds when not covered."""
+    added = [item for item in DEFAULT_TOLERATIONS if not any(_covers(old, item["key"]) for old in given)]
+    return [*given, *added]
+
+
+def _covers(toleration: Json, key: str) -> bool:
+    effect = toleration.get("effect") or "NoExecute"
+    return effect == "NoExecute" and toleration.get("key", "") in ("", key)
+
+
+def _container(container: Json) -> Json:
+    full = dict(container)
+    full["resources"] = _resources(container.get("resources") or {})
+    full.setdefault("terminationMessagePath", "/dev/termination-log")
+    full.setdefault("terminationMessagePolicy", "File")
+    full.setdefault("imagePullPolicy", _pull_policy(container.get("image") or ""))
+    if container.get("ports"):
+        full["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]
+    return full
+
+
+def _pull_policy(image: str) -> str:
+    name = image.rpartition("/")[2]
+    return "IfNotPresent" if "@" in name or (":" in name and not name.endswith(":latest")) else "Always"
+
+
+def _resources(resources: Json) -> Json:
+    """Quantities in canonical form; a limit without a request is also the request."""
+    full = dict(resources)
+    for field in ("limits", "requests"):
+        if field in full:
+            full[field] = quantities.canonical_map(full[field]) or {}
+    if full.get("limits"):
+        full["requests"] = {**full["limits"], **(full.get("requests") or {})}
+    return full
+
+
+def qos_class(spec: Json) -> str:
+    """Guaranteed, Burstable or BestEffort from the containers' cpu and memory (init containers count too)."""
+    containers = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
+    guaranteed, any_amount = True, False
+    for container in containers:
+        resources = container.get("resources") or {}
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        amounts = [group.get(name) for group in (limits, requests) for name in ("cpu", "memory")]
+        any_amount = any_amount or any(_positive(amount) for amount in amounts)
+        for name in ("cpu", "memory"):
+            if not _positive(limits.get(name)) or requests.get(name, limits.get(name)) != limits.get(name):
+                guaranteed = False
+    if guaranteed and any_amount:
+        return "Guaranteed"
+    return "Burstable" if any_amount else "BestEffort"
+
+
+def _positive(quantity: str | None) -> bool:
+    return bool(quantity) and bool(quantities.value_of(str(quantity)))
+
+
+def complete_status(status: Json) -> Json:
+    """Conditions carry lastProbeTime and lastTransitionTime even when null, as Go writes them."""
+    conditions = status.get("conditions")
+    if not conditions:
+        return status
+    blank: Json = {"lastProbeTime": None, "lastTransitionTime": None}
+    full = [item if blank.keys() <= item.keys() else {**blank, **item} for item in conditions]
+    return {**status, "conditions": full}

@@ -1,0 +1,153 @@
+"""What each kind does to an object on create and on update: fill in, then judge. Must not know requests or storage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.simulator.api.core import events, kinds, names, others, pod_rules, pods, schema
+from services.simulator.api.core.kinds import Kind
+from services.simulator.api.core.refusals import Cause, Refusal, bad_request, invalid
+
+Json = dict[str, Any]
+
+
+def decode(kind: Kind, body: Any, field_validation: str) -> tuple[Json, tuple[str, ...]] | Refusal:
+    """A request body as an object of `kind`, and warnings. 400 for a wrong kind, type or (under Strict) unknown field."""
+    if not isinstance(body, dict):
+        return _unhandled(kind, f"json: cannot unmarshal {_go_type(body)} into Go value of type v1.{kind.kind}")
+    if refused := _wrong_kind(kind, body):
+        return refused
+    found = schema.examine(kind, body)
+    if found.wrong_type:
+        return _unhandled(kind, found.wrong_type)
+    if problem := _malformed(kind, body):
+        return _unhandled(kind, problem)
+    texts = tuple(f'unknown field "{path}"' for path in found.unknown)
+    if texts and field_validation == "Strict":
+        return _unhandled(kind, f"strict decoding error: {', '.join(texts)}")
+    obj = _without(body, found.unknown)
+    obj["metadata"] = dict(body.get("metadata") or {})
+    return obj, texts if field_validation != "Ignore" else ()
+
+
+def _without(body: Json, unknown: tuple[str, ...]) -> Json:
+    """The body without its apiVersion and kind and without unknown fields at its top or directly in its spec."""
+    obj = {key: value for key, value in body.items() if key not in ("apiVersion", "kind") and key not in unknown}
+    dropped = {path.removeprefix("spec.") for path in unknown if path.startswith("spec.")}
+    if dropped and isinstance(obj.get("spec"), dict):
+        obj["spec"] = {key: value for key, value in obj["spec"].items() if key not in dropped}
+    return obj
+
+
+def _go_type(value: Any) -> str:
+    return {str: "string", list: "array", bool: "bool"}.get(type(value), "number")
+
+
+def _unhandled(kind: Kind, why: str) -> Refusal:
+    return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
+
+
+def _wrong_kind(kind: Kind, body: Json) -> Refusal | None:
+    given, version = body.get("kind"), body.get("apiVersion")
+    if kind.custom and (not given or not version):
+        missing = "Kind" if not given else "apiVersion"
+        return unrecognized(kind, f"Object '{missing}' is missing in '{_echo(body)}' ({_echo(body)})")
+    if given not in (None, "", kind.kind):
+        inner = f"converting (v1.{given}) to (core.{kind.kind}): unknown conversion"
+        return bad_request(f'{given} in version "v1" cannot be handled as a {kind.kind}: {inner}')
+    if version not in (None, "", kind.api_version):
+        text = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+        return bad_request(text)
+    return None
+
+
+def _echo(body: Json) -> str:
+    return str(body).replace("'", '"')[:256]
+
+
+def unrecognized(kind: Kind, why: str) -> Refusal:
+    """400 of a body that is no object of any kind."""
+    return bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why}")
+
+
+def _malformed(kind: Kind, body: Json) -> str:
+    if kind is kinds.PODS:
+        return pod_rules.malformed(body)
+    return others.lease_malformed(body) if kind is kinds.LEASES else ""
+
+
+def prepare_new(kind: Kind, obj: Json, *, taint_nodes: bool = True) -> Json | Refusal:
+    """The object as it will be stored (metadata still without uid and versions), or 422 with every violation."""
+    full = _filled(kind, obj, taint_nodes)
+    causes = names.metadata_problems(full["metadata"], as_label=kind is kinds.NAMESPACES)
+    causes += _own_problems(kind, full)
+    return invalid(kind, full["metadata"].get("name") or "", causes) if causes else full
+
+
+def _filled(kind: Kind, obj: Json, taint_nodes: bool) -> Json:
+    if kind is kinds.PODS:
+        return pods.with_defaults(obj)
+    if kind is kinds.NODES:
+        return others.new_node(obj, add_taint=taint_nodes)
+    if kind is kinds.NAMESPACES:
+        return others.new_namespace(obj)
+    if kind is kinds.BUDGETS:
+        return others.new_budget(obj)
+    if kind.storage == "events":
+        return events.with_defaults(events.to_core(obj) if kind is kinds.EVENTS_V1 else obj)
+    return obj
+
+
+def _own_problems(kind: Kind, full: Json) -> list[Cause]:
+    if kind is kinds.PODS:
+        return pod_rules.problems(full["spec"])
+    if kind.storage == "events":
+        return events.problems(kind, full)
+    if kind is kinds.LEASES:
+        return others.lease_problems(full)
+    if kind is kinds.BUDGETS:
+        return others.budget_problems(full)
+    return others.topology_problems(full) if kind.custom else []
+
+
+def prepare_change(kind: Kind, old: Json, new: Json, subresource: str) -> Json | Refusal:
+    """The next version from an old and a wanted one: a status write takes status and a little metadata, others no status."""
+    if subresource == "status":
+        return _status_change(kind, old, new)
+    full = dict(new)
+    if kind.has_status:
+        full.pop("status", None)
+        if "status" in old:
+            full["status"] = old["status"]
+    if kind is kinds.PODS and full.get("spec") is not old["spec"]:
+        full["spec"] = old["spec"] if full.get("spec") == old["spec"] else pods.complete_spec(full.get("spec") or {})
+    causes = _change_problems(kind, old, full)
+    name = old["metadata"]["name"]
+    return invalid(kind, name, causes) if causes else full
+
+
+def _status_change(kind: Kind, old: Json, new: Json) -> Json:
+    metadata = dict(old["metadata"])
+    for field in ("labels", "annotations", "managedFields"):
+        metadata.pop(field, None)
+        if new["metadata"].get(field):
+            metadata[field] = new["metadata"][field]
+    status = new.get("status") or {}
+    if kind is kinds.PODS:
+        status = pods.complete_status({**status, "qosClass": old["status"].get("qosClass", "BestEffort")})
+    elif kind is kinds.NODES:
+        status = others.node_status(status)
+    return {**old, "metadata": metadata, "status": status}
+
+
+def _change_problems(kind: Kind, old: Json, full: Json) -> list[Cause]:
+    causes = []
+    if full["metadata"].get("labels") != old["metadata"].get("labels") or full["metadata"].get("annotations") != old[
+        "metadata"
+    ].get("annotations"):
+        causes = names.metadata_problems(full["metadata"], as_label=kind is kinds.NAMESPACES)
+    if kind is kinds.PODS:
+        return causes + pod_rules.immutability(old["spec"], full["spec"])
+    if kind.storage == "events":
+        return causes
+    return causes + _own_problems(kind, full)

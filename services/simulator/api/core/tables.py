@@ -1,0 +1,246 @@
+"""Objects as rows of a Table: what `kubectl get` prints. Must not know HTTP; the time is given.
+
+Source: k8s.io/kubernetes pkg/printers/internalversion and recordings A and B of kube-apiserver 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from services.simulator.api.core import columns, kinds
+from services.simulator.api.core.kinds import Kind
+from services.simulator.api.core.store import Entry
+
+Json = dict[str, Any]
+Cells = Callable[[Json, datetime], list[Any]]
+
+_NONE = "<none>"
+
+
+def columns_of(kind: Kind) -> list[Json]:
+    """Column definitions of a kind's Table."""
+    return _LAYOUTS.get(kind.storage, (columns.CUSTOM if kind.custom else columns.PLAIN, _plain))[0]
+
+
+def row(kind: Kind, entry: Entry, now: datetime, include: str) -> Json:
+    """One row; `include` is Metadata (default), Object or None."""
+    cells = _LAYOUTS.get(kind.storage, (columns.PLAIN, _plain))[1](entry.obj, now)
+    return {"cells": cells, "object": _included(kind, entry, include)}
+
+
+def _included(kind: Kind, entry: Entry, include: str) -> Json | None:
+    if include == "None":
+        return None
+    if include == "Object":
+        return {"kind": kind.kind, "apiVersion": kind.api_version, **entry.obj}
+    return partial(entry)
+
+
+def partial(entry: Entry) -> Json:
+    """The object as PartialObjectMetadata."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": entry.obj["metadata"]}
+
+
+def table(kind: Kind, entries: list[Entry], now: datetime, include: str, metadata: Json, *, headed: bool = True) -> Json:
+    """A Table; in a watch only the first one is headed."""
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": columns_of(kind) if headed else None,
+        "rows": [row(kind, entry, now, include) for entry in entries],
+    }
+
+
+def duration(seconds: float) -> str:
+    """Kubernetes' HumanDuration: two units at most, coarser with age."""
+    total = int(seconds)
+    if total < 0:
+        return "0s" if total > -2 else "<invalid>"
+    minutes, hours, days = total // 60, total // 3600, total // 86400
+    if total < 120:
+        return f"{total}s"
+    if minutes < 10:
+        return _two(minutes, "m", total % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    return _long(days)
+
+
+def _two(first: int, unit: str, second: int, small: str) -> str:
+    return f"{first}{unit}{second}{small}" if second else f"{first}{unit}"
+
+
+def _long(days: int) -> str:
+    years = days // 365
+    if years < 2:
+        return f"{days}d"
+    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def age(stamp: str | None, now: datetime) -> str:
+    """The age of a timestamp, `<unknown>` when there is none."""
+    moment = _moment(stamp)
+    return "<unknown>" if moment is None else duration((now - moment).total_seconds())
+
+
+def _moment(stamp: str | None) -> datetime | None:
+    try:
+        return datetime.strptime(str(stamp)[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _created(obj: Json, now: datetime) -> str:
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+def _plain(obj: Json, now: datetime) -> list[Any]:
+    return [obj["metadata"]["name"], _created(obj, now)]
+
+
+def _pod(pod: Json, now: datetime) -> list[Any]:
+    spec, status = pod["spec"], pod["status"]
+    statuses = status.get("containerStatuses") or []
+    ready = sum(1 for item in statuses if item.get("ready") and "running" in (item.get("state") or {}))
+    addresses = status.get("podIPs") or []
+    address = addresses[0].get("ip") if addresses else status.get("podIP")
+    return [
+        pod["metadata"]["name"],
+        f"{ready}/{len(spec.get('containers') or [])}",
+        _pod_reason(pod, statuses),
+        str(sum(item.get("restartCount", 0) for item in statuses)),
+        _created(pod, now),
+        address or _NONE,
+        spec.get("nodeName") or _NONE,
+        status.get("nominatedNodeName") or _NONE,
+        _gates(spec, status),
+    ]
+
+
+def _gates(spec: Json, status: Json) -> str:
+    gates = spec.get("readinessGates") or []
+    true = {item["type"] for item in status.get("conditions") or [] if item["status"] == "True"}
+    return f"{sum(1 for gate in gates if gate.get('conditionType') in true)}/{len(gates)}" if gates else _NONE
+
+
+def _pod_reason(pod: Json, statuses: list[Json]) -> str:
+    """The STATUS column: the pod's reason or phase, sharpened by its containers and by its deletion."""
+    status = pod["status"]
+    reason = status.get("reason") or status.get("phase") or "Unknown"
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+            reason = "SchedulingGated"
+    for item in reversed(statuses):
+        reason = _container_reason(item.get("state") or {}) or reason
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Unknown" if status.get("reason") == "NodeLost" else _terminating(status, reason)
+    return reason
+
+
+def _terminating(status: Json, reason: str) -> str:
+    return reason if status.get("phase") in ("Succeeded", "Failed") else "Terminating"
+
+
+def _container_reason(state: Json) -> str:
+    waiting, terminated = state.get("waiting") or {}, state.get("terminated") or {}
+    if waiting.get("reason"):
+        return str(waiting["reason"])
+    if terminated:
+        if terminated.get("reason"):
+            return str(terminated["reason"])
+        signal = terminated.get("signal")
+        return f"Signal:{signal}" if signal else f"ExitCode:{terminated.get('exitCode', 0)}"
+    return ""
+
+
+def _node(node: Json, now: datetime) -> list[Any]:
+    status = node.get("status") or {}
+    info = status.get("nodeInfo") or {}
+    ready = next((item for item in status.get("conditions") or [] if item["type"] == "Ready"), None)
+    word = "Unknown" if ready is None else ("Ready" if ready["status"] == "True" else "NotReady")
+    if (node.get("spec") or {}).get("unschedulable"):
+        word += ",SchedulingDisabled"
+    roles = sorted(
+        key.partition("/")[2]
+        for key in node["metadata"].get("labels") or {}
+        if key.startswith("node-role.kubernetes.io/") and key.partition("/")[2]
+    )
+    kernel = f"{info.get('kernelVersion') or '<unknown>'} ({info.get('architecture') or '<unknown>'})"
+    return [
+        node["metadata"]["name"],
+        word,
+        ",".join(roles) or _NONE,
+        _created(node, now),
+        info.get("kubeletVersion", ""),
+        _address(status, "InternalIP"),
+        _address(status, "ExternalIP"),
+        info.get("osImage") or "<unknown>",
+        kernel,
+        info.get("containerRuntimeVersion") or "<unknown>",
+    ]
+
+
+def _address(status: Json, kind: str) -> str:
+    found = (item["address"] for item in status.get("addresses") or [] if item["type"] == kind)
+    return next(found, _NONE)
+
+
+def _event(event: Json, now: datetime) -> list[Any]:
+    first, last, count = event.get("firstTimestamp"), event.get("lastTimestamp"), event.get("count") or 0
+    series = event.get("series") or {}
+    moment = event.get("eventTime")
+    first_seen = age(first or moment, now)
+    last_seen = age(series.get("lastObservedTime") or last or moment, now)
+    target = event.get("involvedObject") or {}
+    kind = str(target.get("kind") or "").lower()
+    source = event.get("source") or {}
+    component = source.get("component") or event.get("reportingComponent") or ""
+    host = source.get("host") or (event.get("reportingInstance") or "" if not source.get("component") else "")
+    return [
+        last_seen,
+        event.get("type") or "",
+        event.get("reason") or "",
+        f"{kind}/{target.get('name', '')}" if kind else target.get("name", ""),
+        target.get("fieldPath") or "",
+        f"{component}, {host}" if host else component,
+        str(event.get("message") or "").strip(),
+        first_seen,
+        series.get("count") or count or 1,
+        event["metadata"]["name"],
+    ]
+
+
+def _namespace(namespace: Json, now: datetime) -> list[Any]:
+    return [namespace["metadata"]["name"], (namespace.get("status") or {}).get("phase", ""), _created(namespace, now)]
+
+
+def _lease(lease: Json, now: datetime) -> list[Any]:
+    return [lease["metadata"]["name"], (lease.get("spec") or {}).get("holderIdentity") or "", _created(lease, now)]
+
+
+def _budget(budget: Json, now: datetime) -> list[Any]:
+    spec = budget.get("spec") or {}
+    least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
+    allowed = (budget.get("status") or {}).get("disruptionsAllowed", 0)
+    texts = ["N/A" if value is None else str(value) for value in (least, most)]
+    return [budget["metadata"]["name"], *texts, allowed, _created(budget, now)]
+
+
+_LAYOUTS: dict[str, tuple[list[Json], Cells]] = {
+    kinds.PODS.storage: (columns.PODS, _pod),
+    kinds.NODES.storage: (columns.NODES, _node),
+    kinds.EVENTS.storage: (columns.EVENTS, _event),
+    kinds.NAMESPACES.storage: (columns.NAMESPACES, _namespace),
+    kinds.LEASES.storage: (columns.LEASES, _lease),
+    kinds.BUDGETS.storage: (columns.BUDGETS, _budget),
+    kinds.TOPOLOGIES.storage: (columns.CUSTOM, _plain),
+}

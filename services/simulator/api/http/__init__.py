@@ -1,0 +1,1 @@
+"""The HTTP face of the simulated API server: routes, content negotiation, streams. Rules live in the core."""

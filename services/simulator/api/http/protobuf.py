@@ -1,0 +1,90 @@
+"""The few protobuf bodies kubectl sends (create namespace, auth can-i, auth whoami) as JSON values. Nothing else.
+
+Wire form: `k8s\\0` and a runtime.Unknown {1: TypeMeta {1: apiVersion, 2: kind}, 2: raw}. Only the fields that this server
+reads are taken out of `raw`. Source: k8s.io/apimachinery runtime/generated.proto, k8s.io/api generated.proto files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]
+Fields = dict[int, list[bytes | int]]
+
+_MAGIC = b"k8s\x00"
+_ATTRIBUTES = {1: "namespace", 2: "verb", 3: "group", 4: "version", 5: "resource", 6: "subresource", 7: "name"}
+
+
+class _MalformedError(ValueError):
+    pass
+
+
+def decode(body: bytes) -> Json | None:
+    """The object, or None when it is malformed or of a kind not understood here."""
+    if not body.startswith(_MAGIC):
+        return None
+    try:
+        unknown = _fields(body[len(_MAGIC) :])
+        meta = _fields(_bytes(unknown, 1))
+        head: Json = {"apiVersion": _text(meta, 1), "kind": _text(meta, 2)}
+        raw = _fields(_bytes(unknown, 2))
+        return _object(head, raw)
+    except (_MalformedError, UnicodeDecodeError):
+        return None
+
+
+def _object(head: Json, raw: Fields) -> Json | None:
+    kind = head["kind"]
+    if kind == "Namespace":
+        return {**head, "metadata": {"name": _text(_fields(_bytes(raw, 1)), 1)}}
+    if kind == "SelfSubjectReview":
+        return head
+    spec = _fields(_bytes(raw, 2))
+    if kind == "SelfSubjectAccessReview":
+        given = _fields(_bytes(spec, 1))
+        attributes = {name: _text(given, number) for number, name in _ATTRIBUTES.items() if _text(given, number)}
+        return {**head, "spec": {"resourceAttributes": attributes}}
+    if kind == "SelfSubjectRulesReview":
+        return {**head, "spec": {"namespace": _text(spec, 1)}}
+    return None
+
+
+def _fields(data: bytes) -> Fields:
+    found: Fields = {}
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0:
+            value, at = _varint(data, at)
+            found.setdefault(number, []).append(value)
+        elif wire == 2:
+            size, at = _varint(data, at)
+            if at + size > len(data):
+                raise _MalformedError("a field is longer than its message")
+            found.setdefault(number, []).append(data[at : at + size])
+            at += size
+        else:
+            raise _MalformedError(f"wire type {wire} is not used by these messages")
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise _MalformedError("a number does not end")
+
+
+def _bytes(fields: Fields, number: int) -> bytes:
+    found = fields.get(number, [b""])[-1]
+    return found if isinstance(found, bytes) else b""
+
+
+def _text(fields: Fields, number: int) -> str:
+    return _bytes(fields, number).decode()

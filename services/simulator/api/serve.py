@@ -1,0 +1,85 @@
+"""Running the API server on a port, inside a loop that others (kubelets, workload player) share. Must not know objects."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import uvicorn
+
+from services.simulator.api.app import ApiApp, build_app
+from services.simulator.api.cluster_store import ClusterStore
+
+
+class ApiServer:
+    """A running server: its address and the call that stops it."""
+
+    def __init__(self, server: uvicorn.Server, app: ApiApp, task: asyncio.Task[None], address: str) -> None:
+        self._server = server
+        self._app = app
+        self._task = task
+        self.url = f"http://{address}"
+
+    async def stop(self) -> None:
+        """End watches, refuse new connections, wait for the rest."""
+        self._server.should_exit = True
+        self._app.end_watches()
+        await asyncio.wait([self._task])
+
+    async def wait(self) -> None:
+        """Until the server has stopped."""
+        await asyncio.wait([self._task])
+
+
+async def start(store: ClusterStore, host: str = "127.0.0.1", port: int = 0) -> ApiServer:
+    """Start serving in the running loop; port 0 takes a free one. OSError when the address is taken."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    listener.listen(1024)
+    listener.setblocking(False)
+    taken = listener.getsockname()[1]
+    address = f"[{host}]:{taken}" if ":" in host else f"{host}:{taken}"
+    app = build_app(store)
+    server = uvicorn.Server(_config(app))
+    task = asyncio.get_running_loop().create_task(_run(server, listener))
+    while not server.started and not task.done():  # noqa: ASYNC110  (uvicorn offers no event for it)
+        await asyncio.sleep(0.005)
+    return ApiServer(server, app, task, address)
+
+
+def _config(app: ApiApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=120,
+        timeout_graceful_shutdown=3,
+    )
+
+
+async def _run(server: uvicorn.Server, listener: socket.socket) -> None:
+    """uvicorn without its signal handlers: the process belongs to whoever started this."""
+    try:
+        await server._serve([listener])
+    finally:
+        listener.close()
+
+
+async def serve(store: ClusterStore, host: str = "127.0.0.1", port: int = 8001) -> None:
+    """Serve until cancelled."""
+    running = await start(store, host, port)
+    try:
+        await running.wait()
+    finally:
+        await running.stop()
