@@ -1,0 +1,229 @@
+"""The Device Manager: topology hints for device-plugin resources, and which devices a container gets.
+
+Requests are container limits, whatever the class of service. Where the kubelet picks in Go's random set order, the pick
+is the caller's `pick` (lowest id by default). This module must not know CPUs, memory or the merge.
+Source: kubelet 1.36 devicemanager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import msgspec
+
+from shared.domain.effective import container_limit
+from shared.domain.pod import Container, Pod
+from shared.domain.resources import Amounts
+from shared.kubelet.device_state import Device, DeviceState, drop_pod, hold, register
+from shared.kubelet.errors import AllocationError, unexpected
+from shared.kubelet.hint import Hint, Hints
+from shared.kubelet.masks import enumerate_masks, mask_of, mask_sizes, mask_sums, nodes_of
+
+__all__ = ["allocate", "container_hints", "pod_hints", "register", "remove_pod", "split_by_affinity"]
+
+Pick = Callable[[Collection[str], int], Iterable[str]]
+"""Choose that many members of a set where the kubelet chooses at random."""
+
+Preferred = Callable[[str, frozenset[str], frozenset[str], int], Collection[str]]
+"""A plugin's GetPreferredAllocation: (resource, available, must include, size) -> device ids."""
+
+_NONE: frozenset[str] = frozenset()
+
+
+def lowest(devices: Collection[str], count: int) -> list[str]:
+    """The lowest ids, as text."""
+    return sorted(devices)[:count]
+
+
+def container_hints(state: DeviceState, pod: Pod, container: Container) -> Hints:
+    """Hints for one container, by resource: None "no preference", [] cannot be satisfied."""
+    hints: dict[str, list[Hint] | None] = {}
+    for resource, request in _device_limits(state, container.limits):
+        held = state.held.get(pod.uid, {}).get(container.name, {}).get(resource, _NONE)
+        hints[resource] = _hints(state, resource, request, held, state.reusable(pod.uid, resource))
+    return hints
+
+
+def pod_hints(state: DeviceState, pod: Pod) -> Hints:
+    """Hints for the pod as a whole (scope pod); devices that init containers leave are not counted."""
+    hints: dict[str, list[Hint] | None] = {}
+    for resource, request in _device_limits(state, container_limit(pod.containers)):
+        holders = state.held.get(pod.uid, {}).values()
+        held = _NONE.union(*(container.get(resource, _NONE) for container in holders))
+        hints[resource] = _hints(state, resource, request, held, _NONE)
+    return hints
+
+
+def allocate(
+    state: DeviceState,
+    pod: Pod,
+    container: Container,
+    hint: Hint,
+    pick: Pick = lowest,
+    prefer: Preferred | None = None,
+    running: bool = False,
+) -> DeviceState | AllocationError:
+    """The book with the container's devices, or the kubelet's refusal. Idempotent.
+
+    `running` says that the container already runs (a restarted kubelet skips all checks then).
+    """
+    for resource, request in _device_limits(state, container.limits):
+        got = _devices(state, pod, container, resource, request, hint, pick, prefer, running)
+        if isinstance(got, AllocationError):
+            return got
+        if got:
+            state = hold(state, pod.uid, container.name, resource, got)
+    return _with_reuse(state, pod, container)
+
+
+def remove_pod(state: DeviceState, uid: str) -> DeviceState:
+    """The book after the pod is gone."""
+    return drop_pod(state, uid)
+
+
+def split_by_affinity(
+    state: DeviceState, resource: str, available: frozenset[str], mask: int | None
+) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """`available` as (aligned with `mask`, on other nodes, without a node)."""
+    if mask is None or not state.has_topology(resource):
+        return _NONE, _NONE, available
+    devices = state.registered[resource]
+    placed = frozenset(name for name in available if devices[name].mask)
+    aligned = frozenset(name for name in placed if (devices[name].mask or 0) & mask)
+    return aligned, placed - aligned, available - placed
+
+
+def _device_limits(state: DeviceState, limits: Amounts) -> list[tuple[str, int]]:
+    return [(resource, limits[resource]) for resource in sorted(limits) if state.is_known(resource)]
+
+
+def _hints(
+    state: DeviceState, resource: str, request: int, held: frozenset[str], reusable: frozenset[str]
+) -> list[Hint] | None:
+    if not state.has_topology(resource):
+        return None
+    if held:
+        return _enumerate(state, resource, request, held, _NONE) if len(held) == request else []
+    available = state.available(resource)
+    if len(available | reusable) < request:
+        return []
+    return _enumerate(state, resource, request, available, reusable)
+
+
+def _enumerate(
+    state: DeviceState, resource: str, request: int, available: frozenset[str], reusable: frozenset[str]
+) -> list[Hint]:
+    """Every mask that enough free and reusable devices touch; preferred where no narrower one ever could."""
+    devices = state.registered[resource]
+    nodes = _hint_nodes(state, devices)
+    masks, sizes = enumerate_masks(nodes), mask_sizes(nodes)
+    all_touching = _touching(nodes, devices.values())
+    matching = _touching(nodes, (devices[name] for name in available if name in devices))
+    must = [devices[name].mask or 0 for name in reusable if name in devices and devices[name].mask is not None]
+    preferred_size = next((size for size, count in zip(sizes, all_touching, strict=True) if count >= request), len(nodes))
+    return [
+        Hint(mask, sizes[at] == preferred_size)
+        for at, mask in enumerate(masks)
+        if matching[at] + len(must) >= request and all(mask & bound for bound in must)
+    ]
+
+
+def _hint_nodes(state: DeviceState, devices: Mapping[str, Device]) -> tuple[int, ...]:
+    if state.hint_nodes == "all":
+        return state.nodes
+    bearing = 0
+    for device in devices.values():
+        bearing |= device.mask or 0
+    return nodes_of(bearing & mask_of(state.nodes))
+
+
+def _touching(nodes: tuple[int, ...], devices: Iterable[Device]) -> list[int]:
+    """How many devices touch each mask, in enumeration order; one on several nodes counts once."""
+    by_mask = Counter(device.mask for device in devices if device.mask)
+    counts = mask_sums(nodes, [by_mask.pop(1 << node, 0) for node in nodes])
+    for spread, count in by_mask.items():
+        counts = [
+            total + count if mask & (spread or 0) else total
+            for mask, total in zip(enumerate_masks(nodes), counts, strict=True)
+        ]
+    return counts
+
+
+def _devices(
+    state: DeviceState,
+    pod: Pod,
+    container: Container,
+    resource: str,
+    request: int,
+    hint: Hint,
+    pick: Pick,
+    prefer: Preferred | None,
+    running: bool,
+) -> frozenset[str] | AllocationError:
+    """The devices to add for one resource; empty when the container has them already."""
+    held = state.held.get(pod.uid, {}).get(container.name, {}).get(resource)
+    if held is not None and len(held) != request:
+        return unexpected(
+            f'pod "{pod.uid}" container "{container.name}" changed request for resource "{resource}" '
+            f"from {len(held)} to {request}"
+        )
+    if running and held is not None:
+        return _NONE
+    refusal = _health_refusal(state, resource, held or _NONE)
+    if refusal is not None:
+        return refusal
+    if held is not None or request == 0:
+        return _NONE
+    return _choose(state, pod.uid, resource, request, hint, pick, prefer)
+
+
+def _health_refusal(state: DeviceState, resource: str, held: frozenset[str]) -> AllocationError | None:
+    if resource not in state.registered:
+        return unexpected(f"cannot allocate unregistered device {resource}")
+    healthy = state.healthy(resource)
+    if not healthy:
+        return unexpected(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+    if not held <= healthy:
+        return unexpected(
+            f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+        )
+    return None
+
+
+def _choose(
+    state: DeviceState, uid: str, resource: str, request: int, hint: Hint, pick: Pick, prefer: Preferred | None
+) -> frozenset[str] | AllocationError:
+    """Reusable ones first, then aligned ones, then what the plugin prefers, then other nodes, then no node."""
+    reusable = state.reusable(uid, resource)
+    chosen = _NONE.union(reusable if len(reusable) <= request else pick(reusable, request))
+    need = request - len(chosen)
+    if not need:
+        return chosen
+    available = state.available(resource)
+    if len(available) < need:
+        return unexpected(
+            f"requested number of devices unavailable for {resource}. Requested: {need}, Available: {len(available)}"
+        )
+    aligned, unaligned, no_affinity = split_by_affinity(state, resource, available, hint.mask)
+    if need >= len(aligned):
+        chosen |= aligned
+        wish = prefer(resource, available | chosen, chosen, request) if prefer and len(chosen) < request else _NONE
+        groups = (available.intersection(wish), unaligned, no_affinity)
+    else:
+        wish = prefer(resource, aligned | chosen, chosen, request) if prefer else _NONE
+        groups = (aligned.intersection(wish), aligned, _NONE)
+    for group in groups:
+        left = group - chosen
+        room = request - len(chosen)
+        chosen = chosen.union(left if len(left) <= room else pick(left, room))
+    return chosen
+
+
+def _with_reuse(state: DeviceState, pod: Pod, container: Container) -> DeviceState:
+    """An ordinary init container leaves its devices to later ones; app containers and sidecars take theirs away."""
+    reuse = dict(state.reuse) if state.reuse_uid == pod.uid else {}
+    for resource, devices in state.held.get(pod.uid, {}).get(container.name, {}).items():
+        before = reuse.get(resource, _NONE)
+        reuse[resource] = before | devices if container.kind == "init" else before - devices
+    return msgspec.structs.replace(state, reuse_uid=pod.uid, reuse=reuse)

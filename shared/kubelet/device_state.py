@@ -1,0 +1,91 @@
+"""The Device Manager's book as a value: what plugins registered, and which container holds which devices.
+
+Which devices a container gets is decided in `device_manager`. Source: kubelet 1.36 devicemanager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+HintNodes = Literal["device-bearing", "all"]
+"""Over which NUMA nodes hints run: those with a device of the resource (kubernetes PR 138244), or every node."""
+
+
+class Device(msgspec.Struct, frozen=True, gc=False):
+    """One device. `mask` is its NUMA nodes: None without topology information, 0 with topology that names no node."""
+
+    mask: int | None
+    healthy: bool = True
+
+
+Registered = Mapping[str, Mapping[str, Device]]
+"""Resource -> device id -> device."""
+Holdings = Mapping[str, Mapping[str, Mapping[str, frozenset[str]]]]
+"""Pod uid -> container name -> resource -> device ids."""
+
+
+class DeviceState(msgspec.Struct, frozen=True):
+    """The whole book. `in_use` is the union of all holdings by resource.
+
+    `reuse` is what init containers of pod `reuse_uid` leave to later ones; the kubelet loses it on restart.
+    """
+
+    nodes: tuple[int, ...]
+    registered: Registered = {}
+    held: Holdings = {}
+    in_use: Mapping[str, frozenset[str]] = {}
+    reuse_uid: str = ""
+    reuse: Mapping[str, frozenset[str]] = {}
+    hint_nodes: HintNodes = "device-bearing"
+
+    def healthy(self, resource: str) -> frozenset[str]:
+        """Ids of the healthy devices of a resource."""
+        devices = self.registered.get(resource, {})
+        return frozenset(name for name, device in devices.items() if device.healthy)
+
+    def available(self, resource: str) -> frozenset[str]:
+        """Healthy devices that no container holds."""
+        return self.healthy(resource) - self.in_use.get(resource, frozenset())
+
+    def is_known(self, resource: str) -> bool:
+        """Does the resource belong to a device plugin, now or by what is still held?"""
+        return resource in self.registered or resource in self.in_use
+
+    def has_topology(self, resource: str) -> bool:
+        """Does any device of the resource name a NUMA node?"""
+        return any(device.mask for device in self.registered.get(resource, {}).values())
+
+    def reusable(self, uid: str, resource: str) -> frozenset[str]:
+        """Devices that earlier init containers of this pod leave to later ones."""
+        return self.reuse.get(resource, frozenset()) if uid == self.reuse_uid else frozenset()
+
+
+def register(state: DeviceState, resource: str, devices: Mapping[str, Device]) -> DeviceState:
+    """The book after a plugin lists its devices (ListAndWatch): the new list replaces the old one."""
+    return msgspec.structs.replace(state, registered={**state.registered, resource: dict(devices)})
+
+
+def hold(state: DeviceState, uid: str, container: str, resource: str, devices: Iterable[str]) -> DeviceState:
+    """The book after the container got `devices` of `resource`."""
+    got = frozenset(devices)
+    pod = state.held.get(uid, {})
+    held = {**state.held, uid: {**pod, container: {**pod.get(container, {}), resource: got}}}
+    in_use = {**state.in_use, resource: state.in_use.get(resource, frozenset()) | got}
+    return msgspec.structs.replace(state, held=held, in_use=in_use)
+
+
+def drop_pod(state: DeviceState, uid: str) -> DeviceState:
+    """The book after the pod is gone: devices are shared within a pod only, so all of its devices are free."""
+    pod = state.held.get(uid)
+    if pod is None:
+        return state
+    in_use = dict(state.in_use)
+    for container in pod.values():
+        for resource, devices in container.items():
+            in_use[resource] = in_use.get(resource, frozenset()) - devices
+    held = {other: containers for other, containers in state.held.items() if other != uid}
+    still = {resource: devices for resource, devices in in_use.items() if devices}
+    return msgspec.structs.replace(state, held=held, in_use=still)
