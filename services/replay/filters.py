@@ -1,0 +1,68 @@
+"""Which facts a reader asked for: by stream, type, pod, node and time. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+from datetime import UTC, datetime
+
+import msgspec
+
+from shared.events.catalog import CATALOG
+from shared.events.envelope import Envelope
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Empty fields accept everything. `stream` and `type` are shell patterns; `uids` are pod uids, `nodes` node names."""
+
+    stream: str = ""
+    type: str = ""
+    uids: frozenset[str] = frozenset()
+    node: str = ""
+    since_us: int = 0
+    until_us: int = 2**62
+
+    def accepts(self, envelope: Envelope) -> bool:
+        """True when every given condition holds."""
+        if not self.since_us <= envelope.time_us <= self.until_us:
+            return False
+        if self.stream and not fnmatch.fnmatchcase(envelope.stream, self.stream):
+            return False
+        if self.type and not fnmatch.fnmatchcase(envelope.type, self.type):
+            return False
+        if self.uids and envelope.stream.removeprefix("pod/") not in self.uids:
+            return False
+        return not self.node or self._concerns_node(envelope)
+
+    def _concerns_node(self, envelope: Envelope) -> bool:
+        if envelope.stream in (f"node/{self.node}", f"report/{self.node}"):
+            return True
+        return f'"node":"{self.node}"'.encode() in envelope.payload
+
+
+class FilterError(ValueError):
+    """A filter that cannot be meant. Names the flag, the value and the remedy."""
+
+
+def check_type(pattern: str) -> str:
+    """The pattern, when some known fact type matches it."""
+    if pattern and not any(fnmatch.fnmatchcase(name, pattern) for name in CATALOG):
+        raise FilterError(f"--type {pattern!r} matches no fact; known types: {', '.join(sorted(CATALOG))}")
+    return pattern
+
+
+def moment(text: str) -> int:
+    """ISO 8601 text (a time without zone is UTC) or Unix seconds -> Unix microseconds. Raises FilterError."""
+    try:
+        return int(float(text) * 1_000_000)
+    except ValueError:
+        pass
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise FilterError(f"{text!r} is neither a time (2026-01-31T12:00:00) nor Unix seconds") from None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+
+
+def clock(time_us: int) -> str:
+    """Microseconds as `2026-01-31T12:00:00.123456Z`."""
+    return datetime.fromtimestamp(time_us / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

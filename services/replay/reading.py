@@ -1,0 +1,59 @@
+"""Reading the log from its beginning: pages of envelopes, decoded when asked, folded when asked. The only I/O of replay."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from shared.eventlog.port import EventLog
+from shared.events.catalog import Fact
+from shared.events.codec import decode
+from shared.events.envelope import Envelope
+from shared.ledger.fold import GapError, evolve
+from shared.ledger.state import Ledger
+
+PAGE = 5000
+Progress = Callable[[int], None]
+
+
+async def envelopes(log: EventLog, after: int = 0, until: int | None = None) -> AsyncIterator[Envelope]:
+    """Every envelope after position `after`, up to `until` (the head at the start when None). Raises GapError on a hole."""
+    end = await log.head() if until is None else until
+    position = after
+    while position < end:
+        page = await log.read(position, min(PAGE, end - position))
+        if not page:
+            return
+        for envelope in page:
+            if envelope.position != position + 1:
+                raise GapError(f"position {position + 1} is missing: the next is {envelope.position}")
+            position = envelope.position
+            yield envelope
+
+
+async def facts(log: EventLog, until: int | None = None) -> AsyncIterator[tuple[Envelope, Fact]]:
+    """Every fact with its envelope."""
+    async for envelope in envelopes(log, 0, until):
+        yield envelope, decode(envelope)
+
+
+async def ledger_at(log: EventLog, until: int | None = None, progress: Progress = lambda _: None) -> Ledger:
+    """The ledger as it stood at a position (the head when None)."""
+    ledger = Ledger()
+    async for envelope, fact in facts(log, until):
+        evolve(ledger, envelope, fact)
+        if envelope.position % PAGE == 0:
+            progress(envelope.position)
+    return ledger
+
+
+async def position_at(log: EventLog, time_us: int) -> int:
+    """The last position whose fact was written at or before the time (writers' clocks; by bisection over positions)."""
+    low, high = 0, await log.head()
+    while low < high:
+        middle = (low + high + 1) // 2
+        page = await log.read(middle - 1, 1)
+        if page and page[0].time_us <= time_us:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,94 @@
+"""The invariants of design section 8 that the log alone can show, as a fold over all facts. Pure.
+
+S1 positions, S2 versions, S3 epochs by role, S5 one binding a uid, S7 intent before effect, S9 no pods no charges. S6 (equal
+positions, equal hashes) is judged by the caller, who knows the live hashes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.events import binding_facts as binding
+from shared.events import cluster_facts as cluster
+from shared.events.catalog import Fact
+from shared.events.codec import encode
+from shared.events.envelope import Envelope
+from shared.ledger.fold import evolve
+from shared.ledger.state import Ledger
+from shared.ledger.view import lower_bound, upper_bound
+
+VIOLATION_LIMIT = 100
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """One broken invariant, where it was seen."""
+
+    invariant: str
+    position: int
+    message: str
+
+
+class Audit(msgspec.Struct):
+    """The running check. `ledger` is the fold from zero."""
+
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    violations: list[Violation] = []
+    versions: dict[str, int] = {}
+    epochs: dict[str, int] = {}
+    intents: dict[str, str] = {}
+    bound: dict[str, str] = {}
+    rejected: int = 0
+
+    def see(self, envelope: Envelope, fact: Fact) -> None:
+        """Check one fact and fold it."""
+        self._order(envelope)
+        self._writer(envelope)
+        self._effects(envelope, fact)
+        evolve(self.ledger, envelope, fact)
+
+    def finish(self) -> list[Violation]:
+        """Check what must hold at the head; returns all violations."""
+        for node in self.ledger.nodes.values():
+            if not self.ledger.pods and node.charges:
+                self._violated("S9", self.ledger.position, f"node {node.name} is charged for {sorted(node.charges)} with no live pods")
+            if node.lower != lower_bound(node) or node.upper != upper_bound(node):
+                self._violated("ledger", self.ledger.position, f"bounds of node {node.name} differ from those computed anew")
+        return self.violations
+
+    def _violated(self, invariant: str, position: int, message: str) -> None:
+        if len(self.violations) < VIOLATION_LIMIT:
+            self.violations.append(Violation(invariant, position, message))
+
+    def _order(self, envelope: Envelope) -> None:
+        if envelope.position != self.ledger.position + 1:
+            self._violated("S1", envelope.position, f"follows position {self.ledger.position}")
+            self.ledger.position = envelope.position - 1
+        expected = self.versions.get(envelope.stream, 0) + 1
+        if envelope.version != expected:
+            self._violated("S2", envelope.position, f"{envelope.stream} has version {envelope.version}, not {expected}")
+        self.versions[envelope.stream] = envelope.version
+
+    def _writer(self, envelope: Envelope) -> None:
+        if envelope.epoch == 0:
+            return
+        newest = self.epochs.get(envelope.role, 0)
+        if envelope.epoch < newest:
+            self._violated("S3", envelope.position, f"{envelope.role} wrote with epoch {envelope.epoch} after {newest}")
+        self.epochs[envelope.role] = max(newest, envelope.epoch)
+
+    def _effects(self, envelope: Envelope, fact: Fact) -> None:
+        if isinstance(fact, binding.BindIntended):
+            self.intents[fact.uid] = fact.node
+        elif isinstance(fact, binding.PodBound):
+            if self.intents.get(fact.uid) != fact.node:
+                self._violated("S7", envelope.position, f"pod {fact.uid} bound to {fact.node} without an intent for it")
+            if fact.uid in self.bound:
+                self._violated("S5", envelope.position, f"pod {fact.uid} bound to {fact.node}, before to {self.bound[fact.uid]}")
+            self.bound[fact.uid] = fact.node
+        elif isinstance(fact, cluster.PodEnded) and fact.cause == "rejected":
+            self.rejected += 1
+
+
+def reencodes(envelope: Envelope, fact: Fact) -> bool:
+    """A fact of the current schema must encode to the bytes it was read from."""
+    return encode(fact) == envelope.payload
