@@ -70,9 +70,7 @@ def _leading_int(text: str) -> int:
 
 def _postgres_major(folder: Path) -> int:
     try:
-        answer = subprocess.run(
-            [folder / "postgres", "--version"], capture_output=True, text=True, timeout=10, check=True
-        ).stdout
+        answer = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise ServerBinaryError(f"{folder / 'postgres'} cannot be run ({error})", "Run `make install` again") from error
     found = re.search(r"(\d+)", answer)

@@ -131,9 +131,7 @@ class DataDir:
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
         self.close()
 
 
@@ -153,9 +151,7 @@ def _make_private(path: Path) -> None:
         if path.stat().st_mode & 0o066:
             path.chmod(0o700)
     except OSError as error:
-        raise DataFolderError(
-            f"the data folder {path} cannot be used ({error})", "Choose another one with --data-dir"
-        ) from error
+        raise DataFolderError(f"the data folder {path} cannot be used ({error})", "Choose another one with --data-dir") from error
 
 
 def _lock(lock_file: Path, data_dir: Path) -> int:

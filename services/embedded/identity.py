@@ -68,8 +68,9 @@ def _service_entries() -> list[pwd.struct_passwd]:
 
 def _namespace() -> UserNamespaceIdentity:
     """initdb asks the password database for its own uid, so the inner uid is a real account's."""
-    inner = (_service_entries() or [entry for entry in pwd.getpwall() if entry.pw_uid != 0] or [None])[-1]
-    return UserNamespaceIdentity(inner.pw_name, inner.pw_uid, inner.pw_gid) if inner else UserNamespaceIdentity("", 1, 1)
+    for inner in reversed(_service_entries()):
+        return UserNamespaceIdentity(inner.pw_name, inner.pw_uid, inner.pw_gid)
+    return UserNamespaceIdentity("nobody", 65534, 65534)
 
 
 def _works(binaries: PostgresBinaries, identity: Identity) -> bool:

@@ -55,10 +55,13 @@ class PostgresSettings(msgspec.Struct, frozen=True):
         }
 
 
+DEFAULT_SETTINGS = PostgresSettings()
+
+
 class EmbeddedPostgres:
     """The database of one data folder. `prepare` makes it (slow, once); `spec` declares the server process."""
 
-    def __init__(self, data_dir: DataDir, settings: PostgresSettings = PostgresSettings()) -> None:
+    def __init__(self, data_dir: DataDir, settings: PostgresSettings = DEFAULT_SETTINGS) -> None:
         self._data_dir = data_dir
         self._settings = settings
         self._cluster = data_dir.path / "postgres"

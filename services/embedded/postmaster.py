@@ -67,11 +67,10 @@ async def _stop_leftover(pid: int) -> None:
 
 
 async def _gone_within(pid: int, seconds: float) -> bool:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while _alive(pid) and not _zombie(pid):
-                await asyncio.sleep(_POLL_S)
+    for _ in range(int(seconds / _POLL_S)):
+        if not _alive(pid) or _zombie(pid):
             return True
+        await asyncio.sleep(_POLL_S)
     return False
 
 

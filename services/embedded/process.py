@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import time
+from typing import Any
 
 from services.embedded.child import ChildEvent, ChildEventKind, ChildSpec, FileReady, OnEvent, ignore_event
 from services.embedded.errors import ChildFailedError
@@ -45,6 +46,11 @@ class ChildProcess:
         """True while the child runs and has been ready in this life."""
         return self._ready.is_set()
 
+    @property
+    def was_ready(self) -> bool:
+        """True once the child has been ready in any life."""
+        return self._ready_once
+
     async def start(self) -> None:
         """Start the child and return once it is ready. Raises ChildFailedError when it never gets there."""
         self._task = asyncio.create_task(self._keep_alive(), name=f"keep-{self.spec.name}-alive")
@@ -52,9 +58,10 @@ class ChildProcess:
 
     async def wait_ready(self) -> None:
         """Return once the child is ready (again). Raises ChildFailedError when it was given up."""
-        ready = asyncio.create_task(self._ready.wait())
+        ready: asyncio.Future[bool] = asyncio.ensure_future(self._ready.wait())
+        first_of: set[asyncio.Future[Any]] = {ready, self.failure}
         try:
-            await asyncio.wait({ready, self.failure}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(first_of, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ready.cancel()
         if self.failure.done():

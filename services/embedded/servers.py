@@ -16,7 +16,7 @@ from services.embedded.errors import ChildFailedError, EmbeddedError
 from services.embedded.nats import CHILD_NAME as NATS
 from services.embedded.nats import EmbeddedNats
 from services.embedded.postgres import CHILD_NAME as POSTGRES
-from services.embedded.postgres import EmbeddedPostgres, PostgresSettings
+from services.embedded.postgres import DEFAULT_SETTINGS, EmbeddedPostgres, PostgresSettings
 from services.embedded.supervisor import Supervisor
 
 _NATS_ADDRESS_TRIES = 3
@@ -26,7 +26,8 @@ class EmbeddedServers:
     """`async with EmbeddedServers(data_dir) as servers:` starts the wanted servers and stops them at the end.
 
     `data_dir` is a path (opened and locked here) or a DataDir that the caller opened. `supervisor` may be given so that
-    further children share it. Raises DataFolderError, PortInUseError, ServerBinaryError, ChildFailedError.
+    further children share it; then its owner stops it. Raises DataFolderError, PortInUseError, ServerBinaryError,
+    ChildFailedError.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class EmbeddedServers:
         *,
         want_postgres: bool = True,
         want_nats: bool = True,
-        postgres_settings: PostgresSettings = PostgresSettings(),
+        postgres_settings: PostgresSettings = DEFAULT_SETTINGS,
         nats_port: int | None = None,
         supervisor: Supervisor | None = None,
         on_event: OnEvent = ignore_event,
@@ -112,7 +113,8 @@ class EmbeddedServers:
         for attempt in range(_NATS_ADDRESS_TRIES):
             await asyncio.to_thread(nats.prepare)
             try:
-                return await self.supervisor.start([nats.spec()])
+                await self.supervisor.start([nats.spec()])
+                return
             except ChildFailedError as error:
                 if attempt == _NATS_ADDRESS_TRIES - 1 or "address already in use" not in error.problem:
                     raise

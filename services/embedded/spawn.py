@@ -25,7 +25,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 def before_exec(identity: Identity, death_signal: signal.Signals) -> Callable[[], None]:
     """What the child does between fork and exec: take its identity, then tie its life to the supervisor's.
 
-    The order matters: Linux forgets the parent-death signal when credentials change (prctl(2)).
+    The order matters: Linux forgets the parent-death signal when credentials change (prctl(2)). It runs in a fork of a
+    process that may have threads, so it takes no lock and imports nothing.
     """
     parent_pid = os.getpid()
 

@@ -21,6 +21,7 @@ class Supervisor:
     def __init__(self, on_event: OnEvent = ignore_event) -> None:
         self._on_event = on_event
         self._children: dict[str, ChildProcess] = {}
+        self._failures: asyncio.Queue[ChildFailedError] = asyncio.Queue()
 
     def child(self, name: str) -> ChildProcess:
         """The child of that name. Raises KeyError for one that was never started."""
@@ -38,7 +39,7 @@ class Supervisor:
         """
         check_declarations(specs, known=self._children)
         check_ports(specs)
-        fresh = {spec.name: ChildProcess(spec, self._on_event) for spec in specs}
+        fresh = {spec.name: self._child_of(spec) for spec in specs}
         self._children.update(fresh)
         try:
             async with asyncio.TaskGroup() as group:
@@ -58,15 +59,21 @@ class Supervisor:
         """Stop one child with grace and start it again from its declaration."""
         spec = self._children[name].spec
         await self._children[name].stop()
-        self._children[name] = ChildProcess(spec, self._on_event)
+        self._children[name] = self._child_of(spec)
         await self._children[name].start()
 
     async def wait_for_failure(self) -> ChildFailedError:
-        """Return the error of the first child that is given up after it had been running."""
-        done, _ = await asyncio.wait(
-            {child.failure for child in self._children.values()}, return_when=asyncio.FIRST_COMPLETED
-        )
-        return next(iter(done)).result()
+        """Return the error of the next child that is given up after it had been running."""
+        return await self._failures.get()
+
+    def _child_of(self, spec: ChildSpec) -> ChildProcess:
+        child = ChildProcess(spec, self._on_event)
+        child.failure.add_done_callback(lambda failure: self._note_failure(child, failure))
+        return child
+
+    def _note_failure(self, child: ChildProcess, failure: asyncio.Future[ChildFailedError]) -> None:
+        if child.was_ready and not failure.cancelled():
+            self._failures.put_nowait(failure.result())
 
     async def _start_after_dependencies(self, child: ChildProcess) -> None:
         for name in child.spec.depends_on:

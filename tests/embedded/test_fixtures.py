@@ -2,6 +2,7 @@
 
 import asyncpg
 import nats
+import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -18,15 +19,11 @@ async def test_sqlalchemy_and_asyncpg_take_the_same_url(database_url: str) -> No
     await connection.close()
 
 
-async def test_the_url_is_not_misled_by_libpq_variables(database_url: str, monkeypatch: object) -> None:
-    import os
-
-    os.environ["PGPORT"] = "6000"
-    try:
-        connection = await asyncpg.connect(database_url.replace("+asyncpg", ""))
-        await connection.close()
-    finally:
-        del os.environ["PGPORT"]
+async def test_the_url_is_not_misled_by_libpq_variables(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPORT", "6000")
+    connection = await asyncpg.connect(database_url.replace("+asyncpg", ""))
+    assert await connection.fetchval("select 1") == 1
+    await connection.close()
 
 
 async def test_each_test_has_an_empty_database_and_templates_are_built_once(postgres_server: PostgresServer) -> None:

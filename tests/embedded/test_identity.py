@@ -1,0 +1,136 @@
+"""As whom Postgres runs: root by a service account, root by a user namespace, a normal user as itself."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from services.embedded import identity as identity_module
+from services.embedded.binaries import PostgresBinaries, find_postgres
+from services.embedded.child import AccountIdentity, PlainIdentity, UserNamespaceIdentity
+from services.embedded.errors import ServerBinaryError
+from services.embedded.identity import choose_identity
+from services.embedded.postgres import PostgresSettings
+from services.embedded.servers import EmbeddedServers
+from services.embedded.spawn import before_exec, run_tool
+from tests.fixtures.servers import short_folder
+
+SMALL = PostgresSettings(shared_buffers_mb=32, max_connections=20)
+AS_ROOT = os.geteuid() == 0
+NOBODY = AccountIdentity("nobody", 65534, 65534)
+NOBODY_INSIDE = UserNamespaceIdentity("nobody", 65534, 65534)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with short_folder() as path:
+        yield path
+
+
+def allowed(identity: AccountIdentity | UserNamespaceIdentity, *argv: str) -> bool:
+    """Whether this machine lets us run `argv` as that identity (root in a container may have no user namespaces)."""
+    try:
+        run_tool(argv, identity)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("enclosing_mode", [0o711, 0o700])
+async def test_postgres_runs_whether_or_not_others_may_enter_the_folder(folder: Path, enclosing_mode: int) -> None:
+    folder.chmod(enclosing_mode)
+    servers = EmbeddedServers(folder / "data", want_nats=False, postgres_settings=SMALL)
+    hidden = AS_ROOT and enclosing_mode == 0o700
+    if hidden and not allowed(NOBODY_INSIDE, "/bin/true"):
+        with pytest.raises(ServerBinaryError, match="Run as a normal user"):
+            await servers.start()
+        return
+    for _ in range(2):
+        async with EmbeddedServers(folder / "data", want_nats=False, postgres_settings=SMALL) as servers:
+            connection = await asyncpg.connect(servers.database_url.replace("+asyncpg", ""))
+            assert await connection.fetchval("select 1") == 1
+            await connection.close()
+            pid = servers.supervisor.child("postgres").pid
+            identity = servers.supervisor.child("postgres").spec.identity
+            assert isinstance(identity, expected_identity(hidden))
+            assert Path(f"/proc/{pid}").exists()
+
+
+def expected_identity(hidden: bool) -> type:
+    if not AS_ROOT:
+        return PlainIdentity
+    return UserNamespaceIdentity if hidden else AccountIdentity
+
+
+def test_the_owner_of_existing_data_keeps_it(folder: Path) -> None:
+    cluster = folder / "postgres"
+    cluster.mkdir(mode=0o700)
+    chosen = choose_identity(find_postgres(), folder, cluster)
+    assert not AS_ROOT or not allowed(NOBODY_INSIDE, "/bin/true") or isinstance(chosen, UserNamespaceIdentity)
+    if AS_ROOT:
+        os.chown(cluster, NOBODY.uid, NOBODY.gid)
+        assert choose_identity(find_postgres(), folder, cluster) == NOBODY
+
+
+def test_root_without_any_way_gets_a_clear_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    unreachable = PostgresBinaries(folder / "no-such-folder", 18)
+    with pytest.raises(ServerBinaryError, match=r"does not run as root.*TOPOLOG_DATABASE_URL"):
+        choose_identity(unreachable, folder, folder / "postgres")
+
+
+def test_root_does_not_widen_a_folder_that_the_account_cannot_reach_anyway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.chmod(0o700)
+    inside = folder / "data"
+    inside.mkdir(mode=0o700)
+    monkeypatch.setattr(identity_module, "_works", lambda _binaries, identity: isinstance(identity, AccountIdentity))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(ServerBinaryError):
+        choose_identity(find_postgres(), inside, inside / "postgres")
+    assert inside.stat().st_mode & 0o777 == 0o700
+
+
+RUN_BOTH = """
+import asyncio, os, sys
+from pathlib import Path
+from services.embedded.postgres import PostgresSettings
+from services.embedded.servers import EmbeddedServers
+
+async def main() -> None:
+    assert os.geteuid() != 0
+    async with EmbeddedServers(Path(sys.argv[1]), postgres_settings=PostgresSettings(shared_buffers_mb=32)) as servers:
+        print(servers.supervisor.child("postgres").spec.identity, servers.database_url)
+
+asyncio.run(main())
+"""
+
+
+def test_both_servers_run_for_an_unprivileged_user_from_any_folder(folder: Path) -> None:
+    """As root: as nobody when nobody can reach this Python, else in a user namespace, which is as unprivileged."""
+    identity: PlainIdentity | AccountIdentity | UserNamespaceIdentity = PlainIdentity()
+    if AS_ROOT:
+        identity = NOBODY if allowed(NOBODY, sys.executable, "--version") else NOBODY_INSIDE
+    if isinstance(identity, UserNamespaceIdentity) and not allowed(identity, sys.executable, "--version"):
+        assert not allowed(NOBODY, sys.executable, "--version")
+        return
+    if isinstance(identity, AccountIdentity):
+        os.chown(folder, identity.uid, identity.gid)
+    project = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_BOTH, str(folder / "data")],
+        env={"PYTHONPATH": str(project), "HOME": str(folder), "PATH": os.environ["PATH"]},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=before_exec(identity, signal.SIGKILL),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("PlainIdentity()")
+    assert (folder / "data" / "postgres" / "PG_VERSION").exists()
