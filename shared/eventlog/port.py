@@ -26,7 +26,8 @@ class LogIdentity(msgspec.Struct, frozen=True):
 
 class Draft(msgspec.Struct, frozen=True):
     """One fact to be appended. `expected` is the version that `stream` must have before this fact (0 = the stream is
-    new), or ANY_VERSION. Several drafts on one stream in one commit: the first carries the expectation."""
+    new), or ANY_VERSION. Several drafts on one stream in one commit: the first carries the expectation, the others' is
+    not looked at."""
 
     stream: str
     fact: Fact
@@ -100,8 +101,14 @@ class EventLog(Protocol):
     async def head(self) -> int:
         """The last position, 0 for an empty log."""
 
+    async def begin_timeline(self) -> LogIdentity:
+        """After a restore from a backup: consumers of the timeline before discard their state and refold."""
+
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        """Append each commit in order; one outcome each. A later commit sees the versions that an earlier one made."""
+        """Append each commit in order; one outcome each. A later commit sees the versions that an earlier one made.
+
+        Raises CommitInvalid before anything is sent, LogUnavailable when the log did not answer in time: then the same
+        commit ids may be sent again, and what had been appended is answered `Duplicate`."""
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
         """Facts at positions after+1.., in order, at most `limit`."""

@@ -1,0 +1,39 @@
+"""How Alembic reaches the database: a connection handed over by `shared.eventlog.migrate`, or TOPOLOG_DATABASE_URL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from alembic import context
+from sqlalchemy.engine import Connection
+
+from shared.eventlog.postgres_engine import make_engine
+
+
+def run(connection: Connection) -> None:
+    """Run the pending revisions in one transaction."""
+    context.configure(connection=connection, target_metadata=None, transaction_per_migration=False)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+async def run_from_environment() -> None:
+    """The way of the alembic command."""
+    url = os.environ.get("TOPOLOG_DATABASE_URL", "")
+    if not url:
+        raise SystemExit("TOPOLOG_DATABASE_URL is not set; try: TOPOLOG_DATABASE_URL=postgresql://... alembic upgrade head")
+    engine = make_engine(url)
+    try:
+        async with engine.connect() as connection:
+            await connection.run_sync(run)
+            await connection.commit()
+    finally:
+        await engine.dispose()
+
+
+handed = context.config.attributes.get("connection")
+if handed is not None:
+    run(handed)
+else:
+    asyncio.run(run_from_environment())

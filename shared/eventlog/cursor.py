@@ -1,0 +1,129 @@
+"""The position of one reader in the log, as a pure machine: replaying -> catching up -> live.
+
+Theory of operation. The reader asks `next_step` what to do, does it, and tells the cursor what came of it: `opened` (the
+log's identity and head), `received` (a page), `heard` (somebody says that a position exists). Hints may be lost, repeated,
+early or false; nothing is believed but a page, and a page must continue at `position + 1`. The cursor knows no clock and
+no I/O. Rules: (1) facts are delivered once each, in order, without a hole; (2) another log, another timeline, or a head
+behind the position discards everything (`Reset`); (3) a hole is an error that stops the reader, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+
+from shared.eventlog.errors import LogBroken
+from shared.eventlog.port import LogIdentity
+from shared.events.envelope import Envelope
+
+
+class Phase(Enum):
+    """How far the reader is: behind the head that it found at start; past it; at the end of all that it knows of."""
+
+    REPLAYING = "replaying"
+    CATCHING_UP = "catching up"
+    LIVE = "live"
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Step: read the page after this position."""
+
+    after: int
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Step: nothing is known beyond this position; wait for a hint or poll."""
+
+    after: int
+
+
+class Open(msgspec.Struct, frozen=True):
+    """Step: ask for the log's identity and head first."""
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """The state folded so far belongs to another history: discard it; reading begins again at 1."""
+
+    cause: str
+
+
+Step = Open | Read | Wait
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Where a reader stands. `known` is the highest position that is believed to exist; `replay_to` the head at start."""
+
+    position: int = 0
+    identity: LogIdentity | None = None
+    known: int = 0
+    replay_to: int = 0
+    opened_once: bool = False
+    at_end: bool = False
+
+    @property
+    def phase(self) -> Phase:
+        if not self.opened_once or self.position < self.replay_to:
+            return Phase.REPLAYING
+        return Phase.LIVE if self.at_end else Phase.CATCHING_UP
+
+
+def next_step(cursor: Cursor) -> Step:
+    """What the reader should do now."""
+    if not cursor.opened_once:
+        return Open()
+    if cursor.known > cursor.position or not cursor.at_end:
+        return Read(cursor.position)
+    return Wait(cursor.position)
+
+
+def opened(cursor: Cursor, identity: LogIdentity, head: int) -> tuple[Cursor, Reset | None]:
+    """The log answered who it is and where its head stands; told at start, after a reconnect, and at every poll."""
+    cause = _reset_cause(cursor, identity, head)
+    if cause:
+        return Cursor(identity=identity, known=head, replay_to=head, opened_once=True), Reset(cause)
+    replay_to = cursor.replay_to if cursor.opened_once else head
+    at_end = cursor.at_end and head <= cursor.position
+    known = max(cursor.known, head)
+    return Cursor(cursor.position, identity, known, replay_to, True, at_end), None
+
+
+def _reset_cause(cursor: Cursor, identity: LogIdentity, head: int) -> str:
+    before = cursor.identity
+    if before is not None and before.log_id != identity.log_id:
+        return "other_log"
+    if before is not None and before.timeline != identity.timeline:
+        return "other_timeline"
+    return "head_behind" if head < cursor.position else ""
+
+
+def heard(cursor: Cursor, position: int) -> Cursor:
+    """Somebody says that `position` exists. It costs at most one read when untrue."""
+    if position <= cursor.known:
+        return cursor
+    return msgspec.structs.replace(cursor, known=position)
+
+
+def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Envelope]]:
+    """The facts of a page that are new, in order. Raises LogBroken at a hole or disorder.
+
+    An empty page says that nothing exists beyond the position, whatever hints said.
+    """
+    position = cursor.position
+    fresh: list[Envelope] = []
+    for envelope in page:
+        if envelope.position <= position and not fresh:
+            continue
+        if envelope.position != position + 1:
+            raise LogBroken(
+                f"after position {position} the log gave {envelope.position}: positions must have no hole; "
+                "stop, keep the database as it is, and run: topolog doctor"
+            )
+        position += 1
+        fresh.append(envelope)
+    at_end = not fresh
+    known = position if at_end else max(cursor.known, position)
+    moved = Cursor(position, cursor.identity, known, cursor.replay_to, cursor.opened_once, at_end)
+    # A page that reached all that is known ends the catching up without one more empty read.
+    return (msgspec.structs.replace(moved, at_end=True) if position >= moved.known else moved), fresh

@@ -1,0 +1,43 @@
+"""The bounds of the log, in one place, and the check of a commit against them."""
+
+from __future__ import annotations
+
+from shared.eventlog.errors import CommitInvalid
+from shared.eventlog.port import ANY_VERSION, Commit
+
+MAX_BATCH_COMMITS = 500
+"""Commits that one append statement carries: above this the latency of the batch grows faster than its rate."""
+
+MAX_BATCH_BYTES = 8 << 20
+MAX_FACT_BYTES = 4 << 20
+MAX_COMMIT_FACTS = 2000
+MAX_QUEUED_JOBS = 1000
+MAX_PAGE = 10_000
+MAX_SNAPSHOT_BYTES = 512 << 20
+MAX_NAME = 512
+
+
+def check_commit(commit: Commit) -> None:
+    """Raise CommitInvalid for a commit that cannot be appended whatever the state of the log."""
+    where = f"commit {commit.commit_id!r} of role {commit.role!r}"
+    if not 0 < len(commit.commit_id) <= MAX_NAME:
+        raise CommitInvalid(f"{where}: commit_id must have 1 to {MAX_NAME} characters")
+    if not commit.role:
+        raise CommitInvalid(f"{where}: role is empty; name the role that writes")
+    if commit.epoch < 0:
+        raise CommitInvalid(f"{where}: epoch {commit.epoch} is negative; use 0 for a role without a lease")
+    if not 0 < len(commit.drafts) <= MAX_COMMIT_FACTS:
+        raise CommitInvalid(f"{where}: {len(commit.drafts)} facts; a commit has 1 to {MAX_COMMIT_FACTS}, split it")
+    for draft in commit.drafts:
+        if not 0 < len(draft.stream) <= MAX_NAME or "\x00" in draft.stream:
+            raise CommitInvalid(f"{where}: stream {draft.stream[:80]!r} must have 1 to {MAX_NAME} characters, none of them NUL")
+        if draft.expected < ANY_VERSION:
+            raise CommitInvalid(f"{where}: expected {draft.expected} on {draft.stream}; use a version or ANY_VERSION")
+
+
+def check_payload(commit: Commit, stream: str, payload: bytes) -> None:
+    """Raise CommitInvalid for a fact larger than the log takes."""
+    if len(payload) > MAX_FACT_BYTES:
+        raise CommitInvalid(
+            f"commit {commit.commit_id!r}: fact on {stream} has {len(payload)} bytes; the limit is {MAX_FACT_BYTES}, split it"
+        )

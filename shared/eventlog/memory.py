@@ -1,0 +1,171 @@
+"""The in-memory twin of the log: the same answers as Postgres, for tests and for simulations in one process.
+
+It is plain on purpose: the Postgres adapter is compared with it, operation by operation. It keeps nothing after close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from shared.eventlog.limits import MAX_PAGE, check_commit, check_payload
+from shared.eventlog.port import (
+    ANY_VERSION,
+    Appended,
+    Commit,
+    Conflict,
+    Draft,
+    Duplicate,
+    Fenced,
+    Lease,
+    LogIdentity,
+    Outcome,
+)
+from shared.events.catalog import CATALOG
+from shared.events.codec import encode, type_of
+from shared.events.envelope import Envelope
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class MemoryEventLog:
+    """An EventLog in lists and dicts. `now_s` is the clock of the leases (default: the running loop's)."""
+
+    def __init__(self, log_id: str = "", now_s: Callable[[], float] = _loop_time) -> None:
+        self._identity = LogIdentity(log_id or str(uuid.uuid4()), 1)
+        self._now_s = now_s
+        self._facts: list[Envelope] = []
+        self._heads: dict[str, int] = defaultdict(int)
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._epochs: dict[str, int] = {}
+        self._leases: dict[str, tuple[Lease, float]] = {}
+        self._checkpoints: dict[str, int] = {}
+        self._snapshots: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._grown = asyncio.Condition()
+
+    async def identity(self) -> LogIdentity:
+        return self._identity
+
+    async def begin_timeline(self) -> LogIdentity:
+        self._identity = LogIdentity(self._identity.log_id, self._identity.timeline + 1)
+        return self._identity
+
+    async def head(self) -> int:
+        return len(self._facts)
+
+    async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
+        for commit in commits:
+            check_commit(commit)
+            for draft in commit.drafts:
+                check_payload(commit, draft.stream, encode(draft.fact))
+        outcomes = [self._append_one(commit) for commit in commits]
+        async with self._grown:
+            self._grown.notify_all()
+        return outcomes
+
+    def _append_one(self, commit: Commit) -> Outcome:
+        refusal = self._refusal(commit)
+        if refusal is not None:
+            return refusal
+        first = len(self._facts) + 1
+        versions = {draft.stream: self._add(commit, draft) for draft in commit.drafts}
+        self._seen[commit.commit_id] = (first, len(self._facts))
+        if commit.epoch > 0:
+            self._epochs[commit.role] = commit.epoch
+        return Appended(first, len(self._facts), versions)
+
+    def _refusal(self, commit: Commit) -> Outcome | None:
+        seen = self._seen.get(commit.commit_id)
+        if seen is not None:
+            return Duplicate(*seen)
+        current = self._epochs.get(commit.role, 0)
+        if 0 < commit.epoch < current:
+            return Fenced(commit.role, commit.epoch, current)
+        checked: set[str] = set()
+        for draft in commit.drafts:
+            actual = self._heads.get(draft.stream, 0)
+            if draft.stream not in checked and draft.expected not in (ANY_VERSION, actual):
+                return Conflict(draft.stream, draft.expected, actual)
+            checked.add(draft.stream)
+        return None
+
+    def _add(self, commit: Commit, draft: Draft) -> int:
+        self._heads[draft.stream] += 1
+        name = type_of(draft.fact)
+        envelope = Envelope(
+            position=len(self._facts) + 1,
+            stream=draft.stream,
+            version=self._heads[draft.stream],
+            type=name,
+            schema=CATALOG[name].schema,
+            payload=encode(draft.fact),
+            time_us=commit.time_us,
+            role=commit.role,
+            epoch=commit.epoch,
+            commit_id=commit.commit_id,
+            correlation=commit.correlation,
+            causation=commit.causation,
+            trace=commit.trace,
+        )
+        self._facts.append(envelope)
+        return envelope.version
+
+    async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
+        return self._facts[max(after, 0) : max(after, 0) + min(limit, MAX_PAGE)]
+
+    async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
+        found = (fact for fact in self._facts if fact.stream == stream and fact.version > after_version)
+        return [fact for fact, _ in zip(found, range(min(limit, MAX_PAGE)), strict=False)]
+
+    async def versions(self, streams: Sequence[str]) -> dict[str, int]:
+        return {stream: self._heads.get(stream, 0) for stream in streams}
+
+    async def wait(self, after: int, timeout_s: float) -> bool:
+        async with self._grown:
+            try:
+                await asyncio.wait_for(self._grown.wait_for(lambda: len(self._facts) > after), timeout_s)
+            except TimeoutError:
+                return False
+        return True
+
+    async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
+        now_s = self._now_s()
+        held, until_s = self._leases.get(role, (Lease(role, "", 0), 0.0))
+        if held.holder == holder and held.epoch == self._epochs.get(role):
+            self._leases[role] = (held, now_s + ttl_s)
+            return held
+        if until_s > now_s and held.holder != holder:
+            return None
+        lease = Lease(role, holder, max(held.epoch, self._epochs.get(role, 0)) + 1)
+        self._epochs[role] = lease.epoch
+        self._leases[role] = (lease, now_s + ttl_s)
+        return lease
+
+    async def release(self, lease: Lease) -> None:
+        if self._leases.get(lease.role, (None, 0.0))[0] == lease:
+            self._leases[lease.role] = (Lease(lease.role, "", lease.epoch), 0.0)
+
+    async def load_checkpoint(self, consumer: str) -> int:
+        return self._checkpoints.get(consumer, 0)
+
+    async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
+        if self._checkpoints.get(consumer, 0) != expected:
+            return False
+        self._checkpoints[consumer] = position
+        return True
+
+    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[int, bytes] | None:
+        found = self._snapshots.get((projection, fingerprint))
+        return found if found and found[0] <= len(self._facts) else None
+
+    async def save_snapshot(self, projection: str, fingerprint: str, position: int, state: bytes) -> None:
+        kept = self._snapshots.get((projection, fingerprint))
+        if kept is None or kept[0] <= position:
+            self._snapshots[projection, fingerprint] = (position, state)
+
+    async def close(self) -> None:
+        self._snapshots.clear()

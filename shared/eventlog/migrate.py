@@ -1,0 +1,83 @@
+"""Bring the database to the newest revision: once, by one process, however many start together.
+
+A process that finds the newest revision in place returns after one query and does not import Alembic.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.eventlog.errors import LogNotMigrated
+from shared.eventlog.postgres_engine import make_engine
+
+_MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
+_LOCK_KEY = 0x746F706F6C6F67
+
+
+def newest_revision() -> str:
+    """The id of the newest revision: the number that its file name begins with."""
+    return max(path.name.split("_")[0] for path in (_MIGRATIONS / "versions").glob("[0-9]*_*.py"))
+
+
+async def current_revision(connection: AsyncConnection) -> str | None:
+    """The revision of the database, None for an empty one."""
+    exists = await connection.scalar(text("SELECT to_regclass('public.alembic_version') IS NOT NULL"))
+    if not exists:
+        return None
+    revision: str | None = await connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return revision
+
+
+async def upgrade(url: str) -> bool:
+    """Migrate to the newest revision; True when there was anything to do. Raises LogNotMigrated, or what the driver raises."""
+    engine = make_engine(url, pool_size=1)
+    try:
+        async with engine.connect() as connection:
+            found = await current_revision(connection)
+            await connection.rollback()
+            if found == newest_revision():
+                return False
+            return await _upgrade_locked(connection, found)
+    finally:
+        await engine.dispose()
+
+
+async def _upgrade_locked(connection: AsyncConnection, found: str | None) -> bool:
+    if found is not None and found > newest_revision():
+        raise LogNotMigrated(f"the log has revision {found}, this release knows {newest_revision()}; run a newer release")
+    # A transaction lock, held to the commit of the migration, so that a crash leaves nothing behind.
+    await connection.execute(text("SET LOCAL lock_timeout = '60s'"))
+    await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+    if await current_revision(connection) == newest_revision():
+        return False
+    try:
+        await connection.run_sync(_run_alembic)
+    except DBAPIError as error:
+        raise LogNotMigrated(f"migration to revision {newest_revision()} failed: {error.orig}") from error
+    await connection.commit()
+    return True
+
+
+def _run_alembic(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    command.upgrade(config, "head")
+
+
+async def require_current(connection: Any) -> None:
+    """Raise LogNotMigrated unless the asyncpg `connection` sees the newest revision."""
+    exists = await connection.fetchval("SELECT to_regclass('public.alembic_version') IS NOT NULL")
+    found = await connection.fetchval("SELECT version_num FROM alembic_version") if exists else None
+    if found != newest_revision():
+        raise LogNotMigrated(
+            f"the log has revision {found}, this release needs {newest_revision()}; run: topolog up, or alembic upgrade head"
+        )

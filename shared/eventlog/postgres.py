@@ -1,0 +1,169 @@
+"""The event log in Postgres: reads, versions, checkpoints, snapshots and leases; appending and waiting have their own files.
+
+Ordinary queries go through SQLAlchemy's pool down to asyncpg; the appender and the listener hold a connection each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import stamina
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.limits import MAX_PAGE, MAX_SNAPSHOT_BYTES
+from shared.eventlog.migrate import require_current
+from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome
+from shared.eventlog.postgres_append import Appender
+from shared.eventlog.postgres_engine import LOST_CONNECTION, connect, make_engine, masked_url
+from shared.eventlog.postgres_watch import HeadWatch
+from shared.events.envelope import Envelope
+
+T = TypeVar("T")
+
+_UNREACHABLE = (*LOST_CONNECTION, PoolTimeout)
+
+_COLUMNS = "position, stream, version, type, schema, payload, time_us, role, epoch, commit_id, correlation, causation, trace"
+# The upper bound is sound because positions have no holes, and it lets Postgres look into one partition only.
+_READ = f"SELECT {_COLUMNS} FROM fact WHERE position > $1 AND position <= $1 + $2 ORDER BY position"
+_READ_STREAM = f"SELECT {_COLUMNS} FROM fact WHERE stream = $1 AND version > $2 ORDER BY version LIMIT $3"
+_VERSIONS = "SELECT stream, version FROM stream_head WHERE stream = ANY($1::text[])"
+_CHECKPOINT = """
+INSERT INTO checkpoint AS c (consumer, position)
+    SELECT $1, $2 WHERE $3 = 0 OR EXISTS (SELECT 1 FROM checkpoint WHERE consumer = $1)
+    ON CONFLICT (consumer) DO UPDATE SET position = excluded.position WHERE c.position = $3
+    RETURNING true
+"""
+_LOAD_SNAPSHOT = """
+SELECT s.position, s.state FROM snapshot s, counter c
+    WHERE s.projection = $1 AND s.fingerprint = $2 AND s.position <= c.position
+"""
+_SAVE_SNAPSHOT = """
+INSERT INTO snapshot AS s (projection, fingerprint, position, state) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (projection, fingerprint) DO UPDATE
+    SET position = excluded.position, state = excluded.state, saved_at = now() WHERE s.position <= excluded.position
+"""
+_DROP_OLD_SNAPSHOTS = """
+DELETE FROM snapshot WHERE projection = $1 AND fingerprint <> $2 AND saved_at < now() - interval '7 days'
+"""
+
+
+class PostgresEventLog:
+    """An EventLog on a migrated database. `retry_for_s` bounds how long a lost database is hidden from callers."""
+
+    def __init__(
+        self, url: str, *, pool_size: int = 4, retry_for_s: float = 30.0, settings: dict[str, str] | None = None
+    ) -> None:
+        self._url = url
+        self._retry_for_s = retry_for_s
+        self._engine = make_engine(url, pool_size, settings)
+        self._watch = HeadWatch(lambda: connect(url, settings), self._head_once)
+        self._appender = Appender(lambda: connect(url, settings), self._watch.heard, retry_for_s)
+
+    @classmethod
+    async def open(cls, url: str, **options: Any) -> PostgresEventLog:
+        """Connect and check the revision. Raises LogUnavailable, LogNotMigrated."""
+        log = cls(url, **options)
+        try:
+            await log._retried(require_current)
+        except BaseException:
+            await log.close()
+            raise
+        return log
+
+    async def identity(self) -> LogIdentity:
+        row = await self._fetchrow("SELECT log_id, timeline FROM counter")
+        return LogIdentity(row["log_id"], row["timeline"])
+
+    async def begin_timeline(self) -> LogIdentity:
+        """After a restore: consumers of the timeline before discard their state and refold. For the owner's role only."""
+        await self._fetchrow("SELECT topolog_begin_timeline()")
+        return await self.identity()
+
+    async def head(self) -> int:
+        return int((await self._fetchrow("SELECT position FROM counter"))["position"])
+
+    async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return await self._appender.append(commits)
+
+    async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
+        rows = await self._fetch(_READ, max(after, 0), min(limit, MAX_PAGE))
+        return [Envelope(*row) for row in rows]
+
+    async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
+        rows = await self._fetch(_READ_STREAM, stream, after_version, min(limit, MAX_PAGE))
+        return [Envelope(*row) for row in rows]
+
+    async def versions(self, streams: Sequence[str]) -> dict[str, int]:
+        rows = await self._fetch(_VERSIONS, list(streams))
+        found = {row["stream"]: row["version"] for row in rows}
+        return {stream: found.get(stream, 0) for stream in streams}
+
+    async def wait(self, after: int, timeout_s: float) -> bool:
+        return await self._watch.wait(after, timeout_s)
+
+    async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
+        # Not retried: a lease that cannot be renewed in time must be seen as lost, not waited for.
+        row = await self._once(lambda c: c.fetchrow("SELECT topolog_acquire($1, $2, $3) AS epoch", role, holder, ttl_s))
+        return None if row["epoch"] is None else Lease(role, holder, row["epoch"])
+
+    async def release(self, lease: Lease) -> None:
+        await self._once(lambda c: c.execute("SELECT topolog_release($1, $2, $3)", lease.role, lease.holder, lease.epoch))
+
+    async def load_checkpoint(self, consumer: str) -> int:
+        row = await self._fetchrow("SELECT position FROM checkpoint WHERE consumer = $1", consumer)
+        return row["position"] if row else 0
+
+    async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
+        row = await self._once(lambda c: c.fetchrow(_CHECKPOINT, consumer, position, expected))
+        return row is not None
+
+    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[int, bytes] | None:
+        row = await self._fetchrow(_LOAD_SNAPSHOT, projection, fingerprint)
+        return (row["position"], row["state"]) if row else None
+
+    async def save_snapshot(self, projection: str, fingerprint: str, position: int, state: bytes) -> None:
+        if len(state) > MAX_SNAPSHOT_BYTES:
+            raise ValueError(f"snapshot of {projection} has {len(state)} bytes; the limit is {MAX_SNAPSHOT_BYTES}")
+        await self._retried(lambda c: c.execute(_SAVE_SNAPSHOT, projection, fingerprint, position, state))
+        await self._retried(lambda c: c.execute(_DROP_OLD_SNAPSHOTS, projection, fingerprint))
+
+    async def close(self) -> None:
+        await self._appender.close()
+        await self._watch.close()
+        await self._engine.dispose()
+
+    async def _head_once(self) -> int:
+        row = await self._once(lambda c: c.fetchrow("SELECT position FROM counter"))
+        return int(row["position"])
+
+    async def _fetch(self, query: str, *values: object) -> list[Any]:
+        return await self._retried(lambda c: c.fetch(query, *values))
+
+    async def _fetchrow(self, query: str, *values: object) -> Any:
+        return await self._retried(lambda c: c.fetchrow(query, *values))
+
+    async def _retried(self, use: Callable[[Any], Awaitable[T]]) -> T:
+        """Run a query that may be repeated, for as long as a lost connection may be hidden."""
+        async for attempt in stamina.retry_context(
+            on=LogUnavailable, attempts=None, timeout=self._retry_for_s, wait_initial=0.05, wait_max=2.0
+        ):
+            with attempt:
+                return await self._once(use)
+        raise AssertionError("a retry context ends by return or raise")
+
+    async def _once(self, use: Callable[[Any], Awaitable[T]]) -> T:
+        """Run `use` with a pooled asyncpg connection. Raises LogUnavailable when the connection was lost."""
+        try:
+            async with self._engine.connect() as pooled:
+                try:
+                    return await use((await pooled.get_raw_connection()).driver_connection)
+                except LOST_CONNECTION:
+                    await pooled.invalidate()
+                    raise
+        except _UNREACHABLE as error:
+            raise LogUnavailable(
+                f"Postgres at {masked_url(self._url)} does not answer ({type(error).__name__}: {error}); "
+                "is it up? try: topolog doctor"
+            ) from error

@@ -1,0 +1,162 @@
+"""Group commit: one appender task a process puts whatever waits into one statement.
+
+A batch whose answer was lost is sent again with the same commit ids: what had been appended comes back as `Duplicate`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import stamina
+
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.limits import MAX_BATCH_BYTES, MAX_BATCH_COMMITS, MAX_QUEUED_JOBS
+from shared.eventlog.port import Appended, Commit, Outcome
+from shared.eventlog.postgres_batch import APPEND, Encoded, arguments, encode_commit, outcomes
+from shared.eventlog.postgres_engine import LOST_CONNECTION
+from shared.telemetry import names
+from shared.telemetry.instruments import count, observe, timed
+
+
+class _Job:
+    """Commits of one caller that travel in one batch, and where their outcomes go."""
+
+    def __init__(self, commits: Sequence[Encoded]) -> None:
+        self.commits = commits
+        self.size_bytes = sum(commit.size_bytes for commit in commits)
+        self.done: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+
+    def finish(self, answer: list[Outcome] | BaseException) -> None:
+        if self.done.done():
+            return
+        if isinstance(answer, BaseException):
+            self.done.set_exception(answer)
+        else:
+            self.done.set_result(answer)
+
+
+class Appender:
+    """Batches of at most MAX_BATCH_COMMITS commits over one connection of its own, in the order of arrival."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Any]], appended: Callable[[int], None], retry_for_s: float = 30.0) -> None:
+        self._connect = connect
+        self._appended = appended
+        self._retry_for_s = retry_for_s
+        self._queue: asyncio.Queue[_Job] = asyncio.Queue(MAX_QUEUED_JOBS)
+        self._held: _Job | None = None
+        self._connection: Any = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
+        """One outcome a commit. Raises CommitInvalid before anything is sent, LogUnavailable when retries run out."""
+        encoded = [encode_commit(commit) for commit in commits]
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="log appender")
+        answers: list[Outcome] = []
+        for chunk in _chunks(encoded):
+            job = _Job(chunk)
+            await self._queue.put(job)
+            answers += await job.done
+        return answers
+
+    async def close(self) -> None:
+        """Stop; jobs that wait get LogUnavailable."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._abandon(LogUnavailable("the log was closed"))
+        await self._disconnect()
+
+    async def _run(self) -> None:
+        while True:
+            jobs = [self._held or await self._queue.get()]
+            self._held = None
+            self._gather(jobs)
+            try:
+                await self._serve(jobs)
+            except asyncio.CancelledError:
+                _finish_all(jobs, LogUnavailable("the log was closed; send the same commit ids again to learn the outcome"))
+                raise
+            except Exception as error:
+                _finish_all(jobs, error)
+
+    def _gather(self, jobs: list[_Job]) -> None:
+        """Add to `jobs` whatever waits, up to the limits; keep back the job that no longer fits."""
+        commits, size_bytes = len(jobs[0].commits), jobs[0].size_bytes
+        while not self._queue.empty():
+            job = self._queue.get_nowait()
+            commits, size_bytes = commits + len(job.commits), size_bytes + job.size_bytes
+            if commits > MAX_BATCH_COMMITS or size_bytes > MAX_BATCH_BYTES:
+                self._held = job
+                return
+            jobs.append(job)
+
+    async def _serve(self, jobs: list[_Job]) -> None:
+        batch = [commit for job in jobs for commit in job.commits]
+        answers = await self._send(batch)
+        last = max((answer.last for answer in answers if isinstance(answer, Appended)), default=0)
+        if last:
+            self._appended(last)
+        for answer in answers:
+            count(names.APPEND_OUTCOMES, 1, outcome=type(answer).__name__)
+        for job in jobs:
+            job.finish(answers[: len(job.commits)])
+            answers = answers[len(job.commits) :]
+
+    async def _send(self, batch: list[Encoded]) -> list[Outcome]:
+        observe(names.APPEND_BATCH_COMMITS, len(batch))
+        try:
+            async for attempt in stamina.retry_context(
+                on=LOST_CONNECTION, attempts=None, timeout=self._retry_for_s, wait_initial=0.05, wait_max=2.0
+            ):
+                with attempt:
+                    return await self._send_once(batch)
+        except LOST_CONNECTION as error:
+            raise LogUnavailable(
+                f"append failed for {self._retry_for_s:g} s: {type(error).__name__}: {error}; is Postgres up? try: topolog doctor"
+            ) from error
+        raise AssertionError("a retry context ends by return or raise")
+
+    async def _send_once(self, batch: list[Encoded]) -> list[Outcome]:
+        try:
+            if self._connection is None:
+                self._connection = await self._connect()
+            with timed(names.APPEND_LATENCY):
+                row = await self._connection.fetchrow(APPEND, *arguments(batch))
+        except BaseException:
+            count(names.APPEND_RETRIES, 1)
+            await self._disconnect()
+            raise
+        return outcomes(batch, row)
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    def _abandon(self, error: LogUnavailable) -> None:
+        jobs = [self._held] if self._held else []
+        while not self._queue.empty():
+            jobs.append(self._queue.get_nowait())
+        _finish_all(jobs, error)
+
+
+def _finish_all(jobs: Sequence[_Job], error: BaseException) -> None:
+    for job in jobs:
+        job.finish(error)
+
+
+def _chunks(commits: list[Encoded]) -> list[list[Encoded]]:
+    """Cut at the limits of a batch, in order."""
+    chunks: list[list[Encoded]] = []
+    size_bytes = 0
+    for commit in commits:
+        full = chunks and (len(chunks[-1]) >= MAX_BATCH_COMMITS or size_bytes + commit.size_bytes > MAX_BATCH_BYTES)
+        if full or not chunks:
+            chunks.append([])
+            size_bytes = 0
+        chunks[-1].append(commit)
+        size_bytes += commit.size_bytes
+    return chunks

@@ -1,0 +1,112 @@
+"""A batch of commits as the parallel arrays that `topolog_append` takes, and its arrays back as outcomes.
+
+Pure: it knows the function's signature (migrations/versions/0001_event_log.py) and nothing about connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from shared.eventlog.limits import check_commit, check_payload
+from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, Fenced, Outcome
+from shared.events.catalog import CATALOG
+from shared.events.codec import encode, type_of
+
+APPEND = """
+SELECT * FROM topolog_append(
+    $1::text[], $2::int[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[], $9::text[],
+    $10::int[], $11::int[], $12::text[], $13::int[], $14::bigint[], $15::text[], $16::int[], $17::bytea[])
+"""
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """A commit checked and encoded, ready to be put into a batch."""
+
+    commit: Commit
+    payloads: tuple[bytes, ...]
+    size_bytes: int
+
+
+def encode_commit(commit: Commit) -> Encoded:
+    """Check and encode a commit. Raises CommitInvalid."""
+    check_commit(commit)
+    payloads = tuple(encode(draft.fact) for draft in commit.drafts)
+    for draft, payload in zip(commit.drafts, payloads, strict=True):
+        check_payload(commit, draft.stream, payload)
+    return Encoded(commit, payloads, sum(map(len, payloads)))
+
+
+def _roots(names: Sequence[str]) -> list[int]:
+    """For each name the 1-based index of its first occurrence."""
+    first: dict[str, int] = {}
+    return [first.setdefault(name, index) for index, name in enumerate(names, 1)]
+
+
+def _expectations(commit: Commit) -> list[int]:
+    """The first draft of a stream carries the commit's expectation; those after it on the same stream carry none."""
+    seen: set[str] = set()
+    expected = []
+    for draft in commit.drafts:
+        expected.append(ANY_VERSION if draft.stream in seen else draft.expected)
+        seen.add(draft.stream)
+    return expected
+
+
+def arguments(batch: Sequence[Encoded]) -> list[list[Any]]:
+    """The arguments of APPEND, in order."""
+    commits = [encoded.commit for encoded in batch]
+    drafts: list[Draft] = [draft for commit in commits for draft in commit.drafts]
+    owners = [index for index, commit in enumerate(commits, 1) for _ in commit.drafts]
+    ids = [commit.commit_id for commit in commits]
+    roles = [commit.role for commit in commits]
+    streams = [draft.stream for draft in drafts]
+    types = [type_of(draft.fact) for draft in drafts]
+    return [
+        ids,
+        _roots(ids),
+        roles,
+        _roots(roles),
+        [commit.epoch for commit in commits],
+        [commit.time_us for commit in commits],
+        [commit.correlation for commit in commits],
+        [commit.causation for commit in commits],
+        [commit.trace for commit in commits],
+        _first_drafts(commits),
+        owners,
+        streams,
+        _roots(streams),
+        [expected for commit in commits for expected in _expectations(commit)],
+        types,
+        [CATALOG[name].schema for name in types],
+        [payload for encoded in batch for payload in encoded.payloads],
+    ]
+
+
+def _first_drafts(commits: Sequence[Commit]) -> list[int]:
+    starts, start = [], 1
+    for commit in commits:
+        starts.append(start)
+        start += len(commit.drafts)
+    return starts
+
+
+def outcomes(batch: Sequence[Encoded], row: Any) -> list[Outcome]:
+    """The outcome of each commit, from the row that APPEND answered with."""
+    starts = _first_drafts([encoded.commit for encoded in batch])
+    return [_outcome(encoded.commit, index, start, row) for index, (encoded, start) in enumerate(zip(batch, starts, strict=True))]
+
+
+def _outcome(commit: Commit, index: int, start: int, row: Any) -> Outcome:
+    code = row["outcome"][index]
+    if code == 0:
+        made = zip(commit.drafts, row["versions"][start - 1 :], strict=False)
+        return Appended(row["firsts"][index], row["lasts"][index], {draft.stream: version for draft, version in made})
+    if code == 1:
+        return Duplicate(row["firsts"][index], row["lasts"][index])
+    if code == 2:
+        draft = commit.drafts[row["blamed"][index] - start]
+        return Conflict(draft.stream, draft.expected, row["actual"][index])
+    return Fenced(commit.role, commit.epoch, row["actual"][index])

@@ -1,0 +1,69 @@
+"""How to reach Postgres: one SQLAlchemy engine over asyncpg a process, and what a URL may show of itself in a log line.
+
+Connections are made from the URL by asyncpg itself, so that every libpq form works (unix sockets, sslmode, pgpass).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from shared.eventlog.errors import LogUnavailable
+
+LOST_CONNECTION: tuple[type[Exception], ...] = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.InternalClientError,
+)
+"""Errors after which the same statement may be sent again on a new connection."""
+
+SERVER_SETTINGS = {
+    "application_name": "topolog",
+    "jit": "off",
+    "lock_timeout": "5s",
+    "statement_timeout": "60s",
+    "idle_in_transaction_session_timeout": "10s",
+}
+
+
+def plain_url(url: str) -> str:
+    """The URL without an SQLAlchemy driver name, as asyncpg reads it. Raises LogUnavailable for another scheme."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme.split("+")[0] not in ("postgresql", "postgres"):
+        raise LogUnavailable("the database URL must begin with postgresql://; check TOPOLOG_DATABASE_URL")
+    return f"postgresql://{rest}"
+
+
+def masked_url(url: str) -> str:
+    """The URL as it may be logged: without user and password."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+async def connect(url: str, settings: dict[str, str] | None = None, timeout_s: float = 5.0) -> Any:
+    """A raw asyncpg connection outside any pool. Raises what asyncpg raises."""
+    return await asyncpg.connect(
+        plain_url(url), timeout=timeout_s, command_timeout=60.0, server_settings=SERVER_SETTINGS | (settings or {})
+    )
+
+
+def make_engine(url: str, pool_size: int = 4, settings: dict[str, str] | None = None) -> AsyncEngine:
+    """The engine of a process: at most `pool_size` + 2 connections, each checked before use."""
+    plain_url(url)
+
+    async def creator() -> Any:
+        return await connect(url, settings)
+
+    return create_async_engine(
+        "postgresql+asyncpg://", async_creator=creator, pool_size=pool_size, max_overflow=2, pool_timeout=10.0
+    )

@@ -1,0 +1,98 @@
+"""Waiting for the head to move: LISTEN on one connection, with polling beside it, because a notification may be lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.postgres_engine import LOST_CONNECTION
+
+CHANNEL = "topolog_head"
+_POLL_S = 1.0
+_POLL_DEAF_S = 0.2
+
+
+class HeadWatch:
+    """Knows the highest head heard of and wakes those who wait for a higher one."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Any]], head: Callable[[], Awaitable[int]]) -> None:
+        self._connect = connect
+        self._head = head
+        self._known = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._listening = False
+
+    def heard(self, position: int) -> None:
+        """The head is at least `position`."""
+        if position <= self._known:
+            return
+        self._known = position
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, after: int, timeout_s: float) -> bool:
+        """True as soon as the head is known to be beyond `after`, False on timeout."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._listen(), name="log listener")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        polled = False
+        while self._known <= after:
+            rest_s = deadline - loop.time()
+            if rest_s <= 0 and polled:
+                return False
+            await self._pause(min(max(rest_s, 0.0), _POLL_S if self._listening else _POLL_DEAF_S) if polled else 0.0)
+            await self._poll()
+            polled = True
+        return True
+
+    async def _pause(self, pause_s: float) -> None:
+        if pause_s <= 0:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(waiter, pause_s)
+        finally:
+            self._waiters.discard(waiter)
+
+    async def _poll(self) -> None:
+        """Ask for the head; a restored backup may have set it back, and then only the answer counts."""
+        with contextlib.suppress(LogUnavailable, *LOST_CONNECTION):
+            position = await self._head()
+            self._known = min(self._known, position)
+            self.heard(position)
+
+    async def _listen(self) -> None:
+        while True:
+            connection: Any = None
+            try:
+                connection = await self._connect()
+                await self._hear(connection)
+            except LOST_CONNECTION:
+                pass
+            finally:
+                self._listening = False
+                if connection is not None:
+                    connection.terminate()
+            await asyncio.sleep(0.5)
+
+    async def _hear(self, connection: Any) -> None:
+        """Listen until the connection ends."""
+        ended = asyncio.Event()
+        connection.add_termination_listener(lambda *_: ended.set())
+        await connection.add_listener(CHANNEL, lambda _c, _pid, _channel, payload: self.heard(int(payload)))
+        self._listening = True
+        await ended.wait()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

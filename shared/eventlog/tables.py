@@ -1,0 +1,70 @@
+"""The tables of the log as SQLAlchemy sees them, for queries by people and tools (the hot path writes its own SQL).
+
+The migrations make the tables; a test compares these declarations with a migrated database.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, Integer, LargeBinary, MetaData, Table, Text
+
+metadata = MetaData()
+
+fact = Table(
+    "fact",
+    metadata,
+    Column("position", BigInteger, primary_key=True),
+    Column("stream", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("schema", Integer, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Column("time_us", BigInteger, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("commit_id", Text, nullable=False),
+    Column("correlation", Text, nullable=False),
+    Column("causation", BigInteger, nullable=False),
+    Column("trace", Text, nullable=False),
+)
+counter = Table(
+    "counter",
+    metadata,
+    Column("singleton", Boolean, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("log_id", Text, nullable=False),
+    Column("timeline", Integer, nullable=False),
+    Column("partition_size", BigInteger, nullable=False),
+    Column("ahead", Integer, nullable=False),
+    Column("partitioned_to", BigInteger, nullable=False),
+)
+stream_head = Table(
+    "stream_head", metadata, Column("stream", Text, primary_key=True), Column("version", BigInteger, nullable=False)
+)
+commit_seen = Table(
+    "commit_seen",
+    metadata,
+    Column("commit_id", Text, primary_key=True),
+    Column("first", BigInteger, nullable=False),
+    Column("last", BigInteger, nullable=False),
+)
+writer = Table("writer", metadata, Column("role", Text, primary_key=True), Column("epoch", BigInteger, nullable=False))
+lease = Table(
+    "lease",
+    metadata,
+    Column("role", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+)
+checkpoint = Table(
+    "checkpoint", metadata, Column("consumer", Text, primary_key=True), Column("position", BigInteger, nullable=False)
+)
+snapshot = Table(
+    "snapshot",
+    metadata,
+    Column("projection", Text, primary_key=True),
+    Column("fingerprint", Text, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    Column("saved_at", DateTime(timezone=True), nullable=False),
+)

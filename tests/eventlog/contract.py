@@ -1,0 +1,249 @@
+"""What every event log promises. Subclassed for each adapter; a subclass gives the fixture `log`, empty."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shared.eventlog.errors import CommitInvalid
+from shared.eventlog.limits import MAX_FACT_BYTES
+from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, EventLog, Fenced
+from shared.events.cluster_facts import PodEnded, PodRunning
+from shared.events.codec import decode
+from tests.eventlog.words import commit, draft, given, places
+
+
+class AppendingContract:
+    """Outcomes of appending."""
+
+    async def test_an_empty_log_has_head_0_and_no_facts(self, log: EventLog) -> None:
+        assert await log.head() == 0
+        assert await log.read(0) == []
+        assert await log.versions(["s"]) == {"s": 0}
+
+    async def test_positions_are_global_and_versions_per_stream(self, log: EventLog) -> None:
+        await given(log, "a", "b", "a")
+        assert await places(log) == [(1, "a", 1), (2, "b", 1), (3, "a", 2)]
+        assert await log.versions(["a", "b", "c"]) == {"a": 2, "b": 1, "c": 0}
+
+    async def test_an_appended_commit_tells_positions_and_new_versions(self, log: EventLog) -> None:
+        await given(log, "a")
+        outcome = await log.append([commit("c", draft("a", 1), draft("b", 0), draft("a"))])
+        assert outcome == [Appended(2, 4, {"a": 3, "b": 1})]
+
+    async def test_what_was_appended_is_what_is_read(self, log: EventLog) -> None:
+        fact = PodEnded("uid", "failed", "n", "Evicted", "ü \x01 \U0001f600")
+        sent = Commit("c", "scheduler", 7, 123_456, (Draft("pod/uid", fact),), "uid", 0, "00-ab-cd-01")
+        await log.append([sent])
+        (read,) = await log.read(0)
+        assert decode(read) == fact
+        assert (read.role, read.epoch, read.time_us, read.commit_id) == ("scheduler", 7, 123_456, "c")
+        assert (read.correlation, read.causation, read.trace) == ("uid", 0, "00-ab-cd-01")
+        assert (read.type, read.schema) == ("PodEnded", 1)
+
+    async def test_a_conflict_tells_the_actual_version_and_appends_nothing_of_its_commit(self, log: EventLog) -> None:
+        await given(log, "a")
+        outcome = await log.append([commit("c", draft("b", 0), draft("a", 0)), commit("d", draft("b", 0))])
+        assert outcome == [Conflict("a", 0, 1), Appended(2, 2, {"b": 1})]
+
+    async def test_expecting_a_version_of_a_stream_that_does_not_exist_is_a_conflict(self, log: EventLog) -> None:
+        assert await log.append([commit("c", draft("a", 3))]) == [Conflict("a", 3, 0)]
+
+    async def test_commits_of_one_batch_are_chained(self, log: EventLog) -> None:
+        batch = [commit(f"c{i}", draft("node", i), draft(f"pod{i}", 0)) for i in range(3)]
+        assert await log.append(batch) == [Appended(2 * i + 1, 2 * i + 2, {"node": i + 1, f"pod{i}": 1}) for i in range(3)]
+
+    async def test_a_conflict_in_a_batch_leaves_the_version_for_the_next_commit(self, log: EventLog) -> None:
+        batch = [commit("a", draft("node", 0)), commit("b", draft("node", 0)), commit("c", draft("node", 1))]
+        assert await log.append(batch) == [Appended(1, 1, {"node": 1}), Conflict("node", 0, 1), Appended(2, 2, {"node": 2})]
+
+    async def test_a_commit_sent_again_is_a_duplicate_with_its_positions(self, log: EventLog) -> None:
+        await log.append([commit("c", draft("a", 0), draft("b", 0))])
+        assert await log.append([commit("c", draft("a", 0), draft("b", 0))]) == [Duplicate(1, 2)]
+        assert await log.head() == 2
+
+    async def test_a_commit_twice_in_one_batch_is_appended_once(self, log: EventLog) -> None:
+        outcome = await log.append([commit("c"), commit("c")])
+        assert outcome == [Appended(1, 1, {"s": 1}), Duplicate(1, 1)]
+
+    async def test_the_id_of_a_refused_commit_may_be_used_again(self, log: EventLog) -> None:
+        assert await log.append([commit("c", draft("a", 5)), commit("c", draft("a", 0))]) == [
+            Conflict("a", 5, 0),
+            Appended(1, 1, {"a": 1}),
+        ]
+
+    async def test_any_version_never_conflicts(self, log: EventLog) -> None:
+        await given(log, "a", "a")
+        assert await log.append([commit("c", draft("a", ANY_VERSION))]) == [Appended(3, 3, {"a": 3})]
+
+    async def test_an_older_epoch_of_a_role_is_fenced_and_other_roles_are_not(self, log: EventLog) -> None:
+        await log.append([commit("new", role="binder", epoch=5)])
+        outcome = await log.append([commit("old", role="binder", epoch=4), commit("other", role="relay", epoch=1)])
+        assert outcome == [Fenced("binder", 4, 5), Appended(2, 2, {"s": 2})]
+
+    async def test_an_epoch_raised_in_a_batch_fences_the_rest_of_it(self, log: EventLog) -> None:
+        batch = [commit("a", role="x", epoch=1), commit("b", role="x", epoch=3), commit("c", role="x", epoch=2)]
+        assert (await log.append(batch))[2] == Fenced("x", 2, 3)
+
+    async def test_a_refused_commit_does_not_raise_the_epoch(self, log: EventLog) -> None:
+        await log.append([commit("a", draft("s", 9), role="x", epoch=8)])
+        assert isinstance((await log.append([commit("b", role="x", epoch=1)]))[0], Appended)
+
+    async def test_a_retry_of_a_fenced_writer_still_learns_that_it_was_appended(self, log: EventLog) -> None:
+        await log.append([commit("mine", role="x", epoch=1), commit("theirs", role="x", epoch=2)])
+        assert await log.append([commit("mine", role="x", epoch=1)]) == [Duplicate(1, 1)]
+
+    async def test_epoch_0_is_not_fenced(self, log: EventLog) -> None:
+        await log.append([commit("a", role="x", epoch=2)])
+        assert isinstance((await log.append([commit("b", role="x", epoch=0)]))[0], Appended)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            Commit("c", "r", 0, 1, ()),
+            Commit("", "r", 0, 1, (draft("s"),)),
+            Commit("c", "", 0, 1, (draft("s"),)),
+            Commit("c", "r", -1, 1, (draft("s"),)),
+            Commit("c", "r", 0, 1, (draft(""),)),
+            Commit("c", "r", 0, 1, (draft("a\x00b"),)),
+            Commit("c", "r", 0, 1, (draft("s", -2),)),
+            Commit("c", "r", 0, 1, (Draft("s", PodRunning("u", "x" * MAX_FACT_BYTES)),)),
+        ],
+    )
+    async def test_an_impossible_commit_is_refused_before_anything_of_its_batch_is_sent(
+        self, log: EventLog, wrong: Commit
+    ) -> None:
+        with pytest.raises(CommitInvalid, match="commit"):
+            await log.append([commit("fine"), wrong])
+        assert await log.head() == 0
+
+    async def test_a_batch_larger_than_one_statement_keeps_its_order(self, log: EventLog) -> None:
+        outcomes = await log.append([commit(f"c{i}", draft("s", i)) for i in range(1203)])
+        assert outcomes == [Appended(i + 1, i + 1, {"s": i + 1}) for i in range(1203)]
+
+    async def test_concurrent_callers_each_get_their_own_outcomes(self, log: EventLog) -> None:
+        calls = [log.append([commit(f"{i}.{j}", draft(f"s{i}", j)) for j in range(3)]) for i in range(40)]
+        for i, outcomes in enumerate(await asyncio.gather(*calls)):
+            assert [outcome.versions for outcome in outcomes if isinstance(outcome, Appended)] == [
+                {f"s{i}": version} for version in (1, 2, 3)
+            ]
+        assert [position for position, _, _ in await places(log)] == list(range(1, 121))
+
+
+class ReadingContract:
+    """Reading, waiting, and what the log keeps for its readers."""
+
+    async def test_read_pages_continue_where_the_last_ended(self, log: EventLog) -> None:
+        await given(log, *"abcdefg")
+        assert [fact.position for fact in await log.read(0, 3)] == [1, 2, 3]
+        assert [fact.position for fact in await log.read(3, 3)] == [4, 5, 6]
+        assert [fact.position for fact in await log.read(6, 3)] == [7]
+        assert await log.read(7, 3) == []
+
+    async def test_a_stream_is_read_in_version_order(self, log: EventLog) -> None:
+        await given(log, "a", "b", "a", "a")
+        assert [fact.version for fact in await log.read_stream("a", 1)] == [2, 3]
+        assert [fact.version for fact in await log.read_stream("a", 0, 1)] == [1]
+        assert await log.read_stream("none") == []
+
+    async def test_wait_ends_at_once_when_there_is_more(self, log: EventLog) -> None:
+        await given(log, "a")
+        assert await log.wait(0, 5.0)
+
+    async def test_wait_ends_false_when_nothing_comes(self, log: EventLog) -> None:
+        assert not await log.wait(0, 0.05)
+
+    async def test_wait_is_woken_by_an_append(self, log: EventLog) -> None:
+        waiting = asyncio.create_task(log.wait(0, 30.0))
+        await asyncio.sleep(0.05)
+        await given(log, "a")
+        assert await waiting
+
+    async def test_the_identity_stays_and_a_new_timeline_is_counted(self, log: EventLog) -> None:
+        before = await log.identity()
+        assert await log.identity() == before
+        after = await log.begin_timeline()
+        assert (after.log_id, after.timeline) == (before.log_id, before.timeline + 1)
+        assert await log.identity() == after
+
+    async def test_a_checkpoint_moves_by_compare_and_set(self, log: EventLog) -> None:
+        assert await log.load_checkpoint("relay") == 0
+        assert not await log.save_checkpoint("relay", 5, expected=3)
+        assert await log.save_checkpoint("relay", 5, expected=0)
+        assert not await log.save_checkpoint("relay", 6, expected=0)
+        assert await log.save_checkpoint("relay", 9, expected=5)
+        assert await log.load_checkpoint("relay") == 9
+        assert await log.load_checkpoint("other") == 0
+
+    async def test_a_snapshot_is_found_by_projection_and_fingerprint_only(self, log: EventLog) -> None:
+        await given(log, "a", "b", "c")
+        await log.save_snapshot("ledger", "f1", 2, b"two")
+        assert await log.load_snapshot("ledger", "f1") == (2, b"two")
+        assert await log.load_snapshot("ledger", "f2") is None
+        assert await log.load_snapshot("other", "f1") is None
+
+    async def test_the_newest_snapshot_is_kept(self, log: EventLog) -> None:
+        await given(log, "a", "b", "c")
+        await log.save_snapshot("ledger", "f", 3, b"three")
+        await log.save_snapshot("ledger", "f", 2, b"two")
+        assert await log.load_snapshot("ledger", "f") == (3, b"three")
+
+    async def test_a_snapshot_beyond_the_head_is_not_given(self, log: EventLog) -> None:
+        await log.save_snapshot("ledger", "f", 1, b"one")
+        assert await log.load_snapshot("ledger", "f") is None
+
+
+class LeasingContract:
+    """One holder a role; a rising epoch."""
+
+    async def test_a_lease_is_held_renewed_and_refused_to_others(self, log: EventLog) -> None:
+        lease = await log.acquire("role", "me", 30)
+        assert lease is not None
+        assert lease.epoch >= 1
+        assert await log.acquire("role", "me", 30) == lease
+        assert await log.acquire("role", "you", 30) is None
+        assert await log.acquire("other", "you", 30) is not None
+
+    async def test_an_expired_lease_goes_to_another_with_a_higher_epoch_that_fences_the_old(self, log: EventLog) -> None:
+        old = await log.acquire("role", "me", 0.02)
+        await asyncio.sleep(0.05)
+        new = await log.acquire("role", "you", 30)
+        assert old is not None
+        assert new is not None
+        assert new.epoch > old.epoch
+        outcomes = await log.append([commit("a", role="role", epoch=old.epoch), commit("b", role="role", epoch=new.epoch)])
+        assert outcomes == [Fenced("role", old.epoch, new.epoch), Appended(1, 1, {"s": 1})]
+        assert await log.acquire("role", "me", 30) is None
+
+    async def test_an_expired_lease_that_nobody_took_is_renewed_with_its_epoch(self, log: EventLog) -> None:
+        lease = await log.acquire("role", "me", 0.01)
+        await asyncio.sleep(0.03)
+        assert await log.acquire("role", "me", 30) == lease
+
+    async def test_a_released_lease_is_free_at_once(self, log: EventLog) -> None:
+        first = await log.acquire("role", "me", 30)
+        assert first is not None
+        await log.release(first)
+        second = await log.acquire("role", "you", 30)
+        assert second is not None
+        assert second.epoch > first.epoch
+
+    async def test_releasing_a_lost_lease_harms_nobody(self, log: EventLog) -> None:
+        old = await log.acquire("role", "me", 0.01)
+        await asyncio.sleep(0.03)
+        new = await log.acquire("role", "you", 30)
+        assert old is not None
+        await log.release(old)
+        assert await log.acquire("role", "third", 30) is None
+        assert await log.acquire("role", "you", 30) == new
+
+    async def test_the_epoch_of_a_new_holder_is_above_any_that_wrote(self, log: EventLog) -> None:
+        await log.append([commit("a", role="role", epoch=41)])
+        lease = await log.acquire("role", "me", 30)
+        assert lease is not None
+        assert lease.epoch == 42
+
+
+class EventLogContract(AppendingContract, ReadingContract, LeasingContract):
+    """The whole contract."""

@@ -1,0 +1,27 @@
+"""Small words for tests of the log: commits by number, and what a log holds."""
+
+from __future__ import annotations
+
+from shared.eventlog.port import ANY_VERSION, Appended, Commit, Draft, EventLog
+from shared.events.cluster_facts import PodRunning
+
+
+def draft(stream: str, expected: int = ANY_VERSION, mark: str = "n") -> Draft:
+    """A small fact on `stream`."""
+    return Draft(stream, PodRunning("u", mark), expected)
+
+
+def commit(commit_id: str, *drafts: Draft, role: str = "r", epoch: int = 0) -> Commit:
+    """A commit of these drafts (default: one on stream `s`)."""
+    return Commit(commit_id, role, epoch, 1, drafts or (draft("s"),))
+
+
+async def given(log: EventLog, *streams: str) -> None:
+    """One fact on each of `streams`, in order."""
+    outcomes = await log.append([commit(f"given {i} {stream}", draft(stream)) for i, stream in enumerate(streams)])
+    assert all(isinstance(outcome, Appended) for outcome in outcomes)
+
+
+async def places(log: EventLog) -> list[tuple[int, str, int]]:
+    """(position, stream, version) of every fact."""
+    return [(fact.position, fact.stream, fact.version) for fact in await log.read(0, 10_000)]
