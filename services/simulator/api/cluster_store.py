@@ -47,7 +47,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
         return self.entry.obj
 
 
-class WatchLagged(RuntimeError):
+class WatchLaggedError(RuntimeError):
     """A subscriber fell too far behind; list again and subscribe anew."""
 
 
@@ -166,7 +166,7 @@ class ClusterStore:
         field_selector: str = "",
         initial: bool = True,
     ) -> AsyncIterator[WatchEvent]:
-        """Live objects as ADDED (unless `initial` is off), then every change, for ever. WatchLagged after a long backlog."""
+        """Live objects as ADDED (unless `initial` is off), then every change, for ever. WatchLaggedError after a long backlog."""
         found = kind_of(kind)
         chosen = _chosen(found, namespace, label_selector, field_selector)
         waiting: deque[WatchEvent] = deque()
@@ -185,7 +185,7 @@ class ClusterStore:
             while True:
                 while waiting:
                     if len(waiting) > self.settings.watch_backlog_lines:
-                        raise WatchLagged(f"{len(waiting)} {found.resource} events wait; list and watch again")
+                        raise WatchLaggedError(f"{len(waiting)} {found.resource} events wait; list and watch again")
                     yield waiting.popleft()
                 wake.clear()
                 await wake.wait()

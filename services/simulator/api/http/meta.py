@@ -71,17 +71,11 @@ def review(resource: str, request: Request, body: Any) -> Answer:
     given = body if isinstance(body, dict) else {}
     spec = given.get("spec") or {}
     everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+    anywhere = {"verbs": ["*"], "nonResourceURLs": ["*"]}
+    rules: Json = {"resourceRules": [everything], "nonResourceRules": [anywhere], "incomplete": False}
     made: dict[str, tuple[str, str, Json]] = {
         "selfsubjectaccessreviews": ("SelfSubjectAccessReview", "authorization.k8s.io/v1", {"allowed": True}),
-        "selfsubjectrulesreviews": (
-            "SelfSubjectRulesReview",
-            "authorization.k8s.io/v1",
-            {
-                "resourceRules": [everything],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-                "incomplete": False,
-            },
-        ),
+        "selfsubjectrulesreviews": ("SelfSubjectRulesReview", "authorization.k8s.io/v1", rules),
         "selfsubjectreviews": (
             "SelfSubjectReview",
             "authentication.k8s.io/v1",
