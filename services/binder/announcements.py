@@ -38,9 +38,7 @@ def scheduled(pod: Identity, uid: str, node: str, time_us: int, position: int) -
     return _event(pod, uid, "Normal", "Scheduled", message, time_us, position)
 
 
-def _event(
-    pod: Identity, uid: str, kind: str, reason: str, message: str, time_us: int, position: int
-) -> dict[str, Any]:
+def _event(pod: Identity, uid: str, kind: str, reason: str, message: str, time_us: int, position: int) -> dict[str, Any]:
     """The name is made from uid and position, so that a repeated announcement is a 409 and not a second event."""
     suffix = hashlib.sha256(f"{uid}/{position}".encode()).hexdigest()[:16]
     return {

@@ -1,0 +1,1 @@
+"""The `topolog` command: parses, calls a room, prints. Decides nothing itself."""

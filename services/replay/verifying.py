@@ -50,7 +50,9 @@ class Audit(msgspec.Struct):
         """Check what must hold at the head; returns all violations."""
         for node in self.ledger.nodes.values():
             if not self.ledger.pods and node.charges:
-                self._violated("S9", self.ledger.position, f"node {node.name} is charged for {sorted(node.charges)} with no live pods")
+                self._violated(
+                    "S9", self.ledger.position, f"node {node.name} is charged for {sorted(node.charges)} with no live pods"
+                )
             if node.lower != lower_bound(node) or node.upper != upper_bound(node):
                 self._violated("ledger", self.ledger.position, f"bounds of node {node.name} differ from those computed anew")
         return self.violations

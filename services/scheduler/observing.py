@@ -103,7 +103,9 @@ def pod_deleted(ledger: Ledger, obj: Object) -> PodEnded | None:
     uid = str(metadata.get("uid", ""))
     if uid not in ledger.pods:
         return None
-    return PodEnded(uid=uid, cause="deleted", node=ledger.pods[uid].node, resource_version=str(metadata.get("resourceVersion", "")))
+    return PodEnded(
+        uid=uid, cause="deleted", node=ledger.pods[uid].node, resource_version=str(metadata.get("resourceVersion", ""))
+    )
 
 
 def absent_pods(ledger: Ledger, listed: list[Object], list_version: str) -> list[PodEnded]:

@@ -14,7 +14,11 @@ def resembles(before: Report, after: Report) -> bool:
 
 def _frame(report: Report) -> tuple[object, ...]:
     zones = tuple(
-        (zone.id, tuple(sorted(zone.costs.items())), tuple(sorted((n, r.capacity, r.allocatable) for n, r in zone.resources.items())))
+        (
+            zone.id,
+            tuple(sorted(zone.costs.items())),
+            tuple(sorted((n, r.capacity, r.allocatable) for n, r in zone.resources.items())),
+        )
         for zone in report.zones
     )
     settings = (report.policy, report.scope, tuple(sorted(report.options.items())), report.max_numa_nodes, report.tracked)

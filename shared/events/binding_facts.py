@@ -69,6 +69,4 @@ class EvictRefused(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-BindingFact = (
-    BindIntended | PodBound | BindRefused | BindUncertain | EvictIntended | PodEvicted | EvictRefused
-)
+BindingFact = BindIntended | PodBound | BindRefused | BindUncertain | EvictIntended | PodEvicted | EvictRefused

@@ -29,12 +29,8 @@ def _area(area: str, *structs: type[Fact]) -> dict[str, Entry]:
 
 
 CATALOG: dict[str, Entry] = {
-    **_area(
-        "report", report.NodeReported, report.NodeReportChanged, report.NodeReportExpired, report.NodeReportRefused
-    ),
-    **_area(
-        "cluster", cluster.NodeObserved, cluster.NodeEnded, cluster.PodObserved, cluster.PodRunning, cluster.PodEnded
-    ),
+    **_area("report", report.NodeReported, report.NodeReportChanged, report.NodeReportExpired, report.NodeReportRefused),
+    **_area("cluster", cluster.NodeObserved, cluster.NodeEnded, cluster.PodObserved, cluster.PodRunning, cluster.PodEnded),
     **_area(
         "scheduling",
         scheduling.PodVerdictChanged,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
 
 import msgspec
 
@@ -48,6 +47,6 @@ def decode(envelope: Envelope) -> Fact:
             return _decoder.decode(envelope.payload)
         old = msgspec.json.decode(envelope.payload, type=dict)
         new = upcast(envelope.type, envelope.schema, entry.schema, old)
-        return cast(Fact, msgspec.convert(new, entry.struct))
+        return msgspec.convert(new, entry.struct)
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         raise UndecodableFactError(envelope, str(error)) from error

@@ -42,9 +42,7 @@ def match(ledger: Ledger, node: LedgerNode) -> Match | None:
     return None
 
 
-def _counted(
-    expectation: Expectation, report: Report, pods: Mapping[str, LedgerPod]
-) -> list[tuple[str, str]]:
+def _counted(expectation: Expectation, report: Report, pods: Mapping[str, LedgerPod]) -> list[tuple[str, str]]:
     """The (namespace, name) pairs that the exporter's method counts. A pod that has ended since is counted by name: what it
     demanded is no longer known, so that only the method `all` can match such a set."""
     keys = []

@@ -66,8 +66,7 @@ def _changed_zone(zone: Zone, available: dict[str, int]) -> Zone:
     if not available:
         return zone
     resources = {
-        name: ZoneResource(r.capacity, r.allocatable, available.get(name, r.available))
-        for name, r in zone.resources.items()
+        name: ZoneResource(r.capacity, r.allocatable, available.get(name, r.available)) for name, r in zone.resources.items()
     }
     return msgspec.structs.replace(zone, resources=resources)
 

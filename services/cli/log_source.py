@@ -1,0 +1,69 @@
+"""Which log a command reads: a database URL, or the data folder of a `topolog up` that runs or has stopped."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+
+from services.cli.output import EXIT_USAGE, CommandError
+from shared.eventlog.port import EventLog
+
+
+class LogSource:
+    """`async with LogSource(url, data_dir) as log:`. A stopped data folder's Postgres is started for the time of reading."""
+
+    def __init__(self, database_url: str, data_dir: Path | None) -> None:
+        self._url = database_url
+        self._data_dir = data_dir
+        self._stack = AsyncExitStack()
+
+    def state_urls(self) -> list[str]:
+        """`/state` of the services that run on the data folder, for `verify`."""
+        from services.embedded.running import read_services
+
+        return [] if self._url else [service.url("/state") for service in read_services(self._folder())]
+
+    def _folder(self) -> Path:
+        from services.embedded.data_dir import default_data_dir
+
+        return self._data_dir or default_data_dir()
+
+    async def __aenter__(self) -> EventLog:
+        from shared.eventlog.errors import LogNotMigratedError, LogUnavailableError
+        from shared.eventlog.postgres import PostgresEventLog
+
+        url = self._url or await self._url_of_folder(self._folder())
+        try:
+            log = await PostgresEventLog.open(url, retry_for_s=5.0)
+        except (LogUnavailableError, LogNotMigratedError) as error:
+            raise CommandError(str(error), "topolog up, or --database-url of a running log") from error
+        self._stack.push_async_callback(log.close)
+        return log
+
+    async def _url_of_folder(self, folder: Path) -> str:
+        from services.embedded.data_dir import DataDir, read_addresses
+        from services.embedded.errors import DataFolderError, EmbeddedError
+        from services.embedded.servers import EmbeddedServers
+
+        if not (folder / "VERSION").exists():
+            raise CommandError(f"no Topolog data folder at {folder}", "topolog up, --data-dir or --database-url", EXIT_USAGE)
+        try:
+            servers = EmbeddedServers(DataDir(folder), want_nats=False)
+            servers.data_dir.open()
+        except DataFolderError:
+            running = read_addresses(folder).database_url
+            if running is None:
+                raise
+            return running
+        try:
+            self._stack.callback(servers.data_dir.close)
+            await self._stack.enter_async_context(servers)
+        except EmbeddedError as error:
+            raise CommandError(error.problem, error.remedy) from error
+        return servers.database_url
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
