@@ -1,0 +1,276 @@
+"""The kubelet's checkpoint files of the CPU and Memory Manager: bytes to values and back, checksums included.
+
+`cpu_manager_state` and `memory_manager_state` as kubelet 1.36 writes them with default feature gates. What a corrupt
+file costs a kubelet is said in its own words. This module must not read or write files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from shared.kubelet.checkpoint_text import dump_list, dump_map, fnv32a, go_json, string_order
+from shared.kubelet.cpuset import format_cpus, parse_cpus
+from shared.kubelet.masks import mask_of, nodes_of
+from shared.kubelet.memory_state import Block, Entries, MemoryState, MemoryTable, NodeMemory
+
+MAX_BYTES = 64 * 1024 * 1024
+CORRUPTED = "checkpoint is corrupted"
+CPU_FILE = "cpu_manager_state"
+MEMORY_FILE = "memory_manager_state"
+
+T = TypeVar("T")
+Unsigned = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+NodeId = Annotated[int, msgspec.Meta(ge=0, le=63)]
+
+
+class CheckpointError(msgspec.Struct, frozen=True):
+    """Why a checkpoint is refused: `message` is the kubelet's error, `detail` says what is wrong with the file."""
+
+    message: str
+    detail: str
+
+    def __str__(self) -> str:
+        return self.message if self.detail in self.message else f"{self.message} ({self.detail})"
+
+
+class CpuCheckpoint(msgspec.Struct, frozen=True):
+    """Contents of `cpu_manager_state`; CPU sets as integers (bit i = CPU i)."""
+
+    policy: str
+    default_cpus: int
+    entries: Mapping[str, Mapping[str, int]] = {}
+
+
+class MemoryCheckpoint(msgspec.Struct, frozen=True):
+    """Contents of `memory_manager_state`."""
+
+    policy: str
+    nodes: Mapping[int, NodeMemory]
+    entries: Entries = {}
+
+
+class _CpuFile(msgspec.Struct, omit_defaults=False):
+    policyName: str = ""  # noqa: N815 - the file's own names
+    defaultCpuSet: str = ""  # noqa: N815
+    entries: dict[str, dict[str, str]] | None = msgspec.field(default_factory=dict)
+    checksum: Unsigned = 0
+
+
+class _Table(msgspec.Struct):
+    total: Unsigned = 0
+    systemReserved: Unsigned = 0  # noqa: N815
+    allocatable: Unsigned = 0
+    reserved: Unsigned = 0
+    free: Unsigned = 0
+
+
+class _Node(msgspec.Struct):
+    numberOfAssignments: int = 0  # noqa: N815
+    memoryMap: dict[str, _Table] | None = None  # noqa: N815
+    cells: list[NodeId] | None = None
+
+
+class _Block(msgspec.Struct):
+    numaAffinity: list[NodeId] | None = None  # noqa: N815
+    type: str = ""
+    size: Unsigned = 0
+
+
+class _MemoryFile(msgspec.Struct):
+    policyName: str = ""  # noqa: N815
+    machineState: dict[NodeId, _Node] | None = msgspec.field(default_factory=dict)  # noqa: N815
+    entries: dict[str, dict[str, list[_Block] | None]] | None = msgspec.field(default_factory=dict)
+    checksum: Unsigned = 0
+
+
+def startup_text(manager: str, error: str, path: str) -> str:
+    """How a kubelet ends on a bad checkpoint; `manager` is `CPU` or `memory`."""
+    return (
+        f"could not restore state from checkpoint: {error}, please drain this node and delete the {manager} manager "
+        f'checkpoint file "{path}" before restarting Kubelet'
+    )
+
+
+def read_cpu(data: bytes, policy: str | None = None) -> CpuCheckpoint | CheckpointError:
+    """`cpu_manager_state` as a value. `policy` is the configured one, to be compared with the file's."""
+    file = decode(data, _CpuFile)
+    if isinstance(file, CheckpointError):
+        return file
+    if file.checksum and file.checksum != fnv32a(_cpu_dump(file)):
+        return CheckpointError(_cpu_corrupted(file), CORRUPTED)
+    if policy is not None and policy != file.policyName:
+        return _other_policy("", policy, file.policyName)
+    try:
+        return _cpu_value(file)
+    except ValueError as error:
+        return CheckpointError(str(error), "a CPU list in the file is wrong")
+
+
+def _cpu_corrupted(file: _CpuFile) -> str:
+    """A kubelet falls back to the format without pods, and speaks of what it meets there."""
+    if file.entries:
+        return "json: cannot unmarshal object into Go struct field CPUManagerCheckpointV1.entries of type string"
+    return CORRUPTED
+
+
+def _cpu_value(file: _CpuFile) -> CpuCheckpoint:
+    default = _cpus(file.defaultCpuSet, "default cpu set", "")
+    entries = {
+        uid: {name: _cpus(cpus, "cpuset", f' for container "{name}" in pod "{uid}"') for name, cpus in held.items()}
+        for uid, held in (file.entries or {}).items()
+    }
+    return CpuCheckpoint(file.policyName, default, entries)
+
+
+def _cpus(text: str, what: str, where: str) -> int:
+    try:
+        return parse_cpus(text)
+    except ValueError as error:
+        raise ValueError(f'could not parse {what} "{text}"{where}: {error}') from error
+
+
+def write_cpu(checkpoint: CpuCheckpoint) -> bytes:
+    """The bytes of `cpu_manager_state`, as a kubelet would write them."""
+    entries = {
+        uid: {name: format_cpus(held[name]) for name in sorted(held)}
+        for uid, held in sorted(checkpoint.entries.items())
+    }
+    file = _CpuFile(checkpoint.policy, format_cpus(checkpoint.default_cpus), entries)
+    document = {"policyName": file.policyName, "defaultCpuSet": file.defaultCpuSet, "entries": entries}
+    return _sealed(document, _cpu_dump(file))
+
+
+def _cpu_dump(file: _CpuFile) -> str:
+    entries = dump_map(file.entries, lambda held: dump_map(held, str))
+    return (
+        f"(*state.CPUManagerCheckpoint){{PolicyName:(string){file.policyName} "
+        f"DefaultCPUSet:(string){file.defaultCpuSet} Entries:(map[string]map[string]string){entries} "
+        f"Checksum:(checksum.Checksum)0}}"
+    )
+
+
+def read_memory(data: bytes, policy: str | None = None) -> MemoryCheckpoint | CheckpointError:
+    """`memory_manager_state` as a value. Whether it fits the machine is `memory_state.restored`'s matter."""
+    file = decode(data, _MemoryFile)
+    if isinstance(file, CheckpointError):
+        return file
+    if file.checksum and file.checksum != fnv32a(_memory_dump(file)):
+        return CheckpointError(CORRUPTED, CORRUPTED)
+    if policy is not None and policy != file.policyName:
+        return _other_policy("[memorymanager] ", policy, file.policyName)
+    return MemoryCheckpoint(file.policyName, _nodes(file), _entries(file))
+
+
+def _nodes(file: _MemoryFile) -> dict[int, NodeMemory]:
+    return {
+        node_id: NodeMemory(node.numberOfAssignments, mask_of(node.cells or ()), _tables(node))
+        for node_id, node in (file.machineState or {}).items()
+    }
+
+
+def _tables(node: _Node) -> dict[str, MemoryTable]:
+    return {
+        name: MemoryTable(table.total, table.systemReserved, table.allocatable, table.reserved, table.free)
+        for name, table in (node.memoryMap or {}).items()
+    }
+
+
+def _entries(file: _MemoryFile) -> Entries:
+    return {
+        uid: {
+            name: tuple(Block(mask_of(block.numaAffinity or ()), block.size, block.type) for block in blocks)
+            for name, blocks in held.items()
+            if blocks is not None
+        }
+        for uid, held in (file.entries or {}).items()
+    }
+
+
+def memory_checkpoint(state: MemoryState) -> MemoryCheckpoint:
+    """What a kubelet in this state has written to disk."""
+    return MemoryCheckpoint(state.config.policy, state.nodes, state.entries)
+
+
+def write_memory(checkpoint: MemoryCheckpoint) -> bytes:
+    """The bytes of `memory_manager_state`, as a kubelet would write them."""
+    file = _MemoryFile(
+        checkpoint.policy,
+        {node_id: _node_file(checkpoint.nodes[node_id]) for node_id in sorted(checkpoint.nodes)},
+        {
+            uid: {name: _block_files(held[name]) for name in sorted(held)}
+            for uid, held in sorted(checkpoint.entries.items())
+        },
+    )
+    document = {
+        "policyName": file.policyName,
+        "machineState": string_order(file.machineState or {}),
+        "entries": file.entries,
+    }
+    return _sealed(document, _memory_dump(file))
+
+
+def _node_file(node: NodeMemory) -> _Node:
+    tables = {
+        name: _Table(table.total, table.system_reserved, table.allocatable, table.reserved, table.free)
+        for name, table in sorted(node.tables.items())
+    }
+    return _Node(node.assignments, tables, list(nodes_of(node.cells)))
+
+
+def _block_files(blocks: tuple[Block, ...]) -> list[_Block] | None:
+    return [_Block(list(nodes_of(block.mask)), block.resource, block.size) for block in blocks]
+
+
+def _memory_dump(file: _MemoryFile) -> str:
+    machine = dump_map(file.machineState, _node_dump)
+    entries = dump_map(file.entries, lambda held: dump_map(held, lambda blocks: dump_list(blocks, _block_dump)))
+    return (
+        f"(*state.MemoryManagerCheckpoint){{PolicyName:(string){file.policyName} "
+        f"MachineState:(state.NUMANodeMap){machine} Entries:(state.ContainerMemoryAssignments){entries} "
+        f"Checksum:(checksum.Checksum)0}}"
+    )
+
+
+def _node_dump(node: _Node) -> str:
+    return (
+        f"<*>{{NumberOfAssignments:(int){node.numberOfAssignments} "
+        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){dump_map(node.memoryMap, _table_dump)} "
+        f"Cells:([]int){dump_list(node.cells)}}}"
+    )
+
+
+def _table_dump(table: _Table) -> str:
+    return (
+        f"<*>{{TotalMemSize:(uint64){table.total} SystemReserved:(uint64){table.systemReserved} "
+        f"Allocatable:(uint64){table.allocatable} Reserved:(uint64){table.reserved} Free:(uint64){table.free}}}"
+    )
+
+
+def _block_dump(block: _Block) -> str:
+    affinity = dump_list(block.numaAffinity)
+    return f"{{NUMAAffinity:([]int){affinity} Type:(v1.ResourceName){block.type} Size:(uint64){block.size}}}"
+
+
+def decode(data: bytes, shape: type[T]) -> T | CheckpointError:
+    """JSON of a given shape, or why it is none."""
+    if len(data) > MAX_BYTES:
+        return CheckpointError(CORRUPTED, f"the file has {len(data)} bytes, more than {MAX_BYTES}")
+    try:
+        return msgspec.json.decode(data, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        detail = str(error) or "nested too deeply"
+        return CheckpointError("unexpected end of JSON input" if not data.strip() else f"json: {detail}", detail)
+
+
+def _sealed(document: Mapping[str, object], dump: str) -> bytes:
+    """The document with its checksum; empty `entries` are left out."""
+    kept = {key: value for key, value in document.items() if key != "entries" or value}
+    return go_json({**kept, "checksum": fnv32a(dump)})
+
+
+def _other_policy(prefix: str, configured: str, stored: str) -> CheckpointError:
+    text = f'{prefix}configured policy "{configured}" differs from state checkpoint policy "{stored}"'
+    return CheckpointError(text, "written under another policy")

@@ -1,0 +1,163 @@
+"""The kubelet's `kubelet_internal_checkpoint`: which container holds which devices, and what plugins registered.
+
+A kubelet that finds this file corrupt starts without it. Devices are listed under each of their NUMA nodes, `-1` for
+none. This module must not read or write files. Source: kubelet 1.36 devicemanager/checkpoint.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+
+import msgspec
+
+from shared.kubelet.checkpoint import CORRUPTED, CheckpointError, Unsigned, decode
+from shared.kubelet.checkpoint_text import dump_list, dump_map, fnv32a, go_json, string_order
+from shared.kubelet.device_state import Device, DeviceState, HintNodes, hold
+from shared.kubelet.masks import nodes_of
+
+DEVICE_FILE = "kubelet_internal_checkpoint"
+NO_NODE = -1
+
+
+class DeviceEntry(msgspec.Struct, frozen=True):
+    """Devices of one resource that one container holds: NUMA node id (-1 = none) -> device ids."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    devices: Mapping[int, tuple[str, ...]]
+    alloc_resp: bytes | None = b""
+
+    def ids(self) -> frozenset[str]:
+        """The device ids, each once."""
+        return frozenset(name for names in self.devices.values() for name in names)
+
+
+class DeviceCheckpoint(msgspec.Struct, frozen=True):
+    """Contents of `kubelet_internal_checkpoint`. `boot_id` is written by newer kubelets only."""
+
+    entries: tuple[DeviceEntry, ...] = ()
+    registered: Mapping[str, tuple[str, ...]] = {}
+    boot_id: str = ""
+
+
+class _Entry(msgspec.Struct):
+    PodUID: str = ""
+    ContainerName: str = ""
+    ResourceName: str = ""
+    DeviceIDs: dict[int, list[str] | None] | None = None
+    AllocResp: str | None = None
+
+
+class _Data(msgspec.Struct):
+    PodDeviceEntries: list[_Entry] | None = None
+    RegisteredDevices: dict[str, list[str] | None] | None = None
+
+
+class _File(msgspec.Struct):
+    Data: _Data = msgspec.field(default_factory=_Data)
+    Checksum: Unsigned = 0
+    BootID: str = ""
+
+
+def read_devices(data: bytes) -> DeviceCheckpoint | CheckpointError:
+    """`kubelet_internal_checkpoint` as a value."""
+    file = decode(data, _File)
+    if isinstance(file, CheckpointError):
+        return file
+    try:
+        dump = _dump(file.Data)
+    except ValueError as error:
+        return CheckpointError(f"json: AllocResp is no base64: {error}", str(error))
+    if file.Checksum != fnv32a(dump):
+        return CheckpointError(CORRUPTED, CORRUPTED)
+    entries = tuple(_entry(entry) for entry in file.Data.PodDeviceEntries or ())
+    registered = {name: tuple(ids or ()) for name, ids in (file.Data.RegisteredDevices or {}).items()}
+    return DeviceCheckpoint(entries, registered, file.BootID)
+
+
+def _entry(entry: _Entry) -> DeviceEntry:
+    devices = {node: tuple(ids or ()) for node, ids in (entry.DeviceIDs or {}).items()}
+    response = None if entry.AllocResp is None else b64decode(entry.AllocResp)
+    return DeviceEntry(entry.PodUID, entry.ContainerName, entry.ResourceName, devices, response)
+
+
+def write_devices(checkpoint: DeviceCheckpoint) -> bytes:
+    """The bytes of `kubelet_internal_checkpoint`, as a kubelet would write them (its list order is its own)."""
+    entries = [_entry_file(entry) for entry in checkpoint.entries]
+    registered = {name: list(checkpoint.registered[name]) for name in sorted(checkpoint.registered)}
+    data = _Data(entries or None, dict(registered))
+    body = {
+        "PodDeviceEntries": [_entry_json(entry) for entry in entries] or None,
+        "RegisteredDevices": registered,
+    }
+    document: dict[str, object] = {"Data": body, "Checksum": fnv32a(_dump(data))}
+    return go_json({**document, "BootID": checkpoint.boot_id} if checkpoint.boot_id else document)
+
+
+def _entry_file(entry: DeviceEntry) -> _Entry:
+    devices: dict[int, list[str] | None] = {node: list(entry.devices[node]) for node in sorted(entry.devices)}
+    response = None if entry.alloc_resp is None else b64encode(entry.alloc_resp).decode()
+    return _Entry(entry.pod_uid, entry.container, entry.resource, devices, response)
+
+
+def _entry_json(entry: _Entry) -> dict[str, object]:
+    return {
+        "PodUID": entry.PodUID,
+        "ContainerName": entry.ContainerName,
+        "ResourceName": entry.ResourceName,
+        "DeviceIDs": string_order(entry.DeviceIDs or {}),
+        "AllocResp": entry.AllocResp,
+    }
+
+
+def _dump(data: _Data) -> str:
+    return (
+        f"(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
+        f"{dump_list(data.PodDeviceEntries, _entry_dump)} "
+        f"RegisteredDevices:(map[string][]string){dump_map(data.RegisteredDevices, dump_list)}}}"
+    )
+
+
+def _entry_dump(entry: _Entry) -> str:
+    response = None if entry.AllocResp is None else b64decode(entry.AllocResp, validate=True)
+    return (
+        f"{{PodUID:(string){entry.PodUID} ContainerName:(string){entry.ContainerName} "
+        f"ResourceName:(string){entry.ResourceName} "
+        f"DeviceIDs:(checkpoint.DevicesPerNUMA){dump_map(entry.DeviceIDs, dump_list)} "
+        f"AllocResp:([]uint8){dump_list(response)}}}"
+    )
+
+
+def device_checkpoint(state: DeviceState) -> DeviceCheckpoint:
+    """What a kubelet in this state has written to disk, in sorted order."""
+    entries = [
+        DeviceEntry(uid, container, resource, _by_node(state, resource, held[container][resource]))
+        for uid, held in sorted(state.held.items())
+        for container in sorted(held)
+        for resource in sorted(held[container])
+    ]
+    registered = {resource: tuple(sorted(state.healthy(resource))) for resource in sorted(state.registered)}
+    return DeviceCheckpoint(tuple(entries), registered)
+
+
+def _by_node(state: DeviceState, resource: str, ids: frozenset[str]) -> dict[int, tuple[str, ...]]:
+    by_node: dict[int, list[str]] = {}
+    known = state.registered.get(resource, {})
+    for name in sorted(ids):
+        mask = known[name].mask if name in known else None
+        for node in nodes_of(mask) if mask else (NO_NODE,):
+            by_node.setdefault(node, []).append(name)
+    return {node: tuple(by_node[node]) for node in sorted(by_node)}
+
+
+def device_state(
+    nodes: tuple[int, ...], checkpoint: DeviceCheckpoint, hint_nodes: HintNodes = "device-bearing"
+) -> DeviceState:
+    """The book of a kubelet that just restarted: holdings stand, resources have no devices until plugins come back."""
+    registered: dict[str, dict[str, Device]] = {resource: {} for resource in checkpoint.registered}
+    state = DeviceState(nodes, registered=registered, hint_nodes=hint_nodes)
+    for entry in checkpoint.entries:
+        state = hold(state, entry.pod_uid, entry.container, entry.resource, entry.ids())
+    return state
