@@ -1,15 +1,14 @@
-"""The smallest set of zones that can hold a request together, in the plugin's order of search and with its float32
-distances.
+"""The smallest set of zones that can hold a request together, in the plugin's order of search, with float32 distances.
 
 The original walks every combination of every size. Sizes whose best zones cannot hold the request are passed over
-here without walking them (same answer), and no size is walked past `LIMIT_COMBINATIONS`: with more zones than any
-machine has (about 20) the search sees only the first ones, where the original would not come back.
+here without walking them (same answer). Above `LIMIT_ZONES` zones only the first sets of each size are looked at, where
+the original would not come back.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, islice
 
@@ -19,7 +18,8 @@ from services.scheduler.compat.amounts import Quantities
 from services.scheduler.compat.zones import NumaZone
 
 UNKNOWN_DISTANCE = 255
-LIMIT_COMBINATIONS = 50_000
+LIMIT_PAIRS = 1_000_000
+LIMIT_ZONES = 16
 Costs = tuple[tuple[int, ...], ...]
 
 
@@ -50,7 +50,7 @@ def _nearest(request: Quantities, zones: Sequence[NumaZone], usable: frozenset[i
     least = _least_distance(costs, size)
     best: tuple[int, ...] | None = None
     best_distance = float(UNKNOWN_DISTANCE + 1)
-    for positions in islice(combinations(range(len(zones)), size), LIMIT_COMBINATIONS):
+    for positions in _sets(len(zones), size):
         if not usable.issuperset(positions) or not _holds(request, zones, positions):
             continue
         distance = _distance(costs, positions)
@@ -64,9 +64,15 @@ def _nearest(request: Quantities, zones: Sequence[NumaZone], usable: frozenset[i
 @lru_cache(maxsize=256)
 def _least_distance(costs: Costs, size: int) -> float:
     """Over all sets of that size, whether they fit or not; at most that of unknown distances."""
-    sets = islice(combinations(range(len(costs)), size), LIMIT_COMBINATIONS)
+    sets = _sets(len(costs), size)
     nearest = min(_distance(costs, positions) for positions in sets)
     return min(nearest, float(UNKNOWN_DISTANCE))
+
+
+def _sets(count: int, size: int) -> Iterator[tuple[int, ...]]:
+    """Positions in lexicographic order: every set up to `LIMIT_ZONES` zones, then as many as the bound allows."""
+    pairs = LIMIT_PAIRS if count <= LIMIT_ZONES else LIMIT_PAIRS // count
+    return islice(combinations(range(count), size), pairs // (size * size) + 1)
 
 
 def _distance(costs: Costs, positions: tuple[int, ...]) -> float:

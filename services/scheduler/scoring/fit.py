@@ -1,0 +1,49 @@
+"""Which zones can hold a request alone, for scoring: the rule once for one node and once for columns of nodes.
+
+A requested resource that no zone of the node lists is the host's business and constrains no zone, unless it is cpu,
+memory or hugepages, which zones must list. Zero requests constrain nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from services.scheduler.scoring.strategy import Bools, Ints, ZoneView
+from shared.domain.resources import Amounts, is_numa_affine
+
+
+def zoned(request: Amounts, zones: Iterable[ZoneView]) -> Amounts:
+    """The part of the request, above zero, that zones decide on, sorted by name."""
+    listed = {name for zone in zones for name in zone.allocatable}
+    return {name: request[name] for name in sorted(request) if request[name] > 0 and (name in listed or is_numa_affine(name))}
+
+
+def fitting(request: Amounts, zones: Sequence[ZoneView]) -> list[ZoneView]:
+    """The zones, in ascending order of id, that list and have every zoned amount of the request."""
+    wanted = zoned(request, zones)
+    return [zone for zone in sorted(zones, key=lambda each: each.id) if _holds(zone, wanted)]
+
+
+def fitting_nodes(request: Ints, available: Ints, present: Bools, affine: Bools) -> Bools:
+    """bool[Z,N] from request[R], available and present[R,Z,N] and affine[R] (resources that zones must list).
+
+    A zone that lists nothing at all does not exist and fits nothing.
+    """
+    fits: Bools = np.logical_or.reduce(present, axis=0)
+    for resource in np.flatnonzero(request > 0):
+        held = present[resource] & (available[resource] >= request[resource])
+        if not affine[resource]:
+            held |= ~present[resource].any(axis=0)
+        fits &= held
+    return fits
+
+
+def available_of(zone: ZoneView, name: str) -> int:
+    """The zone's available amount, held within 0 and allocatable whatever the report said; 0 if it is not listed."""
+    return max(0, min(zone.available.get(name, 0), zone.allocatable.get(name, 0)))
+
+
+def _holds(zone: ZoneView, wanted: Amounts) -> bool:
+    return bool(zone.allocatable) and all(available_of(zone, name) >= amount for name, amount in wanted.items())

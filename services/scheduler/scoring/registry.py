@@ -1,0 +1,22 @@
+"""Every strategy by its configuration name. Adding one is one file and one line here."""
+
+from __future__ import annotations
+
+from services.scheduler.scoring.balanced_allocation import BalancedAllocation
+from services.scheduler.scoring.koordinator_least_allocated import KoordinatorLeastAllocated
+from services.scheduler.scoring.koordinator_most_allocated import KoordinatorMostAllocated
+from services.scheduler.scoring.least_allocated import LeastAllocated
+from services.scheduler.scoring.least_numa_nodes import LeastNumaNodes
+from services.scheduler.scoring.most_allocated import MostAllocated
+from services.scheduler.scoring.strategy import ColumnStrategy, Strategy
+
+_ALL: tuple[Strategy, ...] = (
+    LeastAllocated(),
+    MostAllocated(),
+    BalancedAllocation(),
+    LeastNumaNodes(),
+    KoordinatorMostAllocated(),
+    KoordinatorLeastAllocated(),
+)
+STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in _ALL}
+COLUMN_STRATEGIES: dict[str, ColumnStrategy] = {each.name: each for each in _ALL if isinstance(each, ColumnStrategy)}

@@ -1,0 +1,70 @@
+"""The protocol of a scoring strategy, and the zone that it looks at.
+
+Scores are integers, 0 (worst) to 100. A node on which the request fits in no zone that the strategy accepts scores 0;
+a request that asks nothing of any zone gives the strategy nothing to compare and scores 100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shared.domain.resources import Amounts
+
+BEST, WORST = 100, 0
+UNKNOWN_DISTANCE = 255
+COLUMN_LIMIT = 2**46
+"""Largest amount a column may hold (70 TB of memory in a zone): up to it, floored float64 percentages are exact."""
+
+Distances = Mapping[tuple[int, int], int]
+"""(zone id, zone id) -> SLIT distance; a missing pair counts as `UNKNOWN_DISTANCE`."""
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class ZoneView(msgspec.Struct, frozen=True):
+    """One zone as it stands for this decision: `available` after all charges; `used` says whether anything is held in it."""
+
+    id: int
+    available: Amounts
+    allocatable: Amounts
+    used: bool = False
+
+
+class Strategy(Protocol):
+    """Scores one request against one node. `combine` says how the scores of a pod's containers become the pod's."""
+
+    @property
+    def name(self) -> str:
+        """The name that configuration uses."""
+
+    @property
+    def combine(self) -> Literal["mean", "least"]:
+        """Mean over containers, rounded down, or the least of them."""
+
+    def score(
+        self, request: Amounts, zones: Sequence[ZoneView], distances: Distances, weights: Mapping[str, int], max_zones: int
+    ) -> int:
+        """0..100. A weight below 1, or none, counts as 1; `max_zones` is the node's limit of zones (1..64)."""
+
+
+@runtime_checkable
+class ColumnStrategy(Strategy, Protocol):
+    """A strategy that also scores all nodes at once, with the same answers."""
+
+    def score_nodes(self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints) -> Ints:
+        """int64[N] of 0..100 from request[R], available, allocatable and present[R,Z,N], fits[Z,N] and weights[R].
+
+        Zones of a node lie in ascending order of id. `fits` is `fit.fitting_nodes`. Amounts obey 0 <= available <= allocatable <=
+        `COLUMN_LIMIT`; available and allocatable may be float64 mirrors of the same integers, which is twice as fast.
+        """
+
+
+def weight_of(resource: str, weights: Mapping[str, int]) -> int:
+    """The configured weight, at least 1."""
+    return max(1, weights.get(resource, 1))

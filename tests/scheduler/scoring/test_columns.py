@@ -1,0 +1,95 @@
+"""Columns and single nodes must score alike, for any request and any cluster within the stated bounds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.scoring.fit import fitting, fitting_nodes
+from services.scheduler.scoring.registry import COLUMN_STRATEGIES
+from services.scheduler.scoring.strategy import COLUMN_LIMIT, Bools, Ints, ZoneView
+from shared.domain.resources import is_numa_affine
+
+RESOURCES = ("cpu", "memory", "hugepages-2Mi", "vendor.example/gpu", "ephemeral-storage")
+AFFINE = np.array([is_numa_affine(name) for name in RESOURCES])
+
+
+class Cluster(NamedTuple):
+    """A request and columns for it."""
+
+    request: Ints
+    available: Ints
+    allocatable: Ints
+    present: Bools
+    weights: Ints
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    count, zones, nodes = len(RESOURCES), draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    largest = draw(st.sampled_from((4, 100, 64_000, COLUMN_LIMIT)))
+    shape = (count, zones, nodes)
+    cells = count * zones * nodes
+
+    def column(elements: st.SearchStrategy[int]) -> Ints:
+        return np.array(draw(st.lists(elements, min_size=cells, max_size=cells)), dtype=np.int64).reshape(shape)
+
+    present = column(st.sampled_from((0, 1, 1, 1))).astype(np.bool_)
+    allocatable = column(st.integers(1, largest)) * present
+    held = column(st.one_of(st.just(0), st.integers(0, largest)))
+    request = draw(st.lists(st.one_of(st.just(0), st.integers(0, largest)), min_size=count, max_size=count))
+    weights = draw(st.lists(st.integers(-1, 9), min_size=count, max_size=count))
+    return Cluster(np.array(request), np.maximum(allocatable - held, 0), allocatable, present, np.array(weights))
+
+
+def node_zones(cluster: Cluster, node: int) -> list[ZoneView]:
+    """One node's zones as the scalar form takes them; a zone that lists nothing does not exist."""
+    found = []
+    for zone in range(cluster.present.shape[1]):
+        listed = [at for at in range(len(RESOURCES)) if cluster.present[at, zone, node]]
+        available = {RESOURCES[at]: int(cluster.available[at, zone, node]) for at in listed}
+        allocatable = {RESOURCES[at]: int(cluster.allocatable[at, zone, node]) for at in listed}
+        if listed:
+            found.append(ZoneView(zone, available, allocatable, used=available != allocatable))
+    return found
+
+
+@given(clusters())
+@settings(max_examples=200, deadline=None)
+def test_the_zones_that_fit_are_the_same_in_columns(cluster: Cluster) -> None:
+    fits = fitting_nodes(cluster.request, cluster.available, cluster.present, AFFINE)
+    request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
+    for node in range(fits.shape[1]):
+        alone = {zone.id for zone in fitting(request, node_zones(cluster, node))}
+        assert alone == set(map(int, np.flatnonzero(fits[:, node])))
+
+
+@pytest.mark.parametrize("name", sorted(COLUMN_STRATEGIES))
+@given(cluster=clusters(), as_floats=st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats: bool) -> None:
+    strategy = COLUMN_STRATEGIES[name]
+    request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
+    weights = dict(zip(RESOURCES, map(int, cluster.weights), strict=True))
+    fits = fitting_nodes(cluster.request, cluster.available, cluster.present, AFFINE)
+    available, allocatable = cluster.available, cluster.allocatable
+    if as_floats:
+        available, allocatable = available.astype(np.float64), allocatable.astype(np.float64)
+    scores = strategy.score_nodes(cluster.request, available, allocatable, cluster.present, fits, cluster.weights)
+    alone = [strategy.score(request, node_zones(cluster, node), {}, weights, 8) for node in range(fits.shape[1])]
+    assert scores.dtype == np.int64
+    assert scores.tolist() == alone
+    assert all(0 <= score <= 100 for score in alone)
+
+
+@pytest.mark.parametrize("name", sorted(COLUMN_STRATEGIES))
+def test_a_cluster_without_zones_scores_zero_everywhere(name: str) -> None:
+    empty = np.zeros((len(RESOURCES), 0, 3), dtype=np.int64)
+    present, fits = empty.astype(np.bool_), np.zeros((0, 3), dtype=np.bool_)
+    request = weights = np.ones(len(RESOURCES), dtype=np.int64)
+    scores = COLUMN_STRATEGIES[name].score_nodes(request, empty, empty, present, fits, weights)
+    assert scores.tolist() == [0, 0, 0]
