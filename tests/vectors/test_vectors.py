@@ -1,0 +1,74 @@
+"""Every recorded case of every vector file in `data/` holds for our models, and the runner itself can fail."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.vectors.__main__ import main
+from tests.vectors.registry import kind_of, load, results
+
+DATA = Path(__file__).parent / "data"
+FILES = sorted(DATA.glob("*.json.gz"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_every_recorded_case_holds(path: Path) -> None:
+    doc = load(path)
+    kind = kind_of(doc)
+    assert kind is not None, f"no kind recognises {path.name}"
+    wrong = [(name, differences) for name, differences in results(kind, doc) if differences]
+    assert not wrong, wrong[:3]
+
+
+def _quantities(tmp_path: Path, value: int) -> Path:
+    expect = {"canonical": "2", "recomputed": "2", "exact": "2", "sign": 1, "value": value, "milli_value": 2000}
+    path = tmp_path / "quantities.json"
+    path.write_text(json.dumps({"cases": [{"id": "one", "text": "2", "expect": expect}]}))
+    return path
+
+
+def test_runner_reports_a_passing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _quantities(tmp_path, value=2)
+    assert main([str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"{path}: 1/1", "1 passed, 0 failed"]
+
+
+def test_runner_shows_the_difference_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _quantities(tmp_path, value=3)
+    assert main([str(tmp_path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{path}: 0/1"
+    assert "one: value: ours 2, recorded 3" in lines[1]
+    assert lines[-1] == "0 passed, 1 failed"
+
+
+def test_runner_counts_a_case_on_which_the_model_raises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "quantities.json"
+    path.write_text(json.dumps({"cases": [{"id": "one", "text": "2", "expect": {}}]}))
+    assert main([str(path)]) == 1
+    assert "raised KeyError" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("strange.json", b'{"cases": [{"unheard": "of"}]}'),
+        ("list.json", b"[1, 2]"),
+        ("broken.json", b"{"),
+        ("cut.json.gz", gzip.compress(b'{"cases": []}')[:10]),
+        ("plain.json.gz", b"{}"),
+        ("latin.json", b'{"cases": "\xff"}'),
+    ],
+)
+def test_runner_fails_on_a_file_that_it_does_not_know(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert main([str(tmp_path)]) == 1
+
+
+def test_runner_fails_on_a_missing_file_and_without_arguments(tmp_path: Path) -> None:
+    assert main([str(tmp_path / "absent.json")]) == 1
+    assert main([]) == 2
