@@ -106,6 +106,23 @@ def _resources(resources: Json) -> Json:
     return full
 
 
+def with_canonical_amounts(pod: Json) -> Json:
+    """A partial pod whose quantities are written as the stored ones are, so that equal amounts compare equal."""
+    spec = dict(pod.get("spec") or {})
+    for field in ("containers", "initContainers"):
+        if isinstance(spec.get(field), list):
+            spec[field] = [_with_amounts(item) for item in spec[field]]
+    return {**pod, "spec": spec} if spec else pod
+
+
+def _with_amounts(container: Json) -> Json:
+    resources = dict(container.get("resources") or {})
+    for field in ("limits", "requests"):
+        if resources.get(field):
+            resources[field] = quantities.canonical_map(resources[field]) or resources[field]
+    return {**container, "resources": resources} if resources else container
+
+
 def qos_class(spec: Json) -> str:
     """Guaranteed, Burstable or BestEffort from the containers' cpu and memory (init containers count too)."""
     containers = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]

@@ -85,6 +85,8 @@ class _Walk:
         for key, item in value.items():
             place = f"{path}.{key}" if path else key
             child = node.fields.get(key)
+            if child is None and key.startswith("$"):
+                continue
             if child is None:
                 self.unknown.append(place)
             else:

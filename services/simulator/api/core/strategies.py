@@ -11,13 +11,18 @@ from services.simulator.api.core.refusals import Cause, Refusal, bad_request, in
 Json = dict[str, Any]
 
 
-def decode(kind: Kind, body: Any, field_validation: str) -> tuple[Json, tuple[str, ...]] | Refusal:
-    """A request body as an object of `kind`, and warnings. 400 for a wrong kind, type or (under Strict) unknown field."""
+def decode(
+    kind: Kind, body: Any, field_validation: str, examined: Json | None = None
+) -> tuple[Json, tuple[str, ...]] | Refusal:
+    """A request body as an object of `kind`, and warnings. 400 for a wrong kind, type or (under Strict) unknown field.
+
+    `examined` is the part to walk for unknown fields when the rest is known to be good (the patch of a stored object).
+    """
     if not isinstance(body, dict):
         return _unhandled(kind, f"json: cannot unmarshal {_go_type(body)} into Go value of type v1.{kind.kind}")
     if refused := _wrong_kind(kind, body):
         return refused
-    found = schema.examine(kind, body)
+    found = schema.examine(kind, body if examined is None else examined)
     if found.wrong_type:
         return _unhandled(kind, found.wrong_type)
     if problem := _malformed(kind, body):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from services.simulator.api.core import apply, events, kinds, schema, strategies
+from services.simulator.api.core import apply, events, kinds, pods, schema, strategies
 from services.simulator.api.core.kinds import Kind
 from services.simulator.api.core.patches import PatchError, json_patch, merge_patch
 from services.simulator.api.core.refusals import (
@@ -223,7 +223,8 @@ def patch(
     patched = _patched(view_of(kind, old, with_type=True), body, form)
     if isinstance(patched, Refusal):
         return patched
-    decoded = strategies.decode(kind, patched, options.field_validation)
+    examined = None if form == "json" else body
+    decoded = strategies.decode(kind, patched, options.field_validation, examined)
     if isinstance(decoded, Refusal):
         return decoded
     obj, warnings = decoded
@@ -256,7 +257,7 @@ def _apply(
     decoded = strategies.decode(kind, body, "Ignore")
     if isinstance(decoded, Refusal):
         return decoded
-    applied, _ = decoded
+    applied = pods.with_canonical_amounts(decoded[0]) if kind is kinds.PODS else decoded[0]
     if refused := _apply_refused(kind, key[1], body, applied, options):
         return refused
     if old is None:
