@@ -30,13 +30,13 @@ class LogSource:
         return self._data_dir or default_data_dir()
 
     async def __aenter__(self) -> EventLog:
-        from shared.eventlog.errors import LogNotMigratedError, LogUnavailableError
+        from shared.eventlog.errors import LogNotMigrated, LogUnavailable
         from shared.eventlog.postgres import PostgresEventLog
 
         url = self._url or await self._url_of_folder(self._folder())
         try:
             log = await PostgresEventLog.open(url, retry_for_s=5.0)
-        except (LogUnavailableError, LogNotMigratedError) as error:
+        except (LogUnavailable, LogNotMigrated) as error:
             raise CommandError(str(error), "topolog up, or --database-url of a running log") from error
         self._stack.push_async_callback(log.close)
         return log

@@ -15,7 +15,8 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_REJECTED = 3
 EXIT_LEFT = 4
-"""0 done; 1 the check found something or the command failed; 2 wrong usage; 3 a kubelet rejected a pod; 4 a feasible pod was left."""
+"""0 done; 1 the check found something or the command failed; 2 wrong usage; 3 a kubelet rejected a pod; 4 a feasible pod
+was left."""
 
 
 class CommandError(Exception):

@@ -16,7 +16,7 @@ from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.events import cluster_facts as cluster
 from shared.events.catalog import Fact
-from shared.events.codec import UndecodableFactError, decode
+from shared.events.codec import UndecodableFact, decode
 from shared.events.envelope import Envelope
 from shared.ledger.digest import digest
 from shared.ledger.state import Charge, Ledger, LedgerNode
@@ -61,7 +61,7 @@ def row(envelope: Envelope) -> dict[str, Any]:
         fact: Any = msgspec.to_builtins(decode(envelope))
         fact.pop("type", None)
         summary = msgspec.json.encode(fact).decode()
-    except UndecodableFactError as error:
+    except UndecodableFact as error:
         fact, summary = None, f"undecodable: {error}"
     return {
         "position": envelope.position,
@@ -81,7 +81,7 @@ def row(envelope: Envelope) -> dict[str, Any]:
 async def uids_of(log: EventLog, pod: str) -> list[str]:
     """Uids of the pods called `pod` (a uid, a name, or namespace/name), in order of appearance."""
     found: dict[str, None] = {}
-    async for envelope, fact in reading.facts(log):
+    async for _, fact in reading.facts(log):
         if isinstance(fact, cluster.PodObserved) and pod in (fact.pod.uid, fact.pod.name, fact.pod.key):
             found[fact.pod.uid] = None
     return list(found)

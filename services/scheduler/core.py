@@ -16,7 +16,7 @@ from services.scheduler.marks import Marks
 from services.scheduler.proposals import Proposal, reservation, verdict
 from services.scheduler.queue import Queue
 from shared.domain.pod import Pod
-from shared.events import cluster_facts as cluster_facts
+from shared.events import cluster_facts
 from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope

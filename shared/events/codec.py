@@ -13,7 +13,7 @@ _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Fact] = msgspec.json.Decoder(Fact)
 
 
-class UndecodableFactError(Exception):
+class UndecodableFact(Exception):
     """A stored fact that this code cannot read: unknown type, newer schema, or damaged payload. Names position and type."""
 
     def __init__(self, envelope: Envelope, problem: str) -> None:
@@ -36,12 +36,12 @@ def encode(fact: Fact) -> bytes:
 
 
 def decode(envelope: Envelope) -> Fact:
-    """The fact in its newest form. Raises UndecodableFactError."""
+    """The fact in its newest form. Raises UndecodableFact."""
     entry = CATALOG.get(envelope.type)
     if entry is None:
-        raise UndecodableFactError(envelope, "unknown type")
+        raise UndecodableFact(envelope, "unknown type")
     if envelope.schema > entry.schema:
-        raise UndecodableFactError(envelope, f"schema is newer than {entry.schema}")
+        raise UndecodableFact(envelope, f"schema is newer than {entry.schema}")
     try:
         if envelope.schema == entry.schema:
             return _decoder.decode(envelope.payload)
@@ -49,4 +49,4 @@ def decode(envelope: Envelope) -> Fact:
         new = upcast(envelope.type, envelope.schema, entry.schema, old)
         return msgspec.convert(new, entry.struct)
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
-        raise UndecodableFactError(envelope, str(error)) from error
+        raise UndecodableFact(envelope, str(error)) from error

@@ -11,18 +11,17 @@ from shared.ledger.state import Ledger
 FOLD_FINGERPRINT = "ledger-1"
 """Raised by hand when the fold's meaning changes; a golden test fails when it was forgotten."""
 
-_encoder = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder(Ledger)
 
 
 def digest(ledger: Ledger) -> str:
     """The first 16 hex digits of SHA-256 over the canonical state."""
-    return hashlib.sha256(_encoder.encode(ledger)).hexdigest()[:16]
+    return hashlib.sha256(to_snapshot(ledger)).hexdigest()[:16]
 
 
 def to_snapshot(ledger: Ledger) -> bytes:
     """The state as bytes for the snapshot cache."""
-    return _encoder.encode(ledger)
+    return msgspec.json.encode(msgspec.to_builtins(ledger, str_keys=True, order="sorted"))
 
 
 def from_snapshot(data: bytes) -> Ledger:

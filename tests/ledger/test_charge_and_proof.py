@@ -1,0 +1,319 @@
+"""The ledger's promises, one behaviour a test: charge, widening, proof, aliases, release, restarts."""
+
+from __future__ import annotations
+
+from shared.events import streams
+from shared.events.binding_facts import BindRefused
+from shared.events.cluster_facts import NodeEnded
+from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, ReservationWithdrawn
+from tests.ledger.given import History, container, cpu, held, listed_empty, pod, report, zone
+
+
+def two_zones(free0: int = 8, free1: int = 8) -> tuple:
+    return (zone(0, 8, free0), zone(1, 8, free1))
+
+
+def test_a_pod_that_fits_one_zone_only_is_charged_there_only() -> None:
+    history = History()
+    history.report(*two_zones(free0=2))
+    history.reserve(pod("a", cpus=4))
+    assert (history.free(0), history.free(1)) == (2, 4)
+
+
+def test_a_pod_that_fits_several_zones_is_charged_in_all_of_them() -> None:
+    history = History()
+    history.report(*two_zones())
+    history.reserve(pod("a", cpus=6))
+    assert (history.free(0), history.free(1)) == (2, 2)
+    assert (history.at_best(0), history.at_best(1)) == (8, 8)
+
+
+def test_the_charge_is_computed_from_what_could_be_free_not_from_the_pessimistic_view() -> None:
+    history = History()
+    history.report(*two_zones())
+    history.reserve(pod("a", cpus=6))
+    second = pod("b", cpus=6)
+    history.reserve(second)
+    assert history.charge(second).possible == {"c": (0, 1)}
+
+
+def test_a_report_that_covers_the_demand_proves_the_pod_and_ends_the_other_zones_charge() -> None:
+    history = History()
+    history.report(*two_zones())
+    history.reserve(pod("a", cpus=6))
+    history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
+    assert (history.free(0), history.free(1)) == (2, 8)
+
+
+def test_a_pod_listed_before_its_admission_is_not_proven() -> None:
+    history = History()
+    history.report(*two_zones())
+    history.reserve(pod("a", cpus=6))
+    history.report(*two_zones(), at=2, placements=(listed_empty("a"),))
+    assert (history.free(0), history.free(1)) == (2, 2)
+
+
+def test_a_half_admitted_pod_keeps_its_charge_where_it_shows_up() -> None:
+    history = History()
+    made = pod("a", container("c", cpus=6, gpus=1))
+    zones = (zone(0, 8, 8, gpus=1), zone(1, 8, 8, gpus=1))
+    history.report(*zones)
+    history.reserve(made)
+    torn = (zone(0, 8, 2, gpus=1), zone(1, 8, 8, gpus=1))
+    history.report(*torn, at=2, placements=(held("a", 0, 6),))
+    assert not history.charge(made).proven
+    assert history.charge(made).possible == {"c": (0, 1)}
+    assert history.free(0, "vendor.com/gpu") == 0
+
+
+def test_a_first_torn_report_still_charges_the_zone_that_the_pod_shows_up_in() -> None:
+    history = History()
+    made = pod("a", container("c", cpus=6, gpus=1))
+    history.seen(made, node="n1")
+    history.report(zone(0, 8, 2, gpus=1), zone(1, 8, 8, gpus=1), placements=(held("a", 0, 6),))
+    assert history.charge(made).possible == {"c": (0, 1)}
+    assert history.free(0, "vendor.com/gpu") == 0
+
+
+def test_a_release_widens_the_charge_of_an_unproven_pod() -> None:
+    history = History()
+    old, new = pod("old", cpus=6), pod("new", cpus=6)
+    history.seen(old, node="n1")
+    history.report(*two_zones(free0=2), placements=(held("old", 0, 6),))
+    history.reserve(new)
+    assert history.charge(new).possible == {"c": (1,)}
+    history.end(old)
+    assert history.charge(new).possible == {"c": (0, 1)}
+    assert history.free(0) == 2
+
+
+def test_a_report_with_more_room_widens_and_one_with_less_never_narrows() -> None:
+    history = History()
+    made = pod("a", cpus=6)
+    history.report(*two_zones(free0=2))
+    history.reserve(made)
+    history.report(*two_zones(), at=2)
+    assert history.charge(made).possible == {"c": (0, 1)}
+    history.report(*two_zones(free0=2), at=3)
+    assert history.charge(made).possible == {"c": (0, 1)}
+
+
+def test_a_change_of_policy_charges_every_zone_again() -> None:
+    history = History()
+    made = pod("a", cpus=6)
+    history.report(*two_zones())
+    history.reserve(made)
+    history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
+    assert history.charge(made).proven
+    history.report(*two_zones(), at=3, policy="restricted")
+    assert not history.charge(made).proven
+    assert (history.free(0), history.free(1)) == (2, 2)
+
+
+def test_a_report_after_a_kubelet_restart_that_proves_less_charges_the_last_proven_zone() -> None:
+    history = History()
+    made = pod("a", cpus=6)
+    history.report(*two_zones())
+    history.reserve(made)
+    history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
+    history.report(*two_zones(), at=3, placements=(listed_empty("a"),))
+    assert (history.free(0), history.free(1)) == (2, 8)
+
+
+def test_after_a_reboot_a_pod_may_stand_in_every_zone() -> None:
+    history = History()
+    made = pod("a", cpus=6)
+    history.report(*two_zones())
+    history.reserve(made)
+    history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
+    history.report(*two_zones(), at=1, boot="boot-2")
+    assert (history.free(0), history.free(1)) == (2, 2)
+
+
+def test_an_ended_pods_listed_placements_are_free_again_before_the_next_report() -> None:
+    history = History()
+    made = pod("a", cpus=6)
+    history.reserve(made)
+    history.report(*two_zones(free0=2), placements=(held("a", 0, 6),))
+    history.end(made)
+    assert (history.free(0), history.free(1)) == (8, 8)
+
+
+def test_a_late_report_that_still_lists_an_ended_pod_does_not_take_its_room_back() -> None:
+    history = History()
+    made = pod("a", cpus=6)
+    history.report(*two_zones())
+    history.reserve(made)
+    history.end(made)
+    history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
+    assert (history.free(0), history.free(1)) == (8, 8)
+
+
+def test_a_pod_recreated_under_its_name_is_not_proven_by_its_predecessors_listing() -> None:
+    history = History()
+    first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
+    history.reserve(first)
+    history.report(*two_zones(free0=2), placements=(held("a", 0, 6),))
+    history.end(first)
+    history.reserve(second)
+    history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
+    assert not history.charge(second).proven
+    history.report(*two_zones(), at=3)
+    history.report(*two_zones(free0=2), at=4, placements=(held("a", 0, 6),))
+    assert history.charge(second).proven
+
+
+def test_other_complete_placements_prove_a_recreated_pod() -> None:
+    history = History()
+    first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
+    history.reserve(first)
+    history.report(*two_zones(free0=2), placements=(held("a", 0, 6),))
+    history.end(first)
+    history.reserve(second)
+    history.report(*two_zones(free1=2), at=2, placements=(held("a", 1, 6),))
+    assert history.charge(second).proven
+
+
+def test_a_uid_from_the_kubelets_checkpoint_settles_the_question_of_the_name() -> None:
+    history = History()
+    first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
+    history.reserve(first)
+    history.report(*two_zones(free0=2), placements=(held("a", 0, 6, uid="uid-a"),))
+    history.end(first)
+    history.reserve(second)
+    history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6, uid="uid-second"),))
+    assert history.charge(second).proven
+
+
+def test_a_pod_without_exclusive_demand_is_charged_nothing_and_counted_on_the_node() -> None:
+    history = History()
+    history.report(*two_zones())
+    made = pod("a", cpus=4)
+    burstable = type(made)(made.uid, "ns", "a", "Burstable", made.containers)
+    history.reserve(burstable)
+    assert (history.free(0), history.free(1)) == (8, 8)
+    assert history.n1.requested == {**cpu(4), "pods": 1}
+
+
+def test_an_ordinary_init_containers_cpus_stay_charged_after_proof() -> None:
+    history = History()
+    made = pod("a", container("setup", cpus=2, kind="init"), container("c", cpus=4))
+    history.report(*two_zones())
+    history.reserve(made)
+    assert history.free(0) == 2
+    history.report(*two_zones(free0=4), at=2, placements=(held("a", 0, 4),))
+    assert history.charge(made).proven
+    assert (history.free(0), history.free(1)) == (2, 8)
+
+
+def test_init_cpus_read_from_the_checkpoint_need_no_charge_beside_the_report() -> None:
+    history = History()
+    made = pod("a", container("setup", cpus=2, kind="init"), container("c", cpus=4))
+    history.report(*two_zones())
+    history.reserve(made)
+    shown = (held("a", 0, 4), held("a", 0, 2, container_name="setup"))
+    history.report(*two_zones(free0=2), at=2, placements=shown)
+    assert (history.free(0), history.free(1)) == (2, 8)
+
+
+def test_pod_scope_charges_the_whole_pod_in_every_zone_that_could_hold_it() -> None:
+    history = History()
+    made = pod("a", container("c1", cpus=2), container("c2", cpus=3))
+    history.report(*two_zones(free0=4), scope="pod")
+    history.reserve(made)
+    assert history.charge(made).possible == {"": (1,)}
+    assert (history.free(0), history.free(1)) == (4, 3)
+
+
+def test_a_vanished_zone_takes_its_charge_with_it() -> None:
+    history = History()
+    history.report(*two_zones())
+    history.reserve(pod("a", cpus=6))
+    history.report(zone(0, 8), at=2)
+    assert set(history.n1.lower) == {0}
+    assert history.free(0) == 2
+
+
+def test_an_unhealthy_device_is_not_free_even_if_an_ended_pod_held_it() -> None:
+    history = History()
+    made = pod("a", container("c", gpus=2))
+    history.reserve(made)
+    history.report(zone(0, 8, gpus=2, free_gpus=0), placements=(held("a", 0, 0, gpus=2),))
+    history.report(zone(0, 8, gpus=1, free_gpus=0), at=2, placements=(held("a", 0, 0, gpus=2),))
+    history.end(made)
+    assert history.free(0, "vendor.com/gpu") == 1
+
+
+def test_a_refused_bind_and_a_withdrawal_free_the_charge() -> None:
+    history = History()
+    first, second = pod("a", cpus=6), pod("b", cpus=2)
+    history.report(*two_zones())
+    history.reserve(first)
+    history.reserve(second)
+    history.tell(streams.pod(first.uid), BindRefused(first.uid, "n1", "other_node", ""))
+    history.tell(streams.pod(second.uid), ReservationWithdrawn(second.uid, "n1", "superseded"))
+    assert (history.free(0), history.free(1)) == (8, 8)
+    assert history.ledger.pods[first.uid].stage == "pending"
+
+
+def test_a_foreign_pod_is_charged_from_the_fact_that_shows_it_bound() -> None:
+    history = History()
+    history.report(*two_zones())
+    history.seen(pod("foreign", cpus=6), node="n1")
+    assert (history.free(0), history.free(1)) == (2, 2)
+
+
+def test_a_node_that_comes_back_with_another_uid_ends_the_old_ones_pods() -> None:
+    history = History()
+    history.node()
+    history.report(*two_zones())
+    made = pod("a", cpus=6)
+    history.reserve(made)
+    history.node(uid="node-uid-2")
+    assert history.n1.charges == {}
+    assert made.uid not in history.ledger.pods
+
+
+def test_an_end_of_another_incarnation_of_the_node_is_ignored() -> None:
+    history = History()
+    history.node(uid="node-uid-2")
+    history.report(*two_zones())
+    history.reserve(pod("a", cpus=6))
+    history.tell(streams.node("n1"), NodeEnded("n1", "node-uid-1", "deleted"))
+    assert len(history.n1.charges) == 1
+
+
+def test_with_no_live_pods_the_ledger_is_drained() -> None:
+    history = History()
+    pods = [pod(f"p{i}", cpus=2) for i in range(3)]
+    history.report(*two_zones())
+    for made in pods:
+        history.reserve(made)
+    for made in pods:
+        history.end(made)
+    assert history.n1.charges == {}
+    assert all(amount == 0 for amount in history.n1.requested.values())
+    assert (history.free(0), history.free(1)) == (8, 8)
+
+
+def test_a_nominees_claim_charges_the_zones_until_it_is_withdrawn() -> None:
+    history = History()
+    made = pod("a", cpus=6)
+    history.report(*two_zones())
+    history.seen(made)
+    history.tell(streams.pod(made.uid), PodNominated(made.uid, "n1", ("victim",), {0: cpu(6)}))
+    assert (history.free(0), history.free(1)) == (2, 8)
+    history.tell(streams.pod(made.uid), NominationWithdrawn(made.uid, "n1", "placed elsewhere"))
+    assert history.free(0) == 8
+
+
+def test_a_report_without_placements_settles_nothing_by_itself() -> None:
+    history = History()
+    history.report(*two_zones(), placements=None, fingerprint="pfp0v001ef46db3751d8e999", fingerprint_method="all")
+    history.reserve(pod("a", cpus=6))
+    history.report(*two_zones(free0=2), at=2, placements=None, fingerprint="x", fingerprint_method="all")
+    assert (history.free(0), history.free(1)) == (2, 2)
+
+
+def test_reports_keep_their_value() -> None:
+    assert report(*two_zones()) == report(*two_zones())

@@ -1,0 +1,132 @@
+"""Reports without placements: settled by fingerprint, at the earliest position that agrees, and never by name alone."""
+
+from __future__ import annotations
+
+from shared.domain.pod import Pod
+from shared.events import streams
+from shared.events.scheduling_facts import NodeReconciled
+from shared.kubelet.fingerprint import fingerprint
+from shared.ledger.fingerprints import match
+from tests.ledger.given import History, container, pod, zone
+
+
+def told(history: History, *names: str, free0: int = 8, free1: int = 8, at: int = 1, method: str = "all") -> None:
+    """A report like RTE's: availability and a fingerprint of names, no placements."""
+    print_of = fingerprint([("ns", name) for name in names])
+    zones = (zone(0, 8, free0), zone(1, 8, free1))
+    history.report(*zones, at=at, placements=None, fingerprint=print_of, fingerprint_method=method)
+
+
+def reconcile(history: History) -> int | None:
+    """Do what a scheduler does with a dirty node; returns the settled position."""
+    node = history.n1
+    found = match(history.ledger, node)
+    if found is None:
+        return None
+    fact = NodeReconciled("n1", "fingerprint", node.report_version, found.position, "")
+    history.tell(streams.node("n1"), fact)
+    return found.position
+
+
+def charged(*pods: Pod) -> History:
+    history = History()
+    told(history)
+    for made in pods:
+        history.reserve(made)
+    return history
+
+
+def test_a_match_settles_the_charges_up_to_its_position() -> None:
+    history = charged(pod("a", cpus=6))
+    told(history, "a", free0=2, at=2)
+    assert reconcile(history) is not None
+    assert (history.free(0), history.free(1)) == (2, 8)
+
+
+def test_a_later_charge_is_not_settled_by_an_earlier_match() -> None:
+    history = charged(pod("a", cpus=6))
+    told(history, "a", free0=2, at=2)
+    history.reserve(pod("b", cpus=2))
+    assert reconcile(history) is not None
+    assert (history.free(0), history.free(1)) == (0, 6)
+
+
+def test_a_report_that_shows_less_in_use_than_its_pods_demand_is_no_match() -> None:
+    history = charged(pod("a", cpus=6))
+    told(history, "a", at=2)
+    assert reconcile(history) is None
+
+
+def test_a_recreated_name_matches_only_its_predecessors_position() -> None:
+    first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
+    history = charged(first)
+    history.end(first)
+    history.reserve(second)
+    told(history, "a", free0=2, at=2)
+    settled = reconcile(history)
+    assert settled is None or settled < history.charge(second).charged_at
+    assert history.free(1) == 2
+
+
+def test_a_recreated_name_settles_after_a_report_that_lacked_it() -> None:
+    first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
+    history = charged(first)
+    told(history, "a", free0=2, at=2)
+    reconcile(history)
+    history.end(first)
+    told(history, at=3)
+    reconcile(history)
+    history.reserve(second)
+    told(history, "a", free0=2, at=4)
+    assert reconcile(history) is not None
+    assert (history.free(0), history.free(1)) == (2, 8)
+
+
+def test_only_pods_with_exclusive_resources_are_expected_by_that_method() -> None:
+    made = pod("a", cpus=6)
+    shared = Pod("uid-s", "ns", "s", "Burstable", (container("c", cpus=1),))
+    history = charged(made, shared)
+    told(history, "a", free0=2, at=2, method="with-exclusive-resources")
+    assert reconcile(history) is not None
+    assert history.free(1) == 8
+
+
+def test_an_emptied_node_settles_on_the_empty_fingerprint() -> None:
+    made = pod("a", cpus=6)
+    history = charged(made)
+    told(history, "a", free0=2, at=2)
+    reconcile(history)
+    history.end(made)
+    assert history.free(0) == 2, "without placements nothing is added back"
+    told(history, at=3)
+    assert reconcile(history) is not None
+    assert (history.free(0), history.free(1)) == (8, 8)
+
+
+def test_an_end_widens_where_no_listing_says_what_was_freed() -> None:
+    old, new = pod("old", cpus=6), pod("new", cpus=6)
+    history = charged(old)
+    told(history, "old", free0=2, at=2)
+    reconcile(history)
+    history.reserve(new)
+    assert history.charge(new).possible == {"c": (1,)}
+    history.end(old)
+    assert history.charge(new).possible == {"c": (0, 1)}
+
+
+def test_a_new_boot_charges_everything_anew() -> None:
+    history = charged(pod("a", cpus=6))
+    told(history, "a", free0=2, at=2)
+    reconcile(history)
+    zones = (zone(0, 8), zone(1, 8))
+    history.report(*zones, boot="boot-2", placements=None, fingerprint="x", fingerprint_method="all")
+    assert (history.free(0), history.free(1)) == (2, 2)
+
+
+def test_a_match_of_a_report_that_is_no_longer_current_settles_nothing() -> None:
+    history = charged(pod("a", cpus=6))
+    told(history, "a", free0=2, at=2)
+    version = history.n1.report_version
+    told(history, "a", "late", free0=1, at=3)
+    history.tell(streams.node("n1"), NodeReconciled("n1", "fingerprint", version, history.ledger.position, ""))
+    assert history.free(1) == 2
