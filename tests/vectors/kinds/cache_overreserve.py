@@ -9,12 +9,13 @@ from services.scheduler.compat.nrt import Nrt, parse_nrt
 from services.scheduler.compat.overreserve import OverReserve, Settings
 from services.scheduler.compat.pod import Pod, parse_pod
 from shared.domain.quantity import parse
+from tests.vectors.registry import has_keys
 
 KIND = "cache_overreserve"
 
 
 def recognises(doc: dict[str, Any]) -> bool:
-    return {"config", "initial_nrts", "steps"} <= set(next(iter(doc["cases"]), {}))
+    return has_keys(doc, "config", "initial_nrts", "steps")
 
 
 def check(case: dict[str, Any]) -> list[str]:

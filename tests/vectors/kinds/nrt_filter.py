@@ -12,12 +12,13 @@ from services.scheduler.compat.node import named_resources
 from services.scheduler.compat.nrt import Nrt
 from services.scheduler.compat.pod import parse_pod, qos_class
 from tests.vectors.nrt_node import cached_view, entry_nrt
+from tests.vectors.registry import has_keys
 
 KIND = "nrt_filter"
 
 
 def recognises(doc: dict[str, Any]) -> bool:
-    return {"pod", "node", "nrt", "derived", "expect"} <= set(next(iter(doc["cases"]), {}))
+    return has_keys(doc, "pod", "node", "nrt", "derived", "expect")
 
 
 def check(case: dict[str, Any]) -> list[str]:

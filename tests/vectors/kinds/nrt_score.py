@@ -10,12 +10,13 @@ from typing import Any
 from services.scheduler.compat.pod import parse_pod, qos_class
 from services.scheduler.compat.score import score_node
 from tests.vectors.nrt_node import cached_view
+from tests.vectors.registry import has_keys
 
 KIND = "nrt_score"
 
 
 def recognises(doc: dict[str, Any]) -> bool:
-    return {"pod", "nodes", "strategy", "resource_weights"} <= set(next(iter(doc["cases"]), {}))
+    return has_keys(doc, "pod", "nodes", "strategy", "resource_weights")
 
 
 def check(case: dict[str, Any]) -> list[str]:
