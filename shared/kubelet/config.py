@@ -1,11 +1,9 @@
-"""What a kubelet is given: the machine as cAdvisor shows it, the kubelet's configuration, the devices of its plugins.
+"""What a kubelet is given: the machine as cAdvisor shows it, and the kubelet's configuration.
 
 Plain values, unchecked: `shared.kubelet.admission.build` checks them as the kubelet would. Must not know any manager.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import msgspec
 
@@ -14,14 +12,14 @@ from shared.kubelet.topology import Cpu
 
 
 class ZoneConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One NUMA node. `hugepages` maps `hugepages-2Mi` and the like to total bytes, part of `memory_bytes`.
+    """One NUMA node. `hugepages` maps page size in bytes to the number of pages; they are part of `memory_bytes`.
 
     `distances` go to every zone in ascending id; empty where the machine does not tell them.
     """
 
     id: int
     memory_bytes: int = 0
-    hugepages: Amounts = {}
+    hugepages: dict[int, int] = {}
     distances: tuple[int, ...] = ()
 
 
@@ -51,15 +49,3 @@ class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     reserved_memory: dict[int, Amounts] = {}
     alpha_cpu_options: bool = True
     device_hints_on_all_zones: bool = False
-
-
-class Device(msgspec.Struct, frozen=True, gc=False):
-    """A device of a plugin: `numa` is None without topology, `()` for a topology that names no zone."""
-
-    id: str
-    numa: tuple[int, ...] | None = None
-    healthy: bool = True
-
-
-Devices = Mapping[str, tuple[Device, ...]]
-"""Resource name -> the devices that its plugin registered."""

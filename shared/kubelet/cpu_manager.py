@@ -132,7 +132,7 @@ def _known_error(manager: CpuManager, state: CpuState) -> ConfigError | None:
 
 def exclusive_cpus(pod: Pod, container: Container) -> int:
     """How many exclusive CPUs a container gets: whole-number requests of Guaranteed pods, else 0."""
-    if pod.qos != "Guaranteed" or pod.pod_level is not None:
+    if pod.qos != "Guaranteed" or pod.pod_level:
         return 0
     whole, fraction = divmod(container.requests.get(CPU, 0), 1000)
     return 0 if fraction else whole

@@ -24,7 +24,7 @@ def regular_machine(zones: int, cores_per_zone: int, threads: int = 2, memory_by
     """One or two sockets, equal zones, 4 GiB of 2 MiB pages in each, nearer zones inside a socket."""
     sockets = 1 if zones == 1 else 2
     listed = tuple(
-        ZoneConfig(zone, memory_bytes, {"hugepages-2Mi": 4 * GIB}, _distances(zone, zones, sockets)) for zone in range(zones)
+        ZoneConfig(zone, memory_bytes, {2 << 20: 2048}, _distances(zone, zones, sockets)) for zone in range(zones)
     )
     return MachineConfig(listed, tuple(regular_cpus(zones, sockets, cores_per_zone, threads)))
 

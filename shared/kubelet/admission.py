@@ -1,0 +1,85 @@
+"""Admission of a pod by one kubelet, as others use it: verdict, end, start of containers, restart.
+
+A state is a value: everything here returns a new one. What a rejected or removed pod held stays in the books until the
+next admission, as in the kubelet; `settle` drops it at once. Must not know I/O or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from shared.domain.pod import Pod
+from shared.kubelet import memory_manager
+from shared.kubelet.assignment import Admission, ContainerAssignment, placements
+from shared.kubelet.device_manager import Pick, Preferred
+from shared.kubelet.errors import AllocationError
+from shared.kubelet.machine import KubeletState, build
+from shared.kubelet.options import ConfigError
+from shared.kubelet.restart import Restart, restart, resume
+from shared.kubelet.stale import removed, settle
+from shared.kubelet.walk import TOPOLOGY_AFFINITY, Choices, exhausted, lowest_id, walk_pod
+
+__all__ = [
+    "TOPOLOGY_AFFINITY",
+    "Admission",
+    "Choices",
+    "ConfigError",
+    "ContainerAssignment",
+    "Restart",
+    "admission_steps",
+    "admit",
+    "build",
+    "lowest_id",
+    "placements",
+    "remove",
+    "restart",
+    "resume",
+    "settle",
+    "start_container",
+    "start_containers",
+]
+
+
+def admit(state: KubeletState, pod: Pod, pick: Pick = lowest_id, prefer: Preferred | None = None) -> Admission:
+    """The kubelet's verdict on a pod; `pick` makes the device manager's arbitrary choices.
+
+    `prefer` is the plugins' GetPreferredAllocation, None where they do not offer it.
+    """
+    walk = walk_pod(state, pod, Choices(pick, prefer))
+    return _verdict(exhausted(walk), pod)
+
+
+def admission_steps(
+    state: KubeletState, pod: Pod, pick: Pick = lowest_id, prefer: Preferred | None = None
+) -> Generator[KubeletState, None, Admission]:
+    """Admission in the steps that podresources shows: the pod listed with nothing, then after each allocation.
+
+    Yields states; the generator's return value is the verdict.
+    """
+    result = yield from walk_pod(state, pod, Choices(pick, prefer))
+    return _verdict(result, pod)
+
+
+def _verdict(result: tuple[KubeletState, AllocationError | None], pod: Pod) -> Admission:
+    state, refusal = result
+    if refusal is not None:
+        return Admission(removed(state, pod.uid), False, refusal.reason, refusal.message)
+    return Admission(state, True, containers=placements(state, pod))
+
+
+def remove(state: KubeletState, uid: str) -> KubeletState:
+    """The state after a pod ended: it is listed no more, its holdings are stale. Unknown uids change nothing."""
+    return removed(state, uid)
+
+
+def start_container(state: KubeletState, pod: Pod, name: str) -> KubeletState:
+    """The state after a container started: memory of the regular init containers listed before it is free."""
+    memory = memory_manager.release_init(state.memory, pod, name)
+    return KubeletState(state.kubelet, state.cpu, memory, state.devices, state.pods, state.stale)
+
+
+def start_containers(state: KubeletState, pod: Pod) -> KubeletState:
+    """The state after all containers of a pod started, in order."""
+    for container in pod.containers:
+        state = start_container(state, pod, container.name)
+    return state

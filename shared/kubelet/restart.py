@@ -1,0 +1,82 @@
+"""A kubelet that starts again on its checkpoints: what it loses, what it refuses, and its pods admitted once more.
+
+Must not know files; the stored books come as values.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.domain.pod import Pod
+from shared.kubelet import cpu_manager
+from shared.kubelet.assignment import Admission, placements
+from shared.kubelet.config import KubeletConfig
+from shared.kubelet.cpu_manager import CpuState
+from shared.kubelet.device_manager import Pick, Preferred
+from shared.kubelet.device_state import DeviceState, Registered
+from shared.kubelet.errors import AllocationError
+from shared.kubelet.machine import ActivePod, KubeletState, Stale, build
+from shared.kubelet.memory_state import MemoryState
+from shared.kubelet.memory_state import restored as restored_memory
+from shared.kubelet.options import ConfigError
+from shared.kubelet.stale import removed
+from shared.kubelet.walk import Choices, exhausted, lowest_id, walk_pod
+
+
+class Restart(msgspec.Struct, frozen=True):
+    """A kubelet after its restart: the final state, and the verdict on every pod that was active, in order."""
+
+    state: KubeletState
+    readmissions: tuple[tuple[str, Admission], ...]
+
+
+def restart(
+    state: KubeletState,
+    config: KubeletConfig | None = None,
+    devices: Registered | None = None,
+    pick: Pick = lowest_id,
+    prefer: Preferred | None = None,
+) -> Restart | ConfigError:
+    """A kubelet restarted on its checkpoints: reuse data is lost, every active pod is admitted again, in order.
+
+    Nothing is dropped before all have been asked, neither what is stale nor what a pod refused now holds.
+    `devices` is what the plugins register anew (None: the same). The error is the kubelet's where it would not start.
+    """
+    fresh = build(state.kubelet.machine, config or state.kubelet.config, devices or state.devices.registered)
+    restored = fresh if isinstance(fresh, ConfigError) else resume(fresh, state.cpu, state.memory, state.devices)
+    if isinstance(restored, ConfigError):
+        return restored
+    active = {uid: ActivePod(each.pod) for uid, each in state.pods.items()}
+    running = KubeletState(restored.kubelet, restored.cpu, restored.memory, restored.devices, active)
+    return _readmitted(running, state.stale, Choices(pick, prefer))
+
+
+def resume(fresh: KubeletState, cpu: CpuState, memory: MemoryState, devices: DeviceState) -> KubeletState | ConfigError:
+    """A freshly built kubelet on stored books, or the text with which it refuses them."""
+    wrong = cpu_manager.validate(fresh.kubelet.cpu, cpu)
+    if wrong is not None:
+        return wrong
+    book = restored_memory(fresh.memory.config, memory.nodes, memory.entries)
+    if isinstance(book, str):
+        return ConfigError(book)
+    held = msgspec.structs.replace(fresh.devices, held=devices.held, in_use=devices.in_use)
+    pool = cpu.shared if cpu.shared or cpu.entries else fresh.cpu.shared
+    return KubeletState(fresh.kubelet, CpuState(pool, cpu.entries), book, held)
+
+
+def _readmitted(state: KubeletState, stale: Stale, choices: Choices) -> Restart:
+    readmissions = []
+    for pod in [active.pod for active in state.pods.values()]:
+        state, refusal = exhausted(walk_pod(state, pod, choices))
+        readmissions.append((pod.uid, _readmission(state, pod, refusal)))
+    state = KubeletState(state.kubelet, state.cpu, state.memory, state.devices, state.pods, stale)
+    for uid, readmission in readmissions:
+        if not readmission.admitted:
+            state = removed(state, uid)
+    return Restart(state, tuple(readmissions))
+
+
+def _readmission(state: KubeletState, pod: Pod, refusal: AllocationError | None) -> Admission:
+    if refusal is not None:
+        return Admission(state, False, refusal.reason, refusal.message)
+    return Admission(state, True, containers=placements(state, pod))

@@ -1,0 +1,57 @@
+"""Dropping what ended or rejected pods still hold: each manager does it only when it is next asked.
+
+Seen from outside only across a restart, whose checkpoints still carry it. Source: kubelet 1.36, removeStaleState and
+UpdateAllocatedDevices. Must not know admission.
+"""
+
+from __future__ import annotations
+
+from shared.kubelet import cpu_manager, device_manager, memory_manager
+from shared.kubelet.machine import KubeletState, Stale
+
+
+def settle(state: KubeletState) -> KubeletState:
+    """The state after all managers have dropped what is stale, as the next admission with hints will find it."""
+    return settle_memory(settle_cpu(settle_devices(state)))
+
+
+def settle_devices(state: KubeletState) -> KubeletState:
+    """The state after the device manager was asked."""
+    if not state.stale.devices:
+        return state
+    devices = state.devices
+    for uid in state.stale.devices:
+        devices = device_manager.remove_pod(devices, uid)
+    stale = Stale((), state.stale.cpu, state.stale.memory)
+    return KubeletState(state.kubelet, state.cpu, state.memory, devices, state.pods, stale)
+
+
+def settle_cpu(state: KubeletState) -> KubeletState:
+    """The state after the CPU manager was asked."""
+    if not state.stale.cpu:
+        return state
+    cpu = state.cpu
+    for uid in state.stale.cpu:
+        cpu = cpu_manager.remove_pod(cpu, uid)
+    stale = Stale(state.stale.devices, (), state.stale.memory)
+    return KubeletState(state.kubelet, cpu, state.memory, state.devices, state.pods, stale)
+
+
+def settle_memory(state: KubeletState) -> KubeletState:
+    """The state after the memory manager was asked."""
+    if not state.stale.memory:
+        return state
+    memory = state.memory
+    for uid in state.stale.memory:
+        memory = memory_manager.remove_pod(memory, uid)
+    stale = Stale(state.stale.devices, state.stale.cpu, ())
+    return KubeletState(state.kubelet, state.cpu, memory, state.devices, state.pods, stale)
+
+
+def removed(state: KubeletState, uid: str) -> KubeletState:
+    """The state after a pod ended: it is listed no more, its holdings are stale. Unknown uids change nothing."""
+    if uid not in state.pods:
+        return state
+    pods = {other: active for other, active in state.pods.items() if other != uid}
+    stale = Stale((*state.stale.devices, uid), (*state.stale.cpu, uid), (*state.stale.memory, uid))
+    return KubeletState(state.kubelet, state.cpu, state.memory, state.devices, pods, stale)

@@ -1,0 +1,182 @@
+"""Vectors of whole admission sequences: pods admitted, started, removed, kubelets restarted, on one machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from shared.domain.pod import Pod
+from shared.kubelet.admission import Admission, ContainerAssignment, admit, remove, restart, settle, start_containers
+from shared.kubelet.checkpoint import CpuCheckpoint, write_cpu
+from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
+from shared.kubelet.cpuset import format_cpus
+from shared.kubelet.device_manager import Preferred
+from shared.kubelet.device_state import Device, Registered
+from shared.kubelet.machine import KubeletState, build
+from shared.kubelet.masks import mask_of, nodes_of
+from shared.kubelet.options import ConfigError
+from shared.kubelet.topology import Cpu
+from tests.vectors.shapes import block_list, hint_list, machine_json, pod_of
+
+KIND = "admission_sequences"
+Json = dict[str, Any]
+
+
+def recognises(doc: Json) -> bool:
+    return {"ops", "kubelet", "machine", "devices", "final"} <= set(next(iter(doc["cases"]), {}))
+
+
+def check(case: Json) -> list[str]:
+    built = build(_machine(case["machine"]), _config(case), _devices(case["devices"]))
+    if isinstance(built, ConfigError):
+        return [f"does not start: {built.message}"]
+    prefer = _preference(case["plugin_preferred_allocation"])
+    differences: list[str] = []
+    state: KubeletState | None = built
+    for at, op in enumerate(case["ops"]):
+        if state is None:
+            return [*differences, f"op {at}: the kubelet should be running"]
+        state, found = _play(state, op, prefer)
+        differences += [f"op {at} {op['op']}: {text}" for text in found]
+    return differences + _compare("final", None if state is None else _final(settle(state)), case["final"])
+
+
+def _play(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[KubeletState | None, list[str]]:
+    if op["op"] == "admit":
+        return _admit(state, op, prefer)
+    if op["op"] == "start" and op["uid"] not in state.pods:
+        return state, [f"{op['uid']} should be active"]
+    if op["op"] == "start":
+        return start_containers(state, state.pods[op["uid"]].pod), []
+    if op["op"] == "remove":
+        return remove(state, op["uid"]), []
+    return _restart(state, op["expect"], prefer)
+
+
+def _admit(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[KubeletState, list[str]]:
+    pod = pod_of(op["pod"])
+    verdict = admit(state, pod, prefer=prefer)
+    return verdict.state, _compare(pod.uid, _verdict(verdict, pod), op["expect"])
+
+
+def _restart(state: KubeletState, expect: Json, prefer: Preferred | None) -> tuple[KubeletState | None, list[str]]:
+    restarted = restart(state, prefer=prefer)
+    if isinstance(restarted, ConfigError):
+        return None, _compare("restart", {"start_error": restarted.message}, expect)
+    pods = {uid: active.pod for uid, active in state.pods.items()}
+    got = [{**_verdict(verdict, pods[uid]), "uid": uid} for uid, verdict in restarted.readmissions]
+    return restarted.state, _compare("restart", {"readmissions": got}, expect)
+
+
+def _compare(what: str, got: Any, wanted: Any) -> list[str]:
+    if isinstance(got, dict) and isinstance(wanted, dict):
+        names = sorted({*got, *wanted})
+        return [text for name in names for text in _compare(f"{what}.{name}", got.get(name), wanted.get(name))]
+    if isinstance(got, list) and isinstance(wanted, list) and len(got) == len(wanted):
+        pairs = enumerate(zip(got, wanted, strict=True))
+        return [text for at, (one, other) in pairs for text in _compare(f"{what}[{at}]", one, other)]
+    return [] if got == wanted else [f"{what}: expected {wanted!r}, got {got!r}"]
+
+
+def _verdict(verdict: Admission, pod: Pod) -> Json:
+    if not verdict.admitted:
+        return {"admitted": False, "qos": pod.qos, "reason": verdict.reason, "message": verdict.message}
+    containers = {each.name: _container(each) for each in verdict.containers}
+    return {"admitted": True, "qos": pod.qos, "containers": containers, "state": _state(verdict.state)}
+
+
+def _container(assignment: ContainerAssignment) -> Json:
+    shown: Json = {"hint": (hint_list([assignment.hint]) or [{}])[0], "exclusive_cpus": assignment.cpu_list}
+    if assignment.memory:
+        shown["memory"] = block_list(assignment.memory)
+    if assignment.devices:
+        shown["devices"] = {resource: list(ids) for resource, ids in assignment.devices.items()}
+    return shown
+
+
+def _state(state: KubeletState) -> Json:
+    shown: Json = {"shared_cpus": format_cpus(state.cpu.shared)}
+    if state.memory.config.policy == "Static":
+        shown["memory"] = {
+            str(zone): {
+                "assignments": node.assignments,
+                "cells": list(nodes_of(node.cells)),
+                "free": {resource: table.free for resource, table in node.tables.items()},
+            }
+            for zone, node in state.memory.nodes.items()
+        }
+    return shown
+
+
+def _final(state: KubeletState) -> Json:
+    return {
+        "state": _state(state),
+        "cpu_manager_state": _cpu_file(state),
+        "memory_manager_state": _memory_file(state),
+    }
+
+
+def _cpu_file(state: KubeletState) -> Json:
+    policy = state.kubelet.cpu.policy
+    written: Json = json.loads(write_cpu(CpuCheckpoint(policy, state.cpu.shared, state.cpu.entries)))
+    return written
+
+
+def _memory_file(state: KubeletState) -> Json:
+    if state.memory.config.policy != "Static":
+        return {"policyName": "None", "machineState": {}}
+    entries = {
+        uid: {name: block_list(blocks) for name, blocks in containers.items()} for uid, containers in state.memory.entries.items()
+    }
+    shown: Json = {"policyName": "Static", "machineState": machine_json(state.memory.nodes)}
+    return {**shown, "entries": entries} if entries else shown
+
+
+def _machine(machine: Json) -> MachineConfig:
+    zones = tuple(
+        ZoneConfig(
+            int(zone),
+            memory["memory"],
+            {page["page_size_kib"] * 1024: page["num_pages"] for page in memory["hugepages"]},
+            tuple(distances),
+        )
+        for (zone, memory), distances in zip(sorted(machine["memory"].items()), machine["distances"], strict=True)
+    )
+    return MachineConfig(zones, tuple(Cpu(*row) for row in machine["cpus"]))
+
+
+def _config(case: Json) -> KubeletConfig:
+    kubelet = case["kubelet"]
+    memory = case["machine"]["memory"]
+    return KubeletConfig(
+        topology_policy=kubelet["topology_manager_policy"],
+        topology_scope=kubelet["topology_manager_scope"],
+        topology_options=kubelet["topology_manager_policy_options"],
+        cpu_policy=kubelet["cpu_manager_policy"],
+        cpu_options=kubelet["cpu_manager_policy_options"],
+        reserved_cpus=kubelet["reserved_system_cpus"] or "",
+        reserved_cpu_milli=kubelet["reserved_cpu_count"] * 1000,
+        memory_policy=kubelet["memory_manager_policy"],
+        reserved_memory={int(zone): {"memory": each["reserved_memory"]} for zone, each in memory.items()},
+    )
+
+
+def _devices(devices: Json) -> Registered:
+    return {
+        resource: {
+            device["id"]: Device(None if device["numa"] is None else mask_of(device["numa"]), device["healthy"])
+            for device in listed
+        }
+        for resource, listed in devices.items()
+    }
+
+
+def _preference(by_resource: dict[str, bool]) -> Preferred | None:
+    """The recorded plugin: what must be included, then the lowest ids."""
+
+    def prefer(resource: str, available: frozenset[str], required: frozenset[str], size: int) -> frozenset[str]:
+        if not by_resource.get(resource):
+            return frozenset()
+        return required.union(sorted(available - required)[: size - len(required)])
+
+    return prefer if any(by_resource.values()) else None
