@@ -12,10 +12,12 @@ from services.embedded.child import ChildSpec, HttpReady, RestartPolicy
 from services.embedded.data_dir import DataDir
 from services.embedded.errors import DataFolderError, PortInUseError
 from services.embedded.supervisor import port_is_free
+from shared.bus.subjects import REPORT_STREAM, REPORT_SUBJECTS
 
 CHILD_NAME = "nats"
 _HOST = "127.0.0.1"
 _USER = "topolog"
+_EXPORTER_PUBLISH = (REPORT_SUBJECTS, f"$JS.API.STREAM.INFO.{REPORT_STREAM}")
 _PORTS = range(20_000, 32_000)
 _PORT_TRIES = 200
 _RESTART = RestartPolicy(first_delay_s=0.05, max_delay_s=1.0, start_attempts=5)
@@ -29,15 +31,31 @@ class NatsAddress(msgspec.Struct, frozen=True):
     password: str
 
 
+class NatsSettings(msgspec.Struct, frozen=True):
+    """What may be insisted on: ports, the full user's password, the interface (`host`).
+
+    `exporter_password` adds a user `exporter` that may publish reports and nothing else.
+    """
+
+    port: int | None = None
+    monitor_port: int | None = None
+    password: str | None = None
+    host: str = _HOST
+    exporter_password: str = ""
+
+
+DEFAULT_SETTINGS = NatsSettings()
+
+
 class EmbeddedNats:
     """The NATS server of one data folder. `prepare` settles ports and configuration; `spec` declares the process.
 
-    A `port` given by the user is insisted on; a remembered one is left for another when somebody else took it.
+    A port of the settings is insisted on; a remembered one is left for another when somebody else took it.
     """
 
-    def __init__(self, data_dir: DataDir, port: int | None = None) -> None:
+    def __init__(self, data_dir: DataDir, settings: NatsSettings = DEFAULT_SETTINGS) -> None:
         self._data_dir = data_dir
-        self._wanted_port = port
+        self._settings = settings
         self._address: NatsAddress | None = None
 
     @property
@@ -54,9 +72,9 @@ class EmbeddedNats:
     def prepare(self) -> None:
         """Settle the address and write the configuration. Raises PortInUseError, DataFolderError, ServerBinaryError."""
         folder = self._data_dir.folder("nats")
-        self._address = _choose_address(_remembered(folder / "address.json"), self._wanted_port)
+        self._address = _choose_address(_remembered(folder / "address.json"), self._settings)
         _write_private(folder / "address.json", msgspec.json.encode(self._address).decode())
-        _write_private(folder / "nats.conf", render_config(self._address, folder / "jetstream"))
+        _write_private(folder / "nats.conf", render_config(self._address, folder / "jetstream", self._settings))
 
     def spec(self) -> ChildSpec:
         """The server as a child. Call after `prepare`."""
@@ -75,19 +93,20 @@ class EmbeddedNats:
         return self._address
 
 
-def render_config(address: NatsAddress, store_dir: Path, host: str = _HOST) -> str:
-    """A nats-server configuration (quoted by JSON, which its grammar reads)."""
-    quote = msgspec.json.encode
-    return "\n".join(
-        (
-            f"host: {quote(host).decode()}",
-            f"port: {address.port}",
-            f"http: {quote(f'{host}:{address.monitor_port}').decode()}",
-            f"jetstream {{ store_dir: {quote(str(store_dir)).decode()} }}",
-            f"authorization {{ user: {quote(_USER).decode()}, password: {quote(address.password).decode()} }}",
-            "",
-        )
-    )
+def render_config(address: NatsAddress, store_dir: Path, settings: NatsSettings = DEFAULT_SETTINGS) -> str:
+    """A nats-server configuration, written as JSON, which its grammar includes."""
+    users: list[dict[str, object]] = [{"user": _USER, "password": address.password}]
+    if settings.exporter_password:
+        rights = {"publish": list(_EXPORTER_PUBLISH), "subscribe": ["_INBOX.>"]}
+        users.append({"user": "exporter", "password": settings.exporter_password, "permissions": rights})
+    config = {
+        "host": settings.host,
+        "port": address.port,
+        "http": f"{settings.host}:{address.monitor_port}",
+        "jetstream": {"store_dir": str(store_dir)},
+        "authorization": {"users": users},
+    }
+    return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
 
 
 def _remembered(path: Path) -> NatsAddress | None:
@@ -99,15 +118,17 @@ def _remembered(path: Path) -> NatsAddress | None:
         raise DataFolderError(f"the file {path} is not readable ({error})", f"Remove it: rm {path}") from error
 
 
-def _choose_address(remembered: NatsAddress | None, wanted_port: int | None) -> NatsAddress:
-    password = remembered.password if remembered else secrets.token_urlsafe(18)
-    if wanted_port is not None and not port_is_free(_HOST, wanted_port):
-        raise PortInUseError(
-            f"port {wanted_port}, wanted for NATS, is in use on {_HOST}",
-            f"Stop what listens there (ss -ltnp 'sport = :{wanted_port}'), or choose another port",
-        )
-    port = wanted_port or _free_port(remembered.port if remembered else None, taken=None)
-    return NatsAddress(port, _free_port(remembered.monitor_port if remembered else None, taken=port), password)
+def _choose_address(remembered: NatsAddress | None, wanted: NatsSettings) -> NatsAddress:
+    for port in (wanted.port, wanted.monitor_port):
+        if port is not None and not port_is_free(_HOST, port):
+            raise PortInUseError(
+                f"port {port}, wanted for NATS, is in use on {_HOST}",
+                f"Stop what listens there (ss -ltnp 'sport = :{port}'), or choose another port",
+            )
+    password = wanted.password or (remembered.password if remembered else secrets.token_urlsafe(18))
+    port = wanted.port or _free_port(remembered.port if remembered else None, taken=wanted.monitor_port)
+    monitor = wanted.monitor_port or _free_port(remembered.monitor_port if remembered else None, taken=port)
+    return NatsAddress(port, monitor, password)
 
 
 def _free_port(preferred: int | None, taken: int | None) -> int:

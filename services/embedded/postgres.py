@@ -25,18 +25,26 @@ from services.embedded.spawn import run_tool
 PORT = 5432
 DATABASE = "topolog"
 CHILD_NAME = "postgres"
-_SOCKET_NAME = f".s.PGSQL.{PORT}"
+_LONGEST_SOCKET_NAME = ".s.PGSQL.65535"
 _SOCKET_PATH_LIMIT_BYTES = 107
 _STOP_GRACE_S = 20.0
+_HBA = "local all all trust\nhost all all all scram-sha-256\n"
 _RESTART = RestartPolicy(first_delay_s=0.1, max_delay_s=0.5, start_attempts=25)
 
 
 class PostgresSettings(msgspec.Struct, frozen=True):
-    """`shared_buffers_mb` in MiB. `durable=False` turns fsync and synchronous commit off: for tests only."""
+    """`shared_buffers_mb` in MiB. `durable=False` turns fsync and synchronous commit off: for tests only.
+
+    `listen_addresses` opens TCP for those who know `password` (scram-sha-256); empty: the socket only, whose name
+    holds the `port`.
+    """
 
     shared_buffers_mb: int = 256
     max_connections: int = 100
     durable: bool = True
+    listen_addresses: str = ""
+    password: str = ""
+    port: int = PORT
 
     def options(self) -> dict[str, str]:
         """Server options, as `-c name=value` takes them."""
@@ -50,6 +58,7 @@ class PostgresSettings(msgspec.Struct, frozen=True):
             "wal_level": "minimal",
             "max_wal_senders": "0",
             "jit": "off",
+            "listen_addresses": self.listen_addresses,
             "timezone": "UTC",
             "log_timezone": "UTC",
         }
@@ -74,7 +83,8 @@ class EmbeddedPostgres:
 
         SQLAlchemy takes it as it is, asyncpg without `+asyncpg`. The port only names the socket file.
         """
-        return f"postgresql+asyncpg://postgres@/{quote(database, safe='')}?host={quote(str(self.socket_dir))}&port={PORT}"
+        where = f"host={quote(str(self.socket_dir))}&port={self._settings.port}"
+        return f"postgresql+asyncpg://postgres@/{quote(database, safe='')}?{where}"
 
     def prepare(self) -> None:
         """Find binaries, choose the identity, check the version, make the cluster when absent. Blocks up to seconds.
@@ -85,6 +95,7 @@ class EmbeddedPostgres:
         self._data_dir.claim_postgres(self._binaries.major)
         self._identity = choose_identity(self._binaries, self._data_dir.path, self._cluster)
         _make_socket_dir(self.socket_dir)
+        (self.socket_dir / "pg_hba.conf").write_text(_HBA, encoding="ascii")
         give_to(self._identity, self.socket_dir)
         if (self._cluster / "PG_VERSION").exists():
             give_to(self._identity, self._cluster)
@@ -96,8 +107,8 @@ class EmbeddedPostgres:
         if self._binaries is None or self._identity is None:
             raise RuntimeError("prepare comes first")
         options = self._settings.options() | {
-            "listen_addresses": "",
-            "port": str(PORT),
+            "hba_file": str(self.socket_dir / "pg_hba.conf"),
+            "port": str(self._settings.port),
             "unix_socket_directories": str(self.socket_dir),
             "unix_socket_permissions": "0700",
         }
@@ -120,7 +131,7 @@ class EmbeddedPostgres:
         """Run SQL in the running server by psql; return its unaligned output. Raises DataFolderError with its words."""
         if self._binaries is None or self._identity is None:
             raise RuntimeError("prepare comes first")
-        where = ("-h", str(self.socket_dir), "-p", str(PORT), "-U", "postgres", "-d", database)
+        where = ("-h", str(self.socket_dir), "-p", str(self._settings.port), "-U", "postgres", "-d", database)
         argv = (self._binaries.tool("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", *where)
         try:
             return run_tool(argv, self._identity, text=sql)
@@ -136,9 +147,18 @@ class EmbeddedPostgres:
         if self.run_sql(f"select 1 from pg_database where datname = {_literal(name)};").strip() != "1":
             self.run_sql(f"create database {_quoted(name)} template {_quoted(template)};")
 
+    def apply_password(self) -> None:
+        """Give the superuser the password of the settings, for TCP."""
+        self.run_sql(f"set log_statement = 'none'; alter role postgres password {_literal(self._settings.password)};")
+
     def drop_database(self, name: str) -> None:
         """Drop a database, ending whoever is connected to it."""
         self.run_sql(f"drop database if exists {_quoted(name)} with (force);")
+
+    def clean_up(self) -> None:
+        """After the stop: remove a socket folder that stands outside the data folder."""
+        if self._data_dir.path not in self.socket_dir.parents:
+            _remove_tree(self.socket_dir)
 
     async def _before_start(self) -> Mapping[str, str]:
         return await clear_leftovers(self._cluster)
@@ -164,7 +184,7 @@ class EmbeddedPostgres:
 def socket_dir_for(data_dir: Path) -> Path:
     """Where the socket of a data folder lives: inside it when the path is short enough, else in /tmp under its hash."""
     inside = data_dir / "run"
-    if len(os.fsencode(inside / _SOCKET_NAME)) <= _SOCKET_PATH_LIMIT_BYTES and "," not in str(inside):
+    if len(os.fsencode(inside / _LONGEST_SOCKET_NAME)) <= _SOCKET_PATH_LIMIT_BYTES and "," not in str(inside):
         return inside
     digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
     return Path("/tmp") / f"topolog-{os.geteuid()}-{digest}"

@@ -14,7 +14,8 @@ from services.embedded.child import OnEvent, ignore_event
 from services.embedded.data_dir import DataDir, ServerAddresses
 from services.embedded.errors import ChildFailedError, EmbeddedError
 from services.embedded.nats import CHILD_NAME as NATS
-from services.embedded.nats import EmbeddedNats
+from services.embedded.nats import DEFAULT_SETTINGS as DEFAULT_NATS
+from services.embedded.nats import EmbeddedNats, NatsSettings
 from services.embedded.postgres import CHILD_NAME as POSTGRES
 from services.embedded.postgres import DEFAULT_SETTINGS, EmbeddedPostgres, PostgresSettings
 from services.embedded.supervisor import Supervisor
@@ -37,14 +38,14 @@ class EmbeddedServers:
         want_postgres: bool = True,
         want_nats: bool = True,
         postgres_settings: PostgresSettings = DEFAULT_SETTINGS,
-        nats_port: int | None = None,
+        nats_settings: NatsSettings = DEFAULT_NATS,
         supervisor: Supervisor | None = None,
         on_event: OnEvent = ignore_event,
     ) -> None:
         self.data_dir = data_dir if isinstance(data_dir, DataDir) else DataDir(data_dir)
         self.supervisor = supervisor or Supervisor(on_event)
         self.postgres = EmbeddedPostgres(self.data_dir, postgres_settings) if want_postgres else None
-        self.nats = EmbeddedNats(self.data_dir, nats_port) if want_nats else None
+        self.nats = EmbeddedNats(self.data_dir, nats_settings) if want_nats else None
         self.ready_after_s: dict[str, float] = {}
         self._owns_folder = not self.data_dir.is_open
         self._owns_supervisor = supervisor is None
@@ -81,6 +82,8 @@ class EmbeddedServers:
         try:
             if self._owns_supervisor:
                 await self.supervisor.stop()
+                if self.postgres is not None and self.data_dir.is_open:
+                    self.postgres.clean_up()
         finally:
             if self._owns_folder:
                 self.data_dir.close()

@@ -1,0 +1,77 @@
+"""What both container entry points share: settings from the environment, running until asked to stop.
+
+Everything wrong with the environment is named at once. Knows nothing of either server.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from services.embedded.child import ChildEvent
+from services.embedded.errors import ChildFailedError, EmbeddedError
+from services.embedded.supervisor import Supervisor
+
+DEFAULT_DATA_DIR = "/var/lib/topolog"
+_EXIT_CONFIGURATION = 2
+_EXIT_SERVER = 1
+
+
+def data_dir_setting() -> Path:
+    """`TOPOLOG_DATA_DIR`, or the folder where the images mount their volume."""
+    return Path(os.environ.get("TOPOLOG_DATA_DIR") or DEFAULT_DATA_DIR)
+
+
+def required(*names: str) -> tuple[str, ...]:
+    """Values of variables that must be set. Raises EmbeddedError naming all that are not."""
+    missing = [name for name in names if not os.environ.get(name)]
+    if missing:
+        raise EmbeddedError(f"not set: {', '.join(missing)}", "Set them in the container's environment")
+    return tuple(os.environ[name] for name in names)
+
+
+def number(name: str, default: int, low: int, high: int) -> int:
+    """A whole number from the environment. Raises EmbeddedError with the range."""
+    text = os.environ.get(name) or str(default)
+    if not text.isdecimal() or not low <= int(text) <= high:
+        raise EmbeddedError(f"{name} is {text!r}", f"Give a whole number from {low} to {high}")
+    return int(text)
+
+
+def print_event(event: ChildEvent) -> None:
+    """One line for the container's log."""
+    code = "" if event.exit_code is None else f" exit_code={event.exit_code}"
+    print(f"{event.name} {event.kind} pid={event.pid}{code}", file=sys.stderr, flush=True)
+
+
+async def run_until_stopped(supervisor: Supervisor) -> None:
+    """Return on SIGTERM or SIGINT. Raises ChildFailedError when a child is given up."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stopped, failed = asyncio.create_task(stop.wait()), asyncio.create_task(supervisor.wait_for_failure())
+    await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (stopped, failed):
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+    if failed.done() and not failed.cancelled():
+        raise failed.result()
+
+
+def main(serve: Callable[[], Awaitable[None]]) -> int:
+    """Run `serve`; errors become one line and an exit code: 2 for the environment and folders, 1 for a server."""
+
+    async def guarded() -> int:
+        try:
+            await serve()
+        except EmbeddedError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return _EXIT_SERVER if isinstance(error, ChildFailedError) else _EXIT_CONFIGURATION
+        return 0
+
+    return asyncio.run(guarded())

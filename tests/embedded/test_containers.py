@@ -1,0 +1,161 @@
+"""The container entry points as real processes: settings, passwords, health checks, the signal to stop."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import msgspec
+import nats
+import pytest
+
+from services.embedded.nats import NatsAddress, NatsSettings, render_config
+from services.embedded.servers import EmbeddedServers
+from tests.fixtures.servers import short_folder
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with short_folder() as path:
+        yield path / "data"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def entry(module: str, *flags: str, **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", f"services.embedded.{module}", *flags],
+        env={**os.environ, **variables},
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("run_postgres", ["TOPOLOG_POSTGRES_PASSWORD"]),
+        ("run_nats", ["TOPOLOG_NATS_PASSWORD", "TOPOLOG_NATS_EXPORTER_PASSWORD"]),
+    ],
+)
+def test_missing_passwords_are_all_named_at_once(module: str, names: list[str], folder: Path) -> None:
+    process = entry(module, TOPOLOG_DATA_DIR=str(folder))
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert all(name in words for name in names)
+    assert "Traceback" not in words
+
+
+def wait_ready(process: subprocess.Popen[str], name: str) -> None:
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if line.startswith(f"{name} ready"):
+            return
+    raise AssertionError("".join(seen))
+
+
+def wait_healthy(module: str, variables: dict[str, str]) -> None:
+    """A health check may come in the moment before the database exists; like a container runtime, ask again."""
+    for _ in range(20):
+        if entry(module, "--check", **variables).wait(timeout=60) == 0:
+            return
+    raise AssertionError(f"{module} never healthy")
+
+
+def stop(process: subprocess.Popen[str]) -> str:
+    process.send_signal(signal.SIGTERM)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 0, words
+    return words
+
+
+async def test_the_postgres_container_is_healthy_asks_tcp_clients_for_the_password_and_stops(folder: Path) -> None:
+    port = free_port()
+    variables = {
+        "TOPOLOG_DATA_DIR": str(folder),
+        "TOPOLOG_POSTGRES_PASSWORD": "it's secret",
+        "TOPOLOG_POSTGRES_SHARED_BUFFERS_MB": "32",
+        "TOPOLOG_POSTGRES_PORT": str(port),
+    }
+    assert entry("run_postgres", "--check", **variables).wait(timeout=60) == 1
+    process = entry("run_postgres", **variables)
+    try:
+        wait_ready(process, "postgres")
+        wait_healthy("run_postgres", variables)
+        where = {"host": "127.0.0.1", "port": port, "user": "postgres", "database": "topolog", "ssl": False}
+        connection = await asyncpg.connect(password="it's secret", **where)
+        assert await connection.fetchval("select 1") == 1
+        await connection.close()
+        with pytest.raises(asyncpg.InvalidPasswordError):
+            await asyncpg.connect(password="wrong", **where)
+    finally:
+        words = stop(process)
+    assert "postgres stopped" in words
+    assert "secret" not in (folder / "logs" / "postgres.log").read_text()
+
+
+def test_the_nats_container_is_healthy_and_stops(folder: Path) -> None:
+    variables = {
+        "TOPOLOG_DATA_DIR": str(folder),
+        "TOPOLOG_NATS_PASSWORD": "all",
+        "TOPOLOG_NATS_EXPORTER_PASSWORD": "reports",
+        "TOPOLOG_NATS_PORT": str(free_port()),
+        "TOPOLOG_NATS_MONITOR_PORT": str(free_port()),
+    }
+    assert entry("run_nats", "--check", **variables).wait(timeout=60) == 1
+    process = entry("run_nats", **variables)
+    try:
+        wait_ready(process, "nats")
+        wait_healthy("run_nats", variables)
+    finally:
+        stop(process)
+
+
+def test_a_wrong_number_is_named_with_its_range(folder: Path) -> None:
+    process = entry("run_postgres", TOPOLOG_DATA_DIR=str(folder), TOPOLOG_POSTGRES_PASSWORD="x", TOPOLOG_POSTGRES_PORT="70000")
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "TOPOLOG_POSTGRES_PORT is '70000'. Give a whole number from 1 to 65535" in words
+
+
+async def test_the_exporters_user_may_publish_reports_and_nothing_else(folder: Path) -> None:
+    settings = NatsSettings(exporter_password="reports only")
+    async with EmbeddedServers(folder, want_postgres=False, nats_settings=settings) as servers:
+        full = await nats.connect(servers.nats_url)
+        await full.jetstream().add_stream(name="TOPOLOG_REPORTS", subjects=["topolog.report.*"])
+        await full.jetstream().add_stream(name="TOPOLOG_FACTS", subjects=["topolog.fact.>"])
+        refused: list[str] = []
+
+        async def note(error: Exception) -> None:
+            refused.append(str(error))
+
+        port = servers.nats_url.rpartition(":")[2]
+        exporter = await nats.connect(f"nats://127.0.0.1:{port}", user="exporter", password="reports only", error_cb=note)
+        assert (await exporter.jetstream().publish("topolog.report.n1", b"x")).seq == 1
+        await exporter.publish("topolog.fact.pod.bound", b"forged")
+        await exporter.subscribe("topolog.>")
+        await exporter.flush()
+        await asyncio.sleep(0.1)
+        assert len(refused) == 2
+        assert all("permissions violation" in words.lower() for words in refused)
+        assert (await full.jetstream().stream_info("TOPOLOG_FACTS")).state.messages == 0
+        await exporter.close()
+        await full.close()
+
+
+def test_passwords_with_quotes_survive_the_configuration(folder: Path) -> None:
+    hostile = 'a"b\\c } $x'
+    text = render_config(NatsAddress(4222, 8222, hostile), folder, NatsSettings(exporter_password=hostile))
+    users = msgspec.json.decode(text)["authorization"]["users"]
+    assert [user["password"] for user in users] == [hostile, hostile]
