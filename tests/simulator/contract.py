@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-_VERSION_IN_TEXT = re.compile(r"((?:object meta|in record|current): ?\(?|resource version: \d+ \()\d+")
+_VERSION_IN_TEXT = re.compile(r"(object meta: |in record \(|current: |resource version: \d+ \()\d+")
 _SUFFIX = re.compile(r"\b(s1\.|gen-)[a-z0-9]{5}\b")
 _DIFF = re.compile(r"(if it was previously negative\)).*", re.DOTALL)
 _MARKED = {"uid": "UID", "resourceVersion": "VERSION", "continue": "TOKEN"}

@@ -82,7 +82,8 @@ async def test_an_unbound_pod_and_a_collection_go_at_once(api: Api) -> None:
     await api.pod("e5")
     await api.same("deletions", "delete_unbound")
     await api.same("deletions", "get_after_delete_unbound")
-    await api.pod("e6", labels={"app": "e6"})
+    for name in ("e6", "e7"):
+        await api.pod(name, labels={"app": "e6"})
     await api.same("deletions", "deletecollection")
     assert api.store.get("pods", "e6", "apirec") is None
 

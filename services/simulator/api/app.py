@@ -36,7 +36,7 @@ class ApiApp:
             request = await read_request(scope, receive, self.settings.max_body_bytes)
         except TooLargeError:
             text = f"Request entity too large: limit is {self.settings.max_body_bytes}"
-            return await send_answer(send, refusal_answer(refuse(413, text, "RequestEntityTooLargeError")))
+            return await send_answer(send, refusal_answer(refuse(413, text, "RequestEntityTooLarge")))
         return await self._answer(request, receive, send)
 
     async def _answer(self, request: Request, receive: Receive, send: Send) -> None:

@@ -96,7 +96,8 @@ BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "p
                "poddisruptionbudgets", ("pdb",), generation="spec", has_status=True, subresources=("status",))  # fmt: skip
 TOPOLOGIES = Kind("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", "NodeResourceTopology",
                   "noderesourcetopology", False, "noderesourcetopologies", ("node-res-topo",), custom=True,
-                  generation="all", needs_version_on_update=True)  # fmt: skip
+                  generation="all", needs_version_on_update=True,
+                  verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"))  # fmt: skip
 
 KINDS: tuple[Kind, ...] = (PODS, NODES, NAMESPACES, SERVICES, EVENTS, EVENTS_V1, LEASES, BUDGETS, TOPOLOGIES)
 BY_PATH: dict[tuple[str, str, str], Kind] = {(kind.group, kind.version, kind.resource): kind for kind in KINDS}

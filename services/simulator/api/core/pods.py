@@ -28,22 +28,22 @@ _SPEC_DEFAULTS: Json = {
 }
 
 
-def with_defaults(pod: Json) -> Json:
+def with_defaults(pod: Json, stamp: str) -> Json:
     """The pod as it is stored at creation: spec completed, status Pending (a posted status is dropped)."""
     spec = complete_spec(pod.get("spec") or {})
     status: Json = {"phase": "Pending"}
     if spec.get("schedulingGates"):
-        status["conditions"] = [_gated_condition()]
+        status["conditions"] = [_gated_condition(stamp)]
     status["qosClass"] = qos_class(spec)
     return {"metadata": pod["metadata"], "spec": spec, "status": status}
 
 
-def _gated_condition() -> Json:
+def _gated_condition(stamp: str) -> Json:
     return {
         "type": "PodScheduled",
         "status": "False",
         "lastProbeTime": None,
-        "lastTransitionTime": None,
+        "lastTransitionTime": stamp,
         "reason": "SchedulingGated",
         "message": "Scheduling is blocked due to non-empty scheduling gates",
     }

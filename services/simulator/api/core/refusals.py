@@ -100,7 +100,7 @@ def invalid_as(shown: str, group: str, kind: str, name: str, causes: Sequence[Ca
         details["group"] = group
     details["kind"] = kind
     details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
-    texts = [f"{c.field}: {c.message}" for c in causes]
+    texts = list(dict.fromkeys(f"{c.field}: {c.message}" for c in causes))
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return refuse(422, f'{shown} "{name}" is invalid: {text}', "Invalid", details)
 

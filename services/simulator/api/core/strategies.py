@@ -11,9 +11,7 @@ from services.simulator.api.core.refusals import Cause, Refusal, bad_request, in
 Json = dict[str, Any]
 
 
-def decode(
-    kind: Kind, body: Any, field_validation: str, examined: Json | None = None
-) -> tuple[Json, tuple[str, ...]] | Refusal:
+def decode(kind: Kind, body: Any, field_validation: str, examined: Json | None = None) -> tuple[Json, tuple[str, ...]] | Refusal:
     """A request body as an object of `kind`, and warnings. 400 for a wrong kind, type or (under Strict) unknown field.
 
     `examined` is the part to walk for unknown fields when the rest is known to be good (the patch of a stored object).
@@ -81,17 +79,17 @@ def _malformed(kind: Kind, body: Json) -> str:
     return others.lease_malformed(body) if kind is kinds.LEASES else ""
 
 
-def prepare_new(kind: Kind, obj: Json, *, taint_nodes: bool = True) -> Json | Refusal:
+def prepare_new(kind: Kind, obj: Json, stamp: str, *, taint_nodes: bool = True) -> Json | Refusal:
     """The object as it will be stored (metadata still without uid and versions), or 422 with every violation."""
-    full = _filled(kind, obj, taint_nodes)
+    full = _filled(kind, obj, stamp, taint_nodes)
     causes = names.metadata_problems(full["metadata"], as_label=kind is kinds.NAMESPACES)
     causes += _own_problems(kind, full)
     return invalid(kind, full["metadata"].get("name") or "", causes) if causes else full
 
 
-def _filled(kind: Kind, obj: Json, taint_nodes: bool) -> Json:
+def _filled(kind: Kind, obj: Json, stamp: str, taint_nodes: bool) -> Json:
     if kind is kinds.PODS:
-        return pods.with_defaults(obj)
+        return pods.with_defaults(obj, stamp)
     if kind is kinds.NODES:
         return others.new_node(obj, add_taint=taint_nodes)
     if kind is kinds.NAMESPACES:

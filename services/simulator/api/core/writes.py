@@ -73,7 +73,7 @@ def create(store: Store, kind: Kind, namespace: str, body: Any, options: Options
         metadata["namespace"] = namespace
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = f"{metadata['generateName']}{moment.suffix}"
-    full = strategies.prepare_new(kind, obj, taint_nodes=options.taint_nodes)
+    full = strategies.prepare_new(kind, obj, moment.stamp, taint_nodes=options.taint_nodes)
     if isinstance(full, Refusal):
         return full
     key = (namespace if kind.namespaced else "", full["metadata"]["name"])
