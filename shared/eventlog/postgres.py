@@ -22,7 +22,7 @@ from shared.events.envelope import Envelope
 
 T = TypeVar("T")
 
-_UNREACHABLE = (*LOST_CONNECTION, PoolTimeout)
+_UNREACHABLE: tuple[type[Exception], ...] = (*LOST_CONNECTION, PoolTimeout)
 
 _COLUMNS = "position, stream, version, type, schema, payload, time_us, role, epoch, commit_id, correlation, causation, trace"
 # The upper bound is sound because positions have no holes, and it lets Postgres look into one partition only.

@@ -1,0 +1,225 @@
+"""The skeleton of a service: settings, telemetry, HTTP, tasks, signals, draining, exit codes.
+
+`build(service, settings)` composes: it opens what the service needs and names tasks, routes and closings. It decides nothing
+else. A service ends by a signal (exit 0), by a failed task (1), by settings (2), by an epoch that is no longer its own (3),
+or because the log or the bus could not be reached at start (4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from starlette.routing import BaseRoute, Route
+
+from shared.bus.port import BusUnavailable
+from shared.eventlog.errors import LogNotMigrated, LogUnavailable
+from shared.runtime.clock import SYSTEM_CLOCK, Clock
+from shared.runtime.health import Health
+from shared.runtime.http import HttpServer
+from shared.runtime.leadership import LeaseLost
+from shared.runtime.settings import CommonSettings, SettingsInvalid, load, masked
+from shared.telemetry import logs, names
+from shared.telemetry.instruments import observe, set_gauge
+from shared.telemetry.setup import Telemetry, TelemetrySettings, set_up
+
+S = TypeVar("S", bound=CommonSettings)
+Work = Callable[[], Coroutine[Any, Any, None]]
+CLOSE_TIMEOUT_S = 5.0
+
+
+class Exit(IntEnum):
+    """Why a service ended, as its exit code."""
+
+    CLEAN = 0
+    FAILED = 1
+    SETTINGS = 2
+    FENCED = 3
+    UNREACHABLE = 4
+
+
+class Service:
+    """What `build` composes with."""
+
+    def __init__(self, name: str, settings: CommonSettings, telemetry: Telemetry, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.name = name
+        self.holder = settings.instance or holder_name(name)
+        self.clock = clock
+        self.health = Health()
+        self.stopping = asyncio.Event()
+        self.telemetry = telemetry
+        self.http: HttpServer | None = None
+        self._settings = settings
+        self._works: list[tuple[str, Work, bool]] = []
+        self._routes: list[BaseRoute] = []
+        self._closings: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        self._out = logs.get(name)
+
+    def task(self, name: str, work: Work, *, drains: bool = False) -> None:
+        """Run `work` for the service's life. One that `drains` sees `stopping` and returns by itself within the grace;
+        any other is cancelled at once. An exception of a task ends the service."""
+        self._works.append((name, work, drains))
+
+    def route(self, path: str, endpoint: Callable[..., Any], methods: list[str] | None = None) -> None:
+        """Serve `endpoint(request)` under `path`."""
+        self._routes.append(Route(path, endpoint, methods=methods))
+
+    def on_close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
+        """Close something when everything has stopped; last opened, first closed."""
+        self._closings.append((name, close))
+
+    async def run(self) -> Exit:
+        """Serve until stopped; returns the exit code."""
+        running = {asyncio.create_task(work(), name=name): drains for name, work, drains in self._works}
+        watch = asyncio.create_task(_watch_loop(self.clock), name="loop watch")
+        stop = asyncio.create_task(self.stopping.wait(), name="stop")
+        for task in running:
+            set_gauge(names.TASK_RUNNING, 1, task=task.get_name())
+        try:
+            code = await self._until_stopped(running, stop)
+            self._out.info(names.STOPPING, code=code.name)
+            self.stopping.set()
+            await self._drain(running)
+        finally:
+            for task in (watch, stop):
+                task.cancel()
+            await asyncio.gather(watch, stop, return_exceptions=True)
+        return code
+
+    async def serve_http(self) -> None:
+        """Open the HTTP server, with the routes named so far."""
+        self.http = HttpServer(self._settings.http_host, self._settings.http_port, self._routes, self.health, self.telemetry)
+        await self.http.start()
+
+    async def close(self) -> None:
+        """Close what `build` opened, each within its time, whatever the others do."""
+        for name, close in reversed(self._closings):
+            try:
+                await asyncio.wait_for(close(), CLOSE_TIMEOUT_S)
+            except Exception as error:
+                self._out.warning(names.DRAIN_EXCEEDED, what=name, problem=repr(error))
+        if self.http is not None:
+            await self.http.close()
+        self.telemetry.flush()
+
+    async def _until_stopped(self, running: dict[asyncio.Task[None], bool], stop: asyncio.Task[Any]) -> Exit:
+        pending: set[asyncio.Task[Any]] = {stop, *running}
+        while not stop.done():
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stop}:
+                code = self._ended(task)
+                if code is not Exit.CLEAN:
+                    return code
+        return Exit.CLEAN
+
+    def _ended(self, task: asyncio.Task[None]) -> Exit:
+        set_gauge(names.TASK_RUNNING, 0, task=task.get_name())
+        if task.cancelled():
+            return Exit.CLEAN
+        error = task.exception()
+        if error is None:
+            return Exit.CLEAN
+        self._out.error(names.TASK_FAILED, task=task.get_name(), problem=str(error), exc_info=error)
+        return Exit.FENCED if isinstance(error, LeaseLost) else Exit.FAILED
+
+    async def _drain(self, running: dict[asyncio.Task[None], bool]) -> None:
+        for task, drains in running.items():
+            if not drains:
+                task.cancel()
+        left = {task for task in running if not task.done()}
+        if not left:
+            return
+        _, left = await asyncio.wait(left, timeout=self._settings.drain_grace_s)
+        for task in left:
+            self._out.warning(names.DRAIN_EXCEEDED, what=task.get_name())
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=1.0)
+
+
+Build = Callable[[Service, S], Awaitable[None]]
+
+
+def holder_name(service: str) -> str:
+    """A name that no other process ever had: for leases."""
+    return f"{service}/{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
+
+
+async def _watch_loop(clock: Clock) -> None:
+    """Measure how late timers run: a blocked event loop is the cause of most strange delays."""
+    while True:
+        due_s = clock.monotonic_s() + 1.0
+        await clock.sleep(1.0)
+        observe(names.LOOP_DELAY, max(clock.monotonic_s() - due_s, 0.0))
+
+
+def run_service(name: str, kind: type[S], build: Build[S], environment: Mapping[str, str] | None = None) -> int:
+    """Load settings, run the service, return the exit code: the whole of a `__main__`."""
+    try:
+        settings = load(kind, os.environ if environment is None else environment)
+    except SettingsInvalid as error:
+        lines = "\n".join(f"  {problem}" for problem in error.problems)
+        print(f"{name} cannot start, {len(error.problems)} setting(s) to correct:\n{lines}", file=sys.stderr)
+        return Exit.SETTINGS
+    options = TelemetrySettings(
+        log_format=settings.log_format,
+        log_level=settings.log_level,
+        trace_file=settings.trace_file,
+        trace_ratio=settings.trace_ratio,
+    )
+    telemetry = set_up(name, options)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return int(runner.run(_main(name, settings, build, telemetry)))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _main(name: str, settings: S, build: Build[S], telemetry: Telemetry) -> Exit:
+    service = Service(name, settings, telemetry)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.stopping.set)
+    out = logs.get(name)
+    code = Exit.FAILED
+    try:
+        code = await _build_and_run(service, settings, build)
+    except (LogUnavailable, LogNotMigrated, BusUnavailable) as error:
+        out.error(names.TASK_FAILED, task="build", problem=str(error))
+        code = Exit.UNREACHABLE
+    except Exception as error:
+        out.error(names.TASK_FAILED, task="build", problem=str(error), exc_info=error)
+    finally:
+        await service.close()
+        out.info(names.STOPPED, code=int(code), reason=code.name)
+    return code
+
+
+async def _build_and_run(service: Service, settings: S, build: Build[S]) -> Exit:
+    """Build, unless a signal comes first, then serve."""
+    building = asyncio.ensure_future(build(service, settings))
+    stop = asyncio.ensure_future(service.stopping.wait())
+    await asyncio.wait({building, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if not building.done():
+        building.cancel()
+        await asyncio.gather(building, return_exceptions=True)
+        return Exit.CLEAN
+    await building
+    await service.serve_http()
+    assert service.http is not None
+    logs.get(service.name).info(names.STARTED, url=service.http.url, holder=service.holder, settings=masked(settings))
+    return await service.run()

@@ -1,0 +1,266 @@
+"""A reader of the log: hands pages of facts to a handler, in order, once each, and finds out when the log is another one.
+
+The cursor decides; this file does what it says. The bus is a doorbell and may be absent: the log's own notification and a
+poll find everything. A fact that cannot be handled halts this consumer, loudly, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from shared.eventlog import cursor as machine
+from shared.eventlog.cursor import Cursor, Phase, Reset
+from shared.eventlog.errors import LogBroken, LogUnavailable
+from shared.eventlog.port import EventLog
+from shared.events.codec import UndecodableFact
+from shared.events.envelope import Envelope
+from shared.runtime.clock import SYSTEM_CLOCK, Clock
+from shared.runtime.health import Health
+from shared.telemetry import logs, names
+from shared.telemetry.instruments import count, set_gauge, timed
+
+T = TypeVar("T")
+Handler = Callable[[Sequence[Envelope]], Awaitable[None]]
+Doorbell = Callable[[], AsyncIterator[int]]
+MAX_WAITERS = 10_000
+
+
+class ConsumerOptions(msgspec.Struct, frozen=True):
+    """`page_facts` a page; `poll_s` between looks at head and identity when nothing is heard; `pause_s` after the log was
+    unavailable."""
+
+    page_facts: int = 1000
+    poll_s: float = 1.0
+    pause_s: float = 0.5
+
+
+class Overtaken(Exception):
+    """Somebody else moved this consumer's checkpoint: two processes do one job, and this one must stop."""
+
+
+class Consumer:
+    """One reader. `handle` gets each page; `on_reset(cause)` must discard the state that was folded so far.
+
+    With `checkpoint`, reading begins after the saved position, and each page's end is saved after its handler returned
+    (compare-and-set: two consumers of one name cannot both go on). `start` is the position that the state stands at.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        log: EventLog,
+        handle: Handler,
+        *,
+        start: int = 0,
+        checkpoint: bool = False,
+        on_reset: Callable[[str], Awaitable[None]] | None = None,
+        doorbell: Doorbell | None = None,
+        health: Health | None = None,
+        gates_readiness: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+        options: ConsumerOptions = ConsumerOptions(),  # noqa: B008 - frozen
+    ) -> None:
+        self.name = name
+        self.live = asyncio.Event()
+        self._log = log
+        self._handle = handle
+        self._cursor = Cursor(position=start)
+        self._checkpoint = checkpoint
+        self._on_reset = on_reset
+        self._doorbell = doorbell
+        self._health = health or Health()
+        self._clock = clock
+        self._options = options
+        self._rung = asyncio.Event()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._looked_s = 0.0
+        self._hinted = 0
+        self._trouble = ""
+        self._out = logs.get(f"consumer {name}")
+        if gates_readiness:
+            self._health.check(f"consumer {name}", self._waiting_for)
+
+    @property
+    def position(self) -> int:
+        """The position up to which everything was handled."""
+        return self._cursor.position
+
+    @property
+    def phase(self) -> Phase:
+        """Replaying, catching up, or live."""
+        return self._cursor.phase
+
+    def seek(self, position: int) -> None:
+        """Before `run`: the state stands at `position` (a snapshot was loaded)."""
+        self._cursor = Cursor(position=position)
+
+    async def run(self) -> None:
+        """Consume until cancelled. Raises what the handler raises, except what halts this consumer only."""
+        bell = asyncio.create_task(self._listen()) if self._doorbell else None
+        try:
+            if self._checkpoint:
+                self.seek(await self._insist(lambda: self._log.load_checkpoint(self.name)))
+            while True:
+                await self._one_step()
+        except (UndecodableFact, LogBroken) as error:
+            await self._halt(error)
+        finally:
+            if bell is not None:
+                bell.cancel()
+                await asyncio.gather(bell, return_exceptions=True)
+
+    async def wait_for(self, position: int, timeout_s: float) -> bool:
+        """Wait until everything up to `position` was handled; False on timeout."""
+        if self.position >= position:
+            return True
+        if len(self._waiters) >= MAX_WAITERS:
+            raise RuntimeError(f"consumer {self.name}: {MAX_WAITERS} waiters already; is it running?")
+        waiter = (position, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            await asyncio.wait_for(waiter[1], timeout_s)
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.remove(waiter)
+        return True
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    async def _one_step(self) -> None:
+        self._cursor, self._hinted = machine.heard(self._cursor, self._hinted), 0
+        step = machine.next_step(self._cursor)
+        if isinstance(step, machine.Open) or self._clock.monotonic_s() - self._looked_s > 5 * self._options.poll_s:
+            await self._look()
+        elif isinstance(step, machine.Read):
+            await self._read(step.after)
+        else:
+            await self._wait(step.after)
+
+    async def _look(self) -> None:
+        """Ask the log who it is and where its head stands."""
+        identity = await self._insist(self._log.identity)
+        head = await self._insist(self._log.head)
+        self._looked_s = self._clock.monotonic_s()
+        self._cursor, reset = machine.opened(self._cursor, identity, head)
+        if reset is not None:
+            await self._reset(reset)
+
+    async def _reset(self, reset: Reset) -> None:
+        self._out.warning(names.CONSUMER_RESET, cause=reset.cause)
+        count(names.CONSUMER_RESETS, consumer=self.name, cause=reset.cause)
+        self.live.clear()
+        if self._on_reset is not None:
+            await self._on_reset(reset.cause)
+        if self._checkpoint:
+            await self._save(0)
+
+    async def _read(self, after: int) -> None:
+        page = await self._insist(lambda: self._log.read(after, self._options.page_facts))
+        moved, fresh = machine.received(self._cursor, page)
+        if fresh:
+            with timed(names.HANDLER_LATENCY, consumer=self.name):
+                await self._handle(fresh)
+            if self._checkpoint:
+                await self._save(fresh[-1].position)
+        self._cursor = moved
+        self._report(fresh)
+
+    async def _save(self, position: int) -> None:
+        """Move the checkpoint from where this consumer stands. Raises Overtaken."""
+        before = self._cursor.position if position else await self._insist(lambda: self._log.load_checkpoint(self.name))
+        uncertain = False
+        while True:
+            try:
+                moved = await self._log.save_checkpoint(self.name, position, before)
+            except LogUnavailable:
+                uncertain = True
+                await self._clock.sleep(self._options.pause_s)
+                continue
+            # After a lost answer, finding the checkpoint where it was to be put means that it was put there.
+            if moved or (uncertain and await self._insist(lambda: self._log.load_checkpoint(self.name)) == position):
+                return
+            raise Overtaken(f"consumer {self.name}: its checkpoint is no longer {before}; another process moved it")
+
+    def _report(self, fresh: Sequence[Envelope]) -> None:
+        position = self._cursor.position
+        for waiter in self._waiters:
+            if waiter[0] <= position and not waiter[1].done():
+                waiter[1].set_result(None)
+        behind = max(self._cursor.known - position, 0)
+        set_gauge(names.CONSUMER_POSITION, position, consumer=self.name)
+        set_gauge(names.CONSUMER_LAG_FACTS, behind, consumer=self.name)
+        age_s = (self._clock.now_us() - fresh[-1].time_us) / 1e6 if fresh and behind else 0.0
+        set_gauge(names.CONSUMER_LAG_SECONDS, max(age_s, 0.0), consumer=self.name)
+        if fresh:
+            count(names.CONSUMER_FACTS, len(fresh), consumer=self.name)
+        if self.phase is Phase.LIVE and not self.live.is_set():
+            self.live.set()
+            self._out.info(names.CONSUMER_LIVE, position=position)
+
+    async def _wait(self, after: int) -> None:
+        if not await self._woken(after):
+            await self._look()
+
+    async def _woken(self, after: int) -> bool:
+        """Wait for the log or the doorbell; False when neither was heard for a poll interval."""
+        self._rung.clear()
+        waits = {asyncio.ensure_future(self._log.wait(after, self._options.poll_s))}
+        if self._doorbell is not None:
+            waits.add(asyncio.ensure_future(self._rung.wait()))
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            # Every result is looked at, so that an error of one is not lost behind the other.
+            woken = sum(bool(wait.result()) for wait in done) > 0
+        except LogUnavailable:
+            await self._clock.sleep(self._options.pause_s)
+            return False
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        if woken:
+            self._cursor = machine.heard(self._cursor, after + 1)
+        return woken
+
+    async def _listen(self) -> None:
+        """Hear the doorbell; when it breaks, the log's own notifications and polling remain."""
+        assert self._doorbell is not None
+        while True:
+            with contextlib.suppress(Exception):
+                async for position in self._doorbell():
+                    self._hinted = max(self._hinted, position)
+                    self._rung.set()
+            await self._clock.sleep(self._options.pause_s)
+
+    # -- trouble --------------------------------------------------------------------------------------------------
+
+    async def _insist(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the log until it answers: a reader has nothing better to do, and readiness says that it waits."""
+        while True:
+            try:
+                answer = await ask()
+            except LogUnavailable as error:
+                self._trouble = str(error)
+                self._out.warning(names.LOG_UNAVAILABLE, problem=self._trouble)
+                await self._clock.sleep(self._options.pause_s)
+            else:
+                self._trouble = ""
+                return answer
+
+    async def _halt(self, error: Exception) -> None:
+        """Stop for good, red, until an operator acts; the process and its other consumers go on."""
+        self._out.error(names.CONSUMER_HALTED, position=self.position, problem=str(error))
+        set_gauge(names.CONSUMER_STOPPED, 1, consumer=self.name)
+        self._health.fail(f"consumer {self.name}", str(error))
+        await asyncio.Event().wait()
+
+    def _waiting_for(self) -> str:
+        if self._trouble or self.live.is_set():
+            return self._trouble
+        return f"{self.phase.value} at {self.position} of {self._cursor.known}"

@@ -1,0 +1,109 @@
+"""Work that one process at a time may do: hold the role's lease, renew it, and stop the work before it can be another's.
+
+The lease is a courtesy that avoids waste; what makes it safe is the epoch that every append carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.port import EventLog, Lease
+from shared.runtime.clock import SYSTEM_CLOCK, Clock
+from shared.telemetry import logs, names
+from shared.telemetry.instruments import count, set_gauge
+
+Work = Callable[[Lease], Awaitable[None]]
+
+
+class LeaseLost(Exception):
+    """Raised by work (for example on a `Fenced` outcome) to say that another process leads now: it is stopped, not failed."""
+
+
+class Leadership:
+    """One role. `lease` is the one held now, or None. `holder` must be unique to the process (see `holder_name`)."""
+
+    def __init__(self, log: EventLog, role: str, holder: str, *, ttl_s: float = 10.0, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.role = role
+        self.lease: Lease | None = None
+        self._log = log
+        self._holder = holder
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._out = logs.get(f"leadership {role}")
+
+    async def run(self, work: Work) -> None:
+        """Wait for the lease, run `work(lease)` while it is held, and begin again when it is lost. Ends when the work returns;
+        raises what the work raises. Releases the lease when cancelled."""
+        while True:
+            lease, renewed_s = await self._gain()
+            if await self._lead(work, lease, renewed_s):
+                return
+
+    async def _gain(self) -> tuple[Lease, float]:
+        while True:
+            asked_s = self._clock.monotonic_s()
+            try:
+                lease = await self._log.acquire(self.role, self._holder, self._ttl_s)
+            except LogUnavailable as error:
+                self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
+                lease = None
+            if lease is not None:
+                return lease, asked_s
+            await self._clock.sleep(self._ttl_s / 4)
+
+    async def _lead(self, work: Work, lease: Lease, renewed_s: float) -> bool:
+        """True when the work is done, False when the lease was lost."""
+        self._enter(lease)
+        running = asyncio.ensure_future(work(lease))
+        try:
+            kept = await self._renew_while(running, lease, renewed_s)
+            if kept:
+                await running
+            return kept
+        except LeaseLost:
+            return False
+        finally:
+            await _stopped(running)
+            await self._leave(lease)
+
+    async def _renew_while(self, running: asyncio.Future[None], lease: Lease, renewed_s: float) -> bool:
+        """Renew every third of the ttl; False as soon as the lease is another's, or a renewal is overdue."""
+        while True:
+            done, _ = await asyncio.wait({running}, timeout=self._ttl_s / 3)
+            if done:
+                return True
+            asked_s = self._clock.monotonic_s()
+            try:
+                rest_s = max(renewed_s + self._ttl_s * 0.8 - asked_s, 0.05)
+                again = await asyncio.wait_for(self._log.acquire(self.role, self._holder, self._ttl_s), rest_s)
+            except (LogUnavailable, TimeoutError):
+                if self._clock.monotonic_s() - renewed_s > self._ttl_s * 0.7:
+                    return False
+                continue
+            if again != lease:
+                return False
+            renewed_s = asked_s
+
+    def _enter(self, lease: Lease) -> None:
+        self.lease = lease
+        set_gauge(names.LEADER, 1, role=self.role)
+        self._out.info(names.LEASE_GAINED, role=self.role, epoch=lease.epoch, holder=self._holder)
+
+    async def _leave(self, lease: Lease) -> None:
+        self.lease = None
+        set_gauge(names.LEADER, 0, role=self.role)
+        count(names.LEASE_LOST, role=self.role)
+        self._out.warning(names.LEASE_GONE, role=self.role, epoch=lease.epoch, holder=self._holder)
+        try:
+            await asyncio.wait_for(asyncio.shield(self._log.release(lease)), 1.0)
+        except (LogUnavailable, TimeoutError):
+            return
+
+
+async def _stopped(running: asyncio.Future[None]) -> None:
+    """Cancel and wait; an error of work that is being stopped is not news."""
+    if not running.done():
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -1,0 +1,216 @@
+"""Settings: a frozen msgspec struct filled from a YAML or TOML file and from TOPOLOG_* variables, every error told at once.
+
+A field `lease_ttl_s` is TOPOLOG_LEASE_TTL_S; a field `cycle` that is itself a struct with a field `batch` is
+TOPOLOG_CYCLE_BATCH. Environment wins over file, file over default. A secret may be named by a file: TOPOLOG_X_FILE.
+Unknown keys of a file are errors; unknown variables are not, because Kubernetes puts TOPOLOG_..._PORT there by itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import yaml
+
+from shared.telemetry.logs import scrub
+
+T = TypeVar("T", bound=msgspec.Struct)
+PREFIX = "TOPOLOG_"
+FILE_VARIABLE = "TOPOLOG_CONFIG"
+MAX_FILE_BYTES = 1 << 20
+
+Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
+"""A text that is never printed."""
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+
+class SettingsInvalid(ValueError):
+    """The settings cannot be used; `problems` has a line each, with the variable and the remedy."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every service takes. Seconds for `_s`; an `http_port` of 0 lets the system choose."""
+
+    database_url: Secret = ""
+    nats_url: Secret = "nats://127.0.0.1:4222"
+    http_host: str = "127.0.0.1"
+    http_port: Port = 0
+    log_format: typing.Literal["json", "console"] = "json"
+    log_level: typing.Literal["debug", "info", "warning", "error"] = "info"
+    trace_file: str = ""
+    trace_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    drain_grace_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 10.0
+    instance: str = ""
+
+
+class _Leaf(msgspec.Struct, frozen=True):
+    """One value to be set: where it stands in the struct, its variable, its type."""
+
+    path: tuple[str, ...]
+    variable: str
+    type: Any
+    secret: bool
+
+
+def load(kind: type[T], environment: Mapping[str, str], file: Path | None = None) -> T:
+    """The settings. The file defaults to TOPOLOG_CONFIG. Raises SettingsInvalid with every problem."""
+    problems: list[str] = []
+    named = environment.get(FILE_VARIABLE, "")
+    path = file or (Path(named) if named else None)
+    values = _read_file(path, kind, problems) if path else {}
+    for leaf in _leaves(kind):
+        text = _text_of(leaf, environment, problems)
+        if text is not None:
+            _set(values, leaf.path, text)
+    settings = _convert(kind, values, problems)
+    if problems or settings is None:
+        raise SettingsInvalid(problems)
+    return settings
+
+
+def masked(settings: msgspec.Struct) -> dict[str, Any]:
+    """The settings as they may be logged."""
+    shown: dict[str, Any] = typing.cast(dict[str, Any], scrub(msgspec.to_builtins(settings, enc_hook=str)))
+    for leaf in _leaves(type(settings)):
+        if leaf.secret and _get(shown, leaf.path):
+            _set(shown, leaf.path, "***")
+    return shown
+
+
+def variables(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
+    """(variable, type) of every setting, for documentation."""
+    return [(leaf.variable, _type_text(leaf.type)) for leaf in _leaves(kind)]
+
+
+def _leaves(kind: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[_Leaf]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        hint, here = hints[field.name], (*path, field.name)
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+            yield from _leaves(hint, here)
+        else:
+            yield _Leaf(here, PREFIX + "_".join(here).upper(), hint, _is_secret(hint))
+
+
+def _is_secret(hint: Any) -> bool:
+    metas = getattr(hint, "__metadata__", ())
+    return any(isinstance(meta, msgspec.Meta) and (meta.extra or {}).get("secret") for meta in metas)
+
+
+def _text_of(leaf: _Leaf, environment: Mapping[str, str], problems: list[str]) -> Any:
+    text = environment.get(leaf.variable)
+    if text is None and leaf.secret and environment.get(leaf.variable + "_FILE"):
+        try:
+            text = Path(environment[leaf.variable + "_FILE"]).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(f"{leaf.variable}_FILE: cannot be read ({error}); name a readable file that holds the value")
+    if text is None or not _is_structured(leaf.type):
+        return text
+    return _structured(leaf, text, problems)
+
+
+def _is_structured(hint: Any) -> bool:
+    """Whether the value is a list, a mapping or the like, which the environment gives as YAML or comma-separated."""
+    hint = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_is_structured(inner) for inner in typing.get_args(hint))
+    return typing.get_origin(hint) in (list, tuple, dict, set, frozenset)
+
+
+def _structured(leaf: _Leaf, text: str, problems: list[str]) -> Any:
+    if text.lstrip()[:1] not in ("[", "{"):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        problems.append(f"{leaf.variable}: is not readable; write [a, b] or {{k: v}}, or values with commas between")
+        return None
+
+
+def _read_file(path: Path, kind: type[msgspec.Struct], problems: list[str]) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"is larger than {MAX_FILE_BYTES} bytes")
+        text = path.read_text()
+        values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+        if values is None:
+            return {}
+        if not isinstance(values, dict):
+            raise ValueError("must be a mapping of setting to value")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        problems.append(f"{path}: {error}; give a YAML or TOML file, or unset {FILE_VARIABLE}")
+        return {}
+    _check_keys(path, kind, values, problems)
+    return values
+
+
+def _check_keys(path: Path, kind: type[msgspec.Struct], values: dict[str, Any], problems: list[str], at: str = "") -> None:
+    hints = typing.get_type_hints(kind)
+    for key in list(values):
+        hint = hints.get(key)
+        if hint is None:
+            near = difflib.get_close_matches(str(key), hints, 1)
+            advice = f"did you mean {at}{near[0]}?" if near else f"known are: {', '.join(sorted(hints))}"
+            problems.append(f"{path}: {at}{key} is not a setting; {advice}")
+            del values[key]
+        elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(values[key], dict):
+            _check_keys(path, hint, values[key], problems, f"{at}{key}.")
+
+
+def _convert(kind: type[T], values: dict[str, Any], problems: list[str]) -> T | None:
+    """Convert value by value, so that every error is found."""
+    good: dict[str, Any] = {}
+    for leaf in _leaves(kind):
+        value = _get(values, leaf.path)
+        if value is None:
+            continue
+        try:
+            _set(good, leaf.path, msgspec.convert(value, leaf.type, strict=False))
+        except msgspec.ValidationError as error:
+            shown = "" if leaf.secret else f", got {scrub(str(value)[:80])!r}"
+            problems.append(f"{leaf.variable}: {_plain(error)}{shown}; give a value of type {_type_text(leaf.type)}")
+    try:
+        return msgspec.convert(msgspec.to_builtins(good, enc_hook=str), kind, strict=False)
+    except msgspec.ValidationError as error:
+        missing = re.search(r"missing required field `(\w+)`", str(error))
+        if missing:
+            problems.append(f"{PREFIX}{missing[1].upper()}: is required; set it, or write {missing[1]} in the file")
+        elif not problems:
+            problems.append(f"settings: {error}")
+        return None
+
+
+def _plain(error: msgspec.ValidationError) -> str:
+    return str(error).replace("`", "").removesuffix(" - at $")
+
+
+def _type_text(hint: Any) -> str:
+    return str(getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint).removeprefix("typing.")
+
+
+def _get(values: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        if not isinstance(values, dict) or key not in values:
+            return None
+        values = values[key]
+    return values
+
+
+def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for key in path[:-1]:
+        if not isinstance(values.get(key), dict):
+            values[key] = {}
+        values = values[key]
+    values[path[-1]] = value

@@ -1,0 +1,92 @@
+"""Log lines: structured, one event name each (declared in `names`), as JSON or for a console, secrets scrubbed.
+
+Lines go to standard error. Libraries that log through `logging` (uvicorn, alembic) come out in the same form.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from contextlib import AbstractContextManager
+from typing import Any, Literal
+
+import msgspec
+import structlog
+
+Format = Literal["json", "console"]
+
+_SECRET_KEY = re.compile(r"passw|secret|token|authorization|credential|private_key", re.IGNORECASE)
+_URL_USERINFO = re.compile(r"(\w+://)[^/@\s'\"]*@")
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}")
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def get(component: str) -> Any:
+    """A logger whose lines carry `component`."""
+    return structlog.get_logger().bind(component=component)
+
+
+def bound(**keys: object) -> AbstractContextManager[Any]:
+    """Lines inside the block carry these keys: pod, node, position, role."""
+    return structlog.contextvars.bound_contextvars(**keys)
+
+
+def scrub_text(text: str) -> str:
+    """The text without what looks like a credential: userinfo of URLs, authorization values."""
+    return _BEARER.sub(r"\1 ***", _URL_USERINFO.sub(r"\1***@", text))
+
+
+def scrub(value: object, key: str = "") -> object:
+    """A value as it may be logged; containers are walked."""
+    if key and _SECRET_KEY.search(key) and value not in ("", None):
+        return "***"
+    if isinstance(value, str):
+        return scrub_text(value)
+    if isinstance(value, dict):
+        return {name: scrub(inner, str(name)) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [scrub(inner) for inner in value]
+    return value
+
+
+def _scrub_line(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return {key: scrub(value, key) for key, value in line.items()}
+
+
+def configure(service: str, form: Format = "json", level: str = "info") -> None:
+    """Set up logging for the process; may be called again."""
+    renderer: Any = structlog.processors.JSONRenderer(serializer=_json)
+    if form == "console":
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(service=service)
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _scrub_line,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS.get(level, 20)),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(handlers=[_Forward()], level=logging.WARNING, force=True)
+
+
+def _json(line: dict[str, Any], **_options: Any) -> str:
+    return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+class _Forward(logging.Handler):
+    """Lines of the standard library's loggers, as ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = structlog.get_logger().bind(component=record.name)
+        level = record.levelname.lower()
+        exception = {"exc_info": record.exc_info} if record.exc_info else {}
+        getattr(logger, level if level in _LEVELS else "error")(record.getMessage(), **exception)
