@@ -1,8 +1,8 @@
 """The smallest set of zones that can hold a request together, in the plugin's order of search, with float32 distances.
 
 The original walks every combination of every size. Sizes whose best zones cannot hold the request are passed over
-here without walking them (same answer). Above `LIMIT_ZONES` zones only the first sets of each size are looked at, where
-the original would not come back.
+here without walking them (same answer). Above `LIMIT_ZONES` zones only the first sets of each size are looked at,
+where the original would not come back.
 """
 
 from __future__ import annotations

@@ -28,7 +28,12 @@ STRATEGIES = (*ZONE_STRATEGIES, "LeastNUMANodes")
 
 
 def score_node(pod: Pod, view: View, strategy: str, weights: Mapping[str, int]) -> int:
-    """The node's score. Pods that are not Guaranteed get 100 everywhere; a node without usable topology gets 0."""
+    """The node's score, held within 0..100, where the framework would refuse what negative requests can make of it."""
+    return min(BEST, max(WORST, _raw_score(pod, view, strategy, weights)))
+
+
+def _raw_score(pod: Pod, view: View, strategy: str, weights: Mapping[str, int]) -> int:
+    """Pods that are not Guaranteed get 100 everywhere; a node without usable topology gets 0."""
     if qos_class(pod) != "Guaranteed":
         return BEST
     if not view.fresh or view.nrt is None:
