@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from shared.bus.port import BusUnavailable
 from shared.eventlog.errors import LogNotMigrated, LogUnavailable
@@ -56,9 +56,10 @@ class Service:
         self.stopping = asyncio.Event()
         self.telemetry = telemetry
         self.http: HttpServer | None = None
+        self.built = False
+        self.health.check("start", lambda: "" if self.built else "the log and the bus")
         self._settings = settings
         self._works: list[tuple[str, Work, bool]] = []
-        self._routes: list[BaseRoute] = []
         self._closings: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         self._out = logs.get(name)
 
@@ -69,7 +70,8 @@ class Service:
 
     def route(self, path: str, endpoint: Callable[..., Any], methods: list[str] | None = None) -> None:
         """Serve `endpoint(request)` under `path`."""
-        self._routes.append(Route(path, endpoint, methods=methods))
+        assert self.http is not None
+        self.http.add(Route(path, endpoint, methods=methods))
 
     def on_close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
         """Close something when everything has stopped; last opened, first closed."""
@@ -77,11 +79,13 @@ class Service:
 
     async def run(self) -> Exit:
         """Serve until stopped; returns the exit code."""
-        running = {asyncio.create_task(work(), name=name): drains for name, work, drains in self._works}
+        running: dict[asyncio.Task[Any], bool] = {
+            asyncio.create_task(work(), name=name): drains for name, work, drains in self._works
+        }
         watch = asyncio.create_task(_watch_loop(self.clock), name="loop watch")
         stop = asyncio.create_task(self.stopping.wait(), name="stop")
-        for task in running:
-            set_gauge(names.TASK_RUNNING, 1, task=task.get_name())
+        for name, _, _ in self._works:
+            set_gauge(names.TASK_RUNNING, 1, task=name)
         try:
             code = await self._until_stopped(running, stop)
             self._out.info(names.STOPPING, code=code.name)
@@ -94,8 +98,8 @@ class Service:
         return code
 
     async def serve_http(self) -> None:
-        """Open the HTTP server, with the routes named so far."""
-        self.http = HttpServer(self._settings.http_host, self._settings.http_port, self._routes, self.health, self.telemetry)
+        """Open the HTTP server: health first, the service's routes as `build` names them."""
+        self.http = HttpServer(self._settings.http_host, self._settings.http_port, self.health, self.telemetry)
         await self.http.start()
 
     async def close(self) -> None:
@@ -109,7 +113,7 @@ class Service:
             await self.http.close()
         self.telemetry.flush()
 
-    async def _until_stopped(self, running: dict[asyncio.Task[None], bool], stop: asyncio.Task[Any]) -> Exit:
+    async def _until_stopped(self, running: dict[asyncio.Task[Any], bool], stop: asyncio.Task[Any]) -> Exit:
         pending: set[asyncio.Task[Any]] = {stop, *running}
         while not stop.done():
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -119,7 +123,7 @@ class Service:
                     return code
         return Exit.CLEAN
 
-    def _ended(self, task: asyncio.Task[None]) -> Exit:
+    def _ended(self, task: asyncio.Task[Any]) -> Exit:
         set_gauge(names.TASK_RUNNING, 0, task=task.get_name())
         if task.cancelled():
             return Exit.CLEAN
@@ -129,7 +133,7 @@ class Service:
         self._out.error(names.TASK_FAILED, task=task.get_name(), problem=str(error), exc_info=error)
         return Exit.FENCED if isinstance(error, LeaseLost) else Exit.FAILED
 
-    async def _drain(self, running: dict[asyncio.Task[None], bool]) -> None:
+    async def _drain(self, running: dict[asyncio.Task[Any], bool]) -> None:
         for task, drains in running.items():
             if not drains:
                 task.cancel()
@@ -210,6 +214,7 @@ async def _main(name: str, settings: S, build: Build[S], telemetry: Telemetry) -
 
 async def _build_and_run(service: Service, settings: S, build: Build[S]) -> Exit:
     """Build, unless a signal comes first, then serve."""
+    await service.serve_http()
     building = asyncio.ensure_future(build(service, settings))
     stop = asyncio.ensure_future(service.stopping.wait())
     await asyncio.wait({building, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -219,7 +224,7 @@ async def _build_and_run(service: Service, settings: S, build: Build[S]) -> Exit
         await asyncio.gather(building, return_exceptions=True)
         return Exit.CLEAN
     await building
-    await service.serve_http()
-    assert service.http is not None
-    logs.get(service.name).info(names.STARTED, url=service.http.url, holder=service.holder, settings=masked(settings))
+    service.built = True
+    url = service.http.url if service.http else ""
+    logs.get(service.name).info(names.STARTED, url=url, holder=service.holder, settings=masked(settings))
     return await service.run()

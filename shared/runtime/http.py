@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 import uvicorn
@@ -66,11 +66,11 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves until `close`. `url` is known after `start`."""
 
-    def __init__(self, host: str, port: int, routes: Sequence[BaseRoute], health: Health, telemetry: Telemetry) -> None:
+    def __init__(self, host: str, port: int, health: Health, telemetry: Telemetry) -> None:
         self._address = (host, port)
-        app = Starlette(routes=[*_health_routes(health, telemetry), *routes])
+        self._app = Starlette(routes=_health_routes(health, telemetry))
         config = uvicorn.Config(
-            app,
+            self._app,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -82,6 +82,10 @@ class HttpServer:
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
         self.url = ""
+
+    def add(self, route: BaseRoute) -> None:
+        """Serve one more route."""
+        self._app.router.routes.append(route)
 
     async def start(self) -> None:
         """Bind and serve. Raises OSError when the address is taken."""

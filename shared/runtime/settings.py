@@ -197,7 +197,8 @@ def _plain(error: msgspec.ValidationError) -> str:
 
 
 def _type_text(hint: Any) -> str:
-    return str(getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint).removeprefix("typing.")
+    bare = hint.__origin__ if hasattr(hint, "__metadata__") else hint
+    return bare.__name__ if isinstance(bare, type) else str(bare).replace("typing.", "")
 
 
 def _get(values: Any, path: tuple[str, ...]) -> Any:
