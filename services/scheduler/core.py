@@ -7,6 +7,9 @@ facts. This module must not know the log, Kubernetes or a clock.
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import get_args
+
 import msgspec
 
 from services.scheduler.cycle.cluster import Cluster
@@ -21,7 +24,7 @@ from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 from shared.ledger import fold
-from shared.ledger.state import Ledger, LedgerPod
+from shared.ledger.state import Ledger, LedgerPod, Stage
 
 
 class CoreConfig(msgspec.Struct, frozen=True):
@@ -51,6 +54,7 @@ class SchedulerCore:
         self.cluster = Cluster(config.cycle)
         self.queue = Queue(self.cluster.shape_of)
         self.versions: dict[str, int] = {}
+        self.traces: dict[str, str] = {}
         self.counters = Counters()
         self.marks = Marks(config.dirty_after_rejections)
         self._changed: set[str] = set()
@@ -67,6 +71,7 @@ class SchedulerCore:
         touched = fold.evolve(self.ledger, envelope, fact)
         self._changed.update(touched)
         self._keep_version(envelope, fact)
+        self._keep_trace(envelope, fact)
         self._follow_pod(fact)
 
     def _keep_version(self, envelope: Envelope, fact: Fact) -> None:
@@ -74,6 +79,13 @@ class SchedulerCore:
             self.versions.pop(envelope.stream, None)
         elif not envelope.stream.startswith("report/"):
             self.versions[envelope.stream] = envelope.version
+
+    def _keep_trace(self, envelope: Envelope, fact: Fact) -> None:
+        """The trace that began when a pod was seen goes on with its decision."""
+        if isinstance(fact, cluster_facts.PodObserved):
+            self.traces[fact.pod.uid] = envelope.trace
+        elif isinstance(fact, cluster_facts.PodEnded):
+            self.traces.pop(fact.uid, None)
 
     def _follow_pod(self, fact: Fact) -> None:
         uid = _pod_of(fact)
@@ -155,6 +167,21 @@ class SchedulerCore:
 
     def _version(self, stream: str) -> int:
         return self.versions.get(stream, 0)
+
+    def stats(self) -> dict[str, int]:
+        """Numbers for people: pods by stage, queue, nodes, counters."""
+        stages = Counter(entry.stage for entry in self.ledger.pods.values())
+        nodes = self.ledger.nodes.values()
+        return {
+            "position": self.ledger.position,
+            **{f"pods_{stage}": stages.get(stage, 0) for stage in get_args(Stage)},
+            "queue_ready": self.queue.ready_count(),
+            "queue_waiting": self.queue.waiting_count(),
+            "nodes": len(self.ledger.nodes),
+            "nodes_in_use": sum(bool(node.charges) for node in nodes),
+            "unproven": sum(not charge.proven for node in nodes for charge in node.charges.values()),
+            **msgspec.structs.asdict(self.counters),
+        }
 
     # -- after the append ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,220 @@
+"""The binding loop: intent in the log, the call, the outcome in the log.
+
+Works off the fold's list, so that a restart finds every intent without outcome again. Bounded: at most `concurrency` calls
+under way, each pod at most once at a time. Must not decide what an answer means (`core.judge`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from services.binder import core
+from services.binder.core import BinderState, Reply, Work
+from services.binder.settings import BinderSettings
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.port import Appended, Commit, Draft, Duplicate, EventLog, Fenced, Lease, Outcome
+from shared.events import binding_facts as binding
+from shared.kube.port import Answer, Kube, Lost
+from shared.runtime.clock import Clock
+from shared.runtime.crash import crash_point
+from shared.runtime.leadership import LeaseLost
+from shared.runtime.projector import Folded, Projector
+from shared.telemetry import logs, names
+from shared.telemetry.instruments import count, set_gauge, timed
+from shared.telemetry.propagation import span, trace_of
+
+ROLE = "binder"
+INTENT_BATCH = 200
+REACH_TIMEOUT_S = 30.0
+IDLE_S = 0.5
+
+
+class Due(msgspec.Struct):
+    """When an uncertain binding is sent again (monotonic seconds), and how often it was sent."""
+
+    at_s: float = 0.0
+    attempts: int = 0
+
+
+class Binder:
+    """Leads with a lease; `lead` is the work of `Leadership.run`."""
+
+    def __init__(
+        self, log: EventLog, kube: Kube, projector_state: Projector[BinderState], settings: BinderSettings, clock: Clock
+    ) -> None:
+        self._log = log
+        self._kube = kube
+        self._projector = projector_state
+        self._settings = settings
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._due: dict[str, Due] = {}
+        self._busy: set[str] = set()
+        self._must_reach = 0
+        self._out = logs.get("binder")
+
+    def folded(self, _state: BinderState, folded: Folded) -> None:
+        """Something may be to do."""
+        if folded:
+            self._woken.set()
+
+    def reset(self, _state: BinderState) -> None:
+        """Another log or timeline."""
+        self._must_reach = 0
+        self._due.clear()
+
+    async def lead(self, lease: Lease) -> None:
+        """Carry out intents until the lease is lost."""
+        await self._projector.wait_live()
+        self._busy.clear()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._woken.clear()
+                if await self._projector.wait_for(self._must_reach, REACH_TIMEOUT_S):
+                    await self._intend(lease)
+                    self._start_calls(group, lease)
+                await self._rest()
+
+    async def _rest(self) -> None:
+        try:
+            await asyncio.wait_for(self._woken.wait(), IDLE_S)
+        except TimeoutError:
+            return
+
+    async def _intend(self, lease: Lease) -> None:
+        """Append intents for all new reservations, a batch at a time; a lost race is seen by the next fold."""
+        state = self._projector.state
+        fresh = [work for work in state.work.values() if work.stage == "reserved"][:INTENT_BATCH]
+        commits = []
+        for work in fresh:
+            intent = core.intend(state, work.uid)
+            if intent is not None:
+                fact, version = intent
+                commits.append(self._commit(f"intent/{work.uid}/{work.reserved_at}", fact, version, work, lease))
+        if not commits:
+            return
+        for outcome in await self._append(commits):
+            if isinstance(outcome, Appended | Duplicate):
+                self._must_reach = max(self._must_reach, outcome.last)
+        crash_point("binder.after_intent")
+        self._woken.set()
+
+    def _start_calls(self, group: asyncio.TaskGroup, lease: Lease) -> None:
+        now_s = self._clock.monotonic_s()
+        intended = [work for work in self._projector.state.work.values() if work.stage == "intended"]
+        set_gauge(names.BINDINGS_OPEN, len(intended))
+        for work in intended:
+            if len(self._busy) >= self._settings.concurrency:
+                return
+            if work.uid not in self._busy and self._due.get(work.uid, Due()).at_s <= now_s:
+                self._busy.add(work.uid)
+                group.create_task(self._carry_out(work, lease))
+
+    async def _carry_out(self, work: Work, lease: Lease) -> None:
+        """One call and its outcome. An error of this code concerns this pod only: it is sent again later."""
+        try:
+            outcome = await self._bind(work)
+            crash_point("binder.after_call")
+            await self._settle(work, outcome, lease)
+            crash_point("binder.after_outcome")
+        finally:
+            self._busy.discard(work.uid)
+            self._woken.set()
+
+    async def _bind(self, work: Work) -> binding.PodBound | binding.BindRefused | binding.BindUncertain:
+        pod = self._projector.state.pods.get(work.uid)
+        if pod is None:
+            return binding.BindRefused(work.uid, work.node, "gone", "the pod ended before it was bound")
+        with timed(names.BIND_LATENCY), span(names.SPAN_BIND, work.trace, pod=work.uid, node=work.node):
+            answer = await self._kube.bind(pod.namespace, pod.name, work.uid, work.node, core.binding_annotations(work))
+            outcome = core.judge(work, _reply(answer))
+            if outcome == "needs_read":
+                read = await self._kube.get_pod(pod.namespace, pod.name)
+                outcome = core.judge(work, _read_reply(answer, read))
+        if outcome == "needs_read":
+            return binding.BindUncertain(work.uid, work.node, work.attempts + 1, _message(answer))
+        return outcome
+
+    async def _settle(
+        self, work: Work, outcome: binding.PodBound | binding.BindRefused | binding.BindUncertain, lease: Lease
+    ) -> None:
+        name = type(outcome).__name__
+        count(names.BIND_CALLS, outcome=name)
+        if isinstance(outcome, binding.BindUncertain) and not self._worth_a_fact(work, outcome):
+            return
+        commit_id = f"{name}/{work.uid}/{work.reserved_at}"
+        if isinstance(outcome, binding.BindUncertain):
+            commit_id += f"/{outcome.attempts}"
+        (appended,) = await self._append([self._commit(commit_id, outcome, None, work, lease)])
+        if isinstance(appended, Appended | Duplicate):
+            self._must_reach = max(self._must_reach, appended.last)
+            self._say(outcome, appended.last)
+
+    def _worth_a_fact(self, work: Work, outcome: binding.BindUncertain) -> bool:
+        """Schedule the next try, twice as late each time; the first, second, fourth, ... uncertainty is a fact."""
+        due = self._due.setdefault(work.uid, Due())
+        due.attempts += 1
+        delay_s = min(self._settings.resend_after_s * 2 ** min(due.attempts - 1, 10), self._settings.resend_at_most_every_s)
+        due.at_s = self._clock.monotonic_s() + delay_s
+        self._out.warning(names.BIND_UNCERTAIN, pod=work.uid, node=work.node, attempts=due.attempts, problem=outcome.message)
+        return due.attempts & (due.attempts - 1) == 0
+
+    def _say(self, outcome: binding.PodBound | binding.BindRefused | binding.BindUncertain, position: int) -> None:
+        if isinstance(outcome, binding.PodBound):
+            self._due.pop(outcome.uid, None)
+            self._out.debug(names.POD_BOUND, pod=outcome.uid, node=outcome.node, position=position)
+        elif isinstance(outcome, binding.BindRefused):
+            self._due.pop(outcome.uid, None)
+            self._out.warning(names.BIND_REFUSED, pod=outcome.uid, node=outcome.node, cause=outcome.cause, position=position)
+
+    async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
+        """Append until the log answers. A newer epoch means that another binder leads: stop."""
+        while True:
+            try:
+                outcomes = await self._log.append(commits)
+                break
+            except LogUnavailable as error:
+                self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
+                await self._clock.sleep(0.5)
+        if any(isinstance(outcome, Fenced) for outcome in outcomes):
+            raise LeaseLost("binder: a newer epoch leads")
+        return outcomes
+
+    def _commit(self, commit_id: str, fact: binding.BindingFact, version: int | None, work: Work, lease: Lease) -> Commit:
+        stream = core.stream_of(work.uid)
+        draft = Draft(stream, fact) if version is None else Draft(stream, fact, version)
+        return Commit(
+            commit_id=commit_id,
+            role=ROLE,
+            epoch=lease.epoch,
+            time_us=self._clock.now_us(),
+            drafts=(draft,),
+            correlation=work.uid,
+            causation=work.reserved_at,
+            trace=trace_of(names.SPAN_BIND, work.trace, pod=work.uid, node=work.node),
+        )
+
+
+def _reply(answer: Answer | Lost) -> Reply:
+    if isinstance(answer, Lost):
+        return Reply(0, answer.message)
+    return Reply(answer.status, answer.message)
+
+
+def _read_reply(answer: Answer | Lost, read: Answer | Lost) -> Reply:
+    """The bind's reply with what the pod looks like now; an unreadable pod leaves it as it was."""
+    reply = _reply(answer)
+    if isinstance(read, Lost) or not (read.ok or read.status == 404):
+        return reply
+    if read.status == 404:
+        return Reply(reply.status, reply.message, read=True)
+    uid = str(read.body.get("metadata", {}).get("uid", ""))
+    node = str(read.body.get("spec", {}).get("nodeName") or "")
+    return Reply(reply.status, reply.message, read=True, uid=uid, node=node)
+
+
+def _message(answer: Answer | Lost) -> str:
+    return answer.message or "no definite answer"

@@ -1,0 +1,20 @@
+"""The binder's settings: TOPOLOG_* variables or a YAML/TOML file (TOPOLOG_CONFIG)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from shared.runtime.settings import CommonSettings
+
+
+class BinderSettings(CommonSettings, frozen=True, kw_only=True):
+    """`concurrency` bounds binding calls under way; `announce` writes conditions and events for people."""
+
+    kubeconfig: str = ""
+    concurrency: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16
+    announce: bool = True
+    lease_ttl_s: Annotated[float, msgspec.Meta(ge=1)] = 5.0
+    resend_after_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    resend_at_most_every_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0

@@ -1,0 +1,81 @@
+"""Verdicts kept per shape and node: a score or "ruled out", and whether that is sure.
+
+An unsure score is an upper bound on the true one, so that only nodes that come out on top need a second look. A change
+that can only lower scores makes them unsure; any other change sets them to OPTIMISTIC. Must not know why.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+OPTIMISTIC = 101
+RULED_OUT = -1
+
+
+class Board:
+    """`scores` and `sure` are [shape, node]; `ranks` orders ties by node name, apart for every pod."""
+
+    def __init__(self, shapes: int) -> None:
+        self._most_rows = shapes
+        self.scores = np.full((8, 64), RULED_OUT, dtype=np.int16)
+        self.sure = np.ones((8, 64), dtype=np.bool_)
+        self.ranks = np.zeros(64, dtype=np.uint64)
+        self.size = 0
+
+    def reserve(self, slot: int, name: str) -> None:
+        """A new node in this slot: every shape has yet to judge it."""
+        self.size = max(self.size, slot + 1)
+        wide = self.scores.shape[1]
+        if slot >= wide:
+            rows = self.scores.shape[0]
+            self.scores = np.concatenate([self.scores, np.full((rows, wide), RULED_OUT, dtype=np.int16)], axis=1)
+            self.sure = np.concatenate([self.sure, np.ones((rows, wide), dtype=np.bool_)], axis=1)
+            self.ranks = np.append(self.ranks, np.zeros(wide, dtype=np.uint64))
+        self.ranks[slot] = xxhash.xxh3_64_intdigest(name.encode())
+        self.changed(slot)
+
+    def start(self, row: int) -> None:
+        """A new shape in this row."""
+        while row >= self.scores.shape[0]:
+            self.scores = np.concatenate([self.scores, np.full_like(self.scores, RULED_OUT)])
+            self.sure = np.concatenate([self.sure, np.ones_like(self.sure)])
+
+    def changed(self, slot: int) -> None:
+        """Anything may have changed on the node."""
+        self.scores[:, slot] = OPTIMISTIC
+        self.sure[:, slot] = False
+
+    def lowered(self, slot: int) -> None:
+        """Scores on the node can only have fallen; what is ruled out stays so."""
+        self.sure[:, slot] = self.scores[:, slot] == RULED_OUT
+
+    def emptied(self, slot: int) -> None:
+        """The node is gone."""
+        self.scores[:, slot] = RULED_OUT
+        self.sure[:, slot] = True
+
+    def top(self, row: int, salt: int) -> tuple[int, int]:
+        """(slot, score) of the best node, ties by the pod's salt; score RULED_OUT when there is none."""
+        scores = self.scores[row, : self.size]
+        best = int(scores.max()) if self.size else RULED_OUT
+        if best == RULED_OUT:
+            return -1, RULED_OUT
+        ties = np.flatnonzero(scores == best)
+        if len(ties) == 1:
+            return int(ties[0]), best
+        return int(ties[np.argmin(self.ranks[ties] ^ np.uint64(salt))]), best
+
+    def candidates(self, row: int) -> int:
+        """Nodes not ruled out."""
+        return int(np.count_nonzero(self.scores[row, : self.size] != RULED_OUT))
+
+    def row(self, row: int) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.bool_]]:
+        """The scores and certainty of one shape, as views."""
+        return self.scores[row, : self.size], self.sure[row, : self.size]
+
+
+def salt_of(uid: str) -> int:
+    """A pod's hash for breaking ties."""
+    return xxhash.xxh3_64_intdigest(uid.encode())

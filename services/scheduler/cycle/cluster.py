@@ -1,0 +1,219 @@
+"""The cluster as the cycle keeps it: facts by node, columns, shapes, and the board of verdicts. All changes come in here.
+
+Single-threaded; a node changes by the ledger (`put_node`, `drop_node`) or by an own reservation (`charge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from services.scheduler.cycle import explain, pipeline
+from services.scheduler.cycle.blocking import blocked, plan_for
+from services.scheduler.cycle.board import OPTIMISTIC, RULED_OUT, Board
+from services.scheduler.cycle.columns import Columns
+from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.cycle.gates import Gates
+from services.scheduler.cycle.node_facts import NodeFacts
+from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.cycle.reservation import claim_restored, reserve
+from services.scheduler.cycle.scoring import STRATEGIES
+from services.scheduler.cycle.shape import Shape, key_of
+from services.scheduler.cycle.sweep import NOT, Sweep
+from shared.domain.pod import Pod
+from shared.domain.refusal import Refusal
+from shared.ledger.state import LedgerNode, ZoneAmounts
+
+
+class Cluster:
+    """Every node of the ledger, ready to be decided on."""
+
+    def __init__(self, config: CycleConfig) -> None:
+        self.config = config
+        self.strategy = STRATEGIES[config.strategy]
+        self.board = Board(config.max_shapes)
+        self._columns, self._gates = Columns(), Gates(config.max_shapes)
+        self._by_name: dict[str, NodeFacts] = {}
+        self._slots: list[NodeFacts | None] = []
+        self._vacant: list[int] = []
+        self._stale: set[int] = set()
+        self._shapes: dict[str, Shape] = {}
+        self._claims: dict[str, str] = {}
+        self._unsettled: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    # -- facts in ------------------------------------------------------------------------------------------------
+
+    def put_node(self, node: LedgerNode) -> None:
+        """Insert or refresh one node from the ledger. Own reservations that the ledger lacks are forgotten."""
+        facts = self._by_name.get(node.name)
+        if facts is None:
+            facts = self._enter(node.name)
+        elif facts.ledger is node and facts.stands(node):
+            facts.overlay = {}
+            return
+        if facts.observed is not node.observed:
+            self._gates.forget(facts.slot)
+        self._drop_claims(facts)
+        facts.take_in(node, self.config)
+        self._claims.update(dict.fromkeys(facts.claims, node.name))
+        self._note_unsettled(facts)
+        self._touch(facts)
+        self._columns.set_profile(facts.slot, facts.profile)
+        self.board.changed(facts.slot)
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node; harmless when it is unknown."""
+        facts = self._by_name.pop(name, None)
+        if facts is None:
+            return
+        self._drop_claims(facts)
+        self._slots[facts.slot] = None
+        self._vacant.append(facts.slot)
+        self._stale.discard(facts.slot)
+        self._unsettled.discard(name)
+        self._columns.set_profile(facts.slot, None)
+        self._gates.forget(facts.slot)
+        self.board.emptied(facts.slot)
+
+    def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
+        """Stand in for an own reservation until the fold brings it: returns the charge as the fold will compute it."""
+        facts = self._by_name[placed.node]
+        zones = reserve(facts, pod, self.shape(pod))
+        self._note_unsettled(facts)
+        self._touch(facts)
+        if self.strategy.falls:
+            self.board.lowered(facts.slot)
+        else:
+            self.board.changed(facts.slot)
+        return zones
+
+    def _enter(self, name: str) -> NodeFacts:
+        slot = self._vacant.pop() if self._vacant else len(self._slots)
+        facts = NodeFacts(name, slot)
+        if slot == len(self._slots):
+            self._slots.append(facts)
+        self._slots[slot], self._by_name[name] = facts, facts
+        self._columns.reserve(slot)
+        self.board.reserve(slot, name)
+        self._gates.forget(slot)
+        return facts
+
+    def _touch(self, facts: NodeFacts) -> None:
+        facts.version += 1
+        self._stale.add(facts.slot)
+
+    def _drop_claims(self, facts: NodeFacts) -> None:
+        for uid in facts.claims:
+            self._claims.pop(uid, None)
+
+    def _note_unsettled(self, facts: NodeFacts) -> None:
+        if facts.unsettled:
+            self._unsettled.add(facts.name)
+        else:
+            self._unsettled.discard(facts.name)
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def place(self, pod: Pod) -> Placed | Unplaceable:
+        """The whole pipeline for one pod."""
+        return pipeline.place(self, pod)
+
+    def verdict(self, pod: Pod, node: str) -> Refusal | None:
+        """Why this node cannot take the pod, in full; None when it can."""
+        return explain.verdict(self, pod, self.shape(pod), node)
+
+    def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
+        """Could one of these nodes, which changed, take the pod now?"""
+        shape = self.shape(pod)
+        if shape.problem or pod.constraints.unsupported:
+            return False
+        if pod.uid in self._claims and self._claims[pod.uid] in nodes:
+            return True
+        return any(self._score(shape, self._by_name[name]) != RULED_OUT for name in sorted(nodes) if name in self._by_name)
+
+    def _score(self, shape: Shape, facts: NodeFacts) -> int:
+        at = shape.row, facts.slot
+        if not self.board.sure[at]:
+            self.board.scores[at] = pipeline.judge(self, shape, facts)
+            self.board.sure[at] = True
+        return int(self.board.scores[at])
+
+    def shape_of(self, pod: Pod) -> str:
+        """The name of the pod's shape: pods of one shape share their verdicts."""
+        return key_of(pod)
+
+    def unsettled(self) -> list[str]:
+        """Nodes that carry charges whose zones are not known."""
+        return sorted(self._unsettled)
+
+    # -- for the pipeline ----------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[NodeFacts]:
+        """All nodes by name."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def node(self, name: str) -> NodeFacts | None:
+        """One node's facts."""
+        return self._by_name.get(name)
+
+    def at(self, slot: int) -> NodeFacts:
+        """The node in a slot of the board."""
+        facts = self._slots[slot]
+        assert facts is not None
+        return facts
+
+    def claimed_by(self, uid: str) -> NodeFacts | None:
+        """The node that the pod is nominated for, as it stands with the pod's own claim given back."""
+        facts = self._by_name.get(self._claims.get(uid, ""))
+        return claim_restored(facts, uid) if facts is not None else None
+
+    def shape(self, pod: Pod) -> Shape:
+        """The pod's shape; the longest unused one makes room for a new one."""
+        key = key_of(pod)
+        shape = self._shapes.pop(key, None)
+        if shape is None:
+            row = len(self._shapes)
+            if row >= self.config.max_shapes:
+                row = self._shapes.pop(next(iter(self._shapes))).row
+            shape = Shape(key, pod, row)
+            self.board.start(row)
+            self.board.sure[row, :], shape.swept = False, False
+        self._shapes[key] = shape
+        return shape
+
+    def sweep_if_new(self, shape: Shape) -> None:
+        """Judge every node for a shape that has no verdicts yet."""
+        if not shape.swept:
+            shape.swept = True
+            self._sweep(shape, None)
+
+    def sweep_stale(self, shape: Shape) -> bool:
+        """Judge all nodes of which nothing is known for the shape; False when there are few."""
+        scores, _ = self.board.row(shape.row)
+        unknown = scores == OPTIMISTIC
+        if np.count_nonzero(unknown) < pipeline.SWEEP_AFTER:
+            return False
+        self._sweep(shape, unknown)
+        return True
+
+    def _sweep(self, shape: Shape, only: np.ndarray | None) -> None:
+        self._columns.write([facts for slot in sorted(self._stale) if (facts := self._slots[slot]) is not None])
+        self._stale.clear()
+        scores = np.full(self.board.size, RULED_OUT, dtype=np.int16)
+        sure = np.ones(self.board.size, dtype=np.bool_)
+        gate = self._gates.column(shape.pod.constraints, self._slots)
+        for profile, selection, count in self._columns.groups():
+            plan = plan_for(shape, profile, self.config)
+            if blocked(shape, profile, plan, self.config) is None:
+                swept = Sweep(self._columns, selection, count, profile[4], self.strategy)
+                scores[selection], sure[selection] = swept.run(shape, plan)
+        scores[~gate], sure[~gate] = NOT, True
+        kept_scores, kept_sure = self.board.row(shape.row)
+        if only is None:
+            kept_scores[:], kept_sure[:] = scores, sure
+        else:
+            kept_scores[only], kept_sure[only] = scores[only], sure[only]

@@ -1,0 +1,134 @@
+"""The cluster in columns: integer arrays laid out [resource, zone, node], refreshed lazily from the nodes' facts.
+
+Zone rows are the node's zones in ascending order of id; missing zones and resources are zeros, which fit nothing.
+Must not know pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from services.scheduler.cycle.node_facts import NodeFacts, Profile
+from services.scheduler.cycle.unsettled import capacities
+from shared.domain.resources import PODS, Amounts
+
+Selection = slice | npt.NDArray[np.int64]
+_LIMIT = 1 << 62
+
+
+class Columns:
+    """`lower` and `upper` [resource, zone, node], `free` [resource, node], `largest` zone capacity [resource, node]."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.rows: dict[str, int] = {}
+        self.free_rows: dict[str, int] = {}
+        self.lower = np.zeros((0, 1, 64), dtype=np.int64)
+        self.upper = np.zeros((0, 1, 64), dtype=np.int64)
+        self.largest = np.zeros((0, 64), dtype=np.int64)
+        self.free = np.zeros((0, 64), dtype=np.int64)
+        self.profile = np.full(64, -1, dtype=np.int32)
+        self.profiles: list[Profile] = []
+        self._ids: dict[Profile, int] = {}
+        self._counts: list[int] = []
+
+    @property
+    def capacity(self) -> int:
+        """Columns that the arrays hold."""
+        return len(self.profile)
+
+    def profile_id(self, profile: Profile) -> int:
+        """A small number for the profile."""
+        found = self._ids.get(profile)
+        if found is None:
+            found = self._ids[profile] = len(self.profiles)
+            self.profiles.append(profile)
+            self._counts.append(0)
+        return found
+
+    def reserve(self, slot: int) -> None:
+        """Make room for a slot."""
+        self.size = max(self.size, slot + 1)
+        if slot < self.capacity:
+            return
+        wide = self.capacity * 2
+        self.lower, self.upper = _grown(self.lower, 2, wide), _grown(self.upper, 2, wide)
+        self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
+        self.profile = np.append(self.profile, np.full(wide - len(self.profile), -1, dtype=np.int32))
+
+    def set_profile(self, slot: int, profile: Profile | None) -> None:
+        """Move a slot to a profile; None empties it."""
+        old = int(self.profile[slot])
+        new = -1 if profile is None else self.profile_id(profile)
+        if old >= 0:
+            self._counts[old] -= 1
+        if new >= 0:
+            self._counts[new] += 1
+        self.profile[slot] = new
+
+    def groups(self) -> list[tuple[Profile, Selection, int]]:
+        """Each profile in use with its slots and their number."""
+        found: list[tuple[Profile, Selection, int]] = []
+        for number, count in enumerate(self._counts):
+            if count == self.size:
+                found.append((self.profiles[number], slice(0, self.size), count))
+            elif count:
+                found.append((self.profiles[number], np.flatnonzero(self.profile[: self.size] == number), count))
+        return found
+
+    def write(self, many: Sequence[NodeFacts]) -> None:
+        """Bring the columns of these nodes up to date."""
+        if not many:
+            return
+        slots = [facts.slot for facts in many]
+        zones = max(len(facts.zone_ids) for facts in many)
+        if zones > self.lower.shape[1]:
+            self.lower, self.upper = _grown(self.lower, 1, zones), _grown(self.upper, 1, zones)
+        self._learn(many)
+        if self.rows:
+            self.lower[:, :, slots] = self._block([f.lower for f in many], [f.zone_ids for f in many])
+            self.upper[:, :, slots] = self._block([f.upper for f in many], [f.zone_ids for f in many])
+            self.largest[:, slots] = _table(self.rows, [capacities(f.report) if f.report else {} for f in many])
+        self.free[:, slots] = _table(self.free_rows, [_free(f) for f in many])
+
+    def _learn(self, many: Sequence[NodeFacts]) -> None:
+        for facts in many:
+            for zone in facts.lower.values():
+                for name in zone:
+                    self.rows.setdefault(name, len(self.rows))
+            for name in (PODS, *facts.allocatable):
+                self.free_rows.setdefault(name, len(self.free_rows))
+        self.lower, self.upper = _grown(self.lower, 0, len(self.rows)), _grown(self.upper, 0, len(self.rows))
+        self.largest, self.free = _grown(self.largest, 0, len(self.rows)), _grown(self.free, 0, len(self.free_rows))
+
+    def _block(self, bounds: list[dict[int, Amounts]], ids: list[tuple[int, ...]]) -> npt.NDArray[np.int64]:
+        names, wide = list(self.rows), self.lower.shape[1]
+        empty: Amounts = {}
+        rows = [
+            [[_clipped(bound.get(zone, empty).get(name, 0)) for zone in zones] + [0] * (wide - len(zones)) for name in names]
+            for bound, zones in zip(bounds, ids, strict=True)
+        ]
+        return np.array(rows, dtype=np.int64).transpose(1, 2, 0)
+
+
+def _free(facts: NodeFacts) -> Amounts:
+    return {name: facts.free(name) for name in (PODS, *facts.allocatable)}
+
+
+def _table(rows: Mapping[str, int], amounts: list[Amounts]) -> npt.NDArray[np.int64]:
+    return np.array([[_clipped(each.get(name, 0)) for each in amounts] for name in rows], dtype=np.int64)
+
+
+def _clipped(amount: int) -> int:
+    return max(-_LIMIT, min(_LIMIT, amount))
+
+
+def _grown(array: npt.NDArray[np.int64], axis: int, size: int) -> npt.NDArray[np.int64]:
+    if array.shape[axis] >= size:
+        return array
+    extra = list(array.shape)
+    extra[axis] = size - array.shape[axis]
+    return np.concatenate([array, np.zeros(extra, dtype=np.int64)], axis=axis)

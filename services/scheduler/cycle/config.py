@@ -1,0 +1,25 @@
+"""What an operator may choose about deciding. Values only."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Precedence = Literal["nrt-first", "label-first"]
+OnMissing = Literal["refuse", "pass"]
+
+
+class CycleConfig(msgspec.Struct, frozen=True):
+    """`policy_precedence`: whether the report's policy or the node label decides when both are set; `nrt-first` is the
+    safe one beside a kubelet with a Topology Manager. `branch_limit` bounds the outcomes checked for one pod on one node.
+    `max_shapes` bounds the pod shapes whose verdicts are kept. `near_misses` is how many refusals a verdict carries.
+    """
+
+    on_missing_report: OnMissing = "refuse"
+    policy_precedence: Precedence = "nrt-first"
+    strategy: str = "LeastAllocated"
+    branch_limit: int = 4096
+    max_shapes: int = 256
+    near_misses: int = 3
+    threads_per_core: int = 2

@@ -1,0 +1,25 @@
+"""What the cycle answers for a pod: a place, or why there is none."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """`score` is 0..100. `candidates` is how many nodes were not ruled out when this one was chosen (at least all that
+    fit; nodes that scored lower are not always checked to the end). `predicted` is container -> zone ids."""
+
+    node: str
+    score: int
+    candidates: int
+    report_version: int
+    predicted: dict[str, tuple[int, ...]] = {}
+
+
+class Unplaceable(msgspec.Struct, frozen=True):
+    """`message` is one Kubernetes event line, `counts` reason text -> nodes, `detail` the nearest misses as JSON values
+    (`shared.domain.refusal.Refusal`)."""
+
+    message: str
+    counts: dict[str, int] = {}
+    detail: tuple[dict[str, object], ...] = ()

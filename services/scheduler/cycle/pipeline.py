@@ -1,0 +1,88 @@
+"""The deciding of one pod, top to bottom: demand, filter, hints and merge, score, choose. Reserving is the caller's.
+
+`place` walks down the board of verdicts from the best score; only nodes that come out on top and are not sure are judged
+exactly. `judge` is the whole pipeline for one node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from services.scheduler.cycle import explain
+from services.scheduler.cycle.alignment import YES, aligned
+from services.scheduler.cycle.blocking import blocked, plan_for
+from services.scheduler.cycle.board import RULED_OUT, salt_of
+from services.scheduler.cycle.node_facts import NodeFacts
+from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.cycle.predicates import constraint_refusal, fits_node
+from services.scheduler.cycle.prediction import predict
+from services.scheduler.cycle.scoring import score_node
+from services.scheduler.cycle.shape import Shape
+from shared.domain.pod import Pod
+
+if TYPE_CHECKING:
+    from services.scheduler.cycle.cluster import Cluster
+
+SWEEP_AFTER = 48
+"""Single judgements after which a sweep over all nodes is cheaper."""
+
+
+def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
+    """Choose a node for the pod, or say why there is none."""
+    shape = cluster.shape(pod)  # demand
+    if shape.problem or pod.constraints.unsupported:
+        return explain.hopeless(shape, pod)
+    nominee = _nominated(cluster, pod, shape)
+    if nominee is not None:
+        return nominee
+    cluster.sweep_if_new(shape)  # filter: every node at once
+    best = _best(cluster, pod, shape)
+    if best is None:
+        return explain.unplaceable(cluster, shape)
+    facts, score = best
+    return _placed(cluster, pod, shape, facts, score)
+
+
+def _best(cluster: Cluster, pod: Pod, shape: Shape) -> tuple[NodeFacts, int] | None:
+    board, salt, judged = cluster.board, salt_of(pod.uid), 0
+    while True:
+        slot, score = board.top(shape.row, salt)
+        if score == RULED_OUT:
+            return None
+        facts = cluster.at(slot)
+        if board.sure[shape.row, slot]:
+            return facts, score
+        judged += 1
+        if judged == SWEEP_AFTER and cluster.sweep_stale(shape):
+            continue
+        board.scores[shape.row, slot] = judge(cluster, shape, facts)
+        board.sure[shape.row, slot] = True
+
+
+def judge(cluster: Cluster, shape: Shape, facts: NodeFacts) -> int:
+    """The score of one node, or RULED_OUT: filter, hints and merge, score."""
+    plan = plan_for(shape, facts.profile, cluster.config)
+    if blocked(shape, facts.profile, plan, cluster.config):
+        return RULED_OUT
+    if constraint_refusal(shape.pod.constraints, facts.observed, facts.name) is not None:
+        return RULED_OUT
+    if not fits_node(shape.request, facts):
+        return RULED_OUT
+    if plan.mode != "free" and aligned(facts, plan, cluster.config) != YES:
+        return RULED_OUT
+    return score_node(facts, shape, plan, cluster.strategy)
+
+
+def _nominated(cluster: Cluster, pod: Pod, shape: Shape) -> Placed | None:
+    """A pod that others were evicted for takes what it claims, if that is enough by now."""
+    facts = cluster.claimed_by(pod.uid)
+    if facts is None:
+        return None
+    score = judge(cluster, shape, facts)
+    return None if score == RULED_OUT else _placed(cluster, pod, shape, facts, score)
+
+
+def _placed(cluster: Cluster, pod: Pod, shape: Shape, facts: NodeFacts, score: int) -> Placed:
+    plan = plan_for(shape, facts.profile, cluster.config)
+    candidates = cluster.board.candidates(shape.row)
+    return Placed(facts.name, score, candidates, facts.ledger.report_version, predict(facts, plan))

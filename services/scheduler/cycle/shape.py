@@ -1,0 +1,120 @@
+"""A pod's shape: everything about it that a verdict depends on. Pods of one shape share their verdicts.
+
+A shape has one plan for each profile of nodes: the demand that such nodes pin, split into parts that are aligned together.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import xxhash
+
+from services.scheduler.cycle import policy
+from services.scheduler.cycle.node_facts import Profile
+from shared.domain.demand import ContainerDemand, peak, zonal_demand
+from shared.domain.effective import effective_request
+from shared.domain.pod import ContainerKind, Pod
+from shared.domain.refusal import Refusal
+from shared.domain.resources import CPU, MEMORY, PODS, Amounts, is_hugepages
+from shared.events.cluster_facts import NodeObserved
+
+ABSURD = 1 << 61
+"""Amounts from here on are refused before they meet 64-bit columns."""
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """What goes into one zone (or zone set) together. `name` is the container, "" for the whole pod."""
+
+    name: str
+    kind: ContainerKind
+    amounts: Amounts
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A shape on a profile. `mode`: `free` (nothing pinned), `aligned` (each part in one zone set), `spread` (policy none
+    or best-effort: totals, and memory by zone). `parts` are in the kubelet's order."""
+
+    mode: str
+    rule: policy.Rule
+    parts: tuple[Part, ...] = ()
+    whole_cores: bool = False
+
+
+class Shape:
+    """The shape, its node-level request and its plans so far. `row` is its row on the board of verdicts."""
+
+    __slots__ = ("demands", "key", "plans", "pod", "problem", "refusals", "request", "row", "swept", "wanted", "zonal")
+
+    def __init__(self, key: str, pod: Pod, row: int) -> None:
+        self.key, self.pod, self.row = key, pod, row
+        own = policy.pod_policy(pod)
+        self.wanted = own.policy
+        self.request = {name: held for name, held in effective_request(pod).items() if held > 0} | {PODS: 1}
+        self.problem = _absurd(pod) or own.problem
+        self.plans: dict[Profile, Plan] = {}
+        every = {name for container in pod.containers for name in (*container.requests, *container.limits)}
+        self.zonal = bool(zonal_demand(pod, every))
+        self.demands: dict[tuple[str, ...], tuple[ContainerDemand, ...]] = {}
+        self.swept = False
+        self.refusals: dict[str, tuple[int, NodeObserved | None, Refusal]] = {}
+
+    def plan(self, profile: Profile) -> Plan:
+        """The shape's plan on nodes of this profile."""
+        found = self.plans.get(profile)
+        if found is None:
+            found = self.plans[profile] = make_plan(self.pod, self.wanted, profile)
+        return found
+
+    def demand(self, tracked: tuple[str, ...]) -> tuple[ContainerDemand, ...]:
+        """What the ledger will charge on a node that tracks these resources."""
+        found = self.demands.get(tracked)
+        if found is None:
+            found = self.demands[tracked] = zonal_demand(self.pod, tracked)
+        return found
+
+
+def key_of(pod: Pod) -> str:
+    """Equal text for pods that every node judges alike."""
+    wanted = pod.annotations.get(policy.POD_ANNOTATION, "")
+    return xxhash.xxh3_128_hexdigest(
+        _ENCODER.encode((pod.containers, pod.qos, pod.overhead, pod.pod_level, pod.constraints, wanted))
+    )
+
+
+def _absurd(pod: Pod) -> str:
+    named = [(f"container {c.name}", kind, held) for c in pod.containers for kind, held in _amounts_of(c.requests, c.limits)]
+    named += [("pod", kind, held) for kind, held in _amounts_of(pod.overhead, pod.pod_level or {})]
+    for where, name, held in named:
+        if held < 0:
+            return f"{where} asks for a negative amount of {name}: {held}"
+        if held >= ABSURD:
+            return f"{where} asks for an absurd amount of {name}: {held}"
+    return ""
+
+
+def _amounts_of(*many: Amounts) -> list[tuple[str, int]]:
+    return [(name, held) for amounts in many for name, held in amounts.items()]
+
+
+def make_plan(pod: Pod, wanted: str, profile: Profile) -> Plan:
+    """How the pod's demand is aligned on nodes of this profile."""
+    _, node_rule, pinned, options, _ = profile
+    rule = policy.combined(node_rule, wanted)
+    demand = zonal_demand(pod, pinned)
+    if not demand:
+        return Plan("free", rule)
+    whole_cores = ("full-pcpus-only", "true") in options and any(CPU in part.amounts for part in demand)
+    mode = "aligned" if rule.policy in (policy.SINGLE, policy.RESTRICTED) else "spread"
+    return Plan(mode, rule, _parts(demand, rule), whole_cores)
+
+
+def _parts(demand: tuple[ContainerDemand, ...], rule: policy.Rule) -> tuple[Part, ...]:
+    if rule.scope == "pod" and rule.policy != policy.NONE:
+        return (Part("", "app", peak(demand)),)
+    return tuple(Part(d.name, d.kind, d.amounts) for d in demand)
+
+
+def is_memory(name: str) -> bool:
+    """Resources of the Memory Manager."""
+    return name == MEMORY or is_hugepages(name)

@@ -1,0 +1,47 @@
+"""Policies none and best-effort: topology refuses nothing, but an allocation can still fail for want of CPUs, memory or
+devices on the node as a whole (kubelet 1.36: UnexpectedAdmissionError).
+
+CPUs and devices may come from anywhere. Memory must come from zones that the Memory Manager accepts: sure only where one
+zone holds all that the pod takes, since what it takes may turn zones into groups.
+"""
+
+from __future__ import annotations
+
+from services.scheduler.cycle.branches import Bounds, Budget
+from services.scheduler.cycle.node_facts import NodeFacts
+from services.scheduler.cycle.policy import BEST_EFFORT
+from services.scheduler.cycle.shape import Plan, is_memory
+from shared.domain.resources import Amounts
+
+
+def demand_of(plan: Plan) -> tuple[Amounts, Amounts]:
+    """(memory and hugepages, the rest) that all parts take together; init containers may be reused but need not be."""
+    memory: Amounts = {}
+    rest: Amounts = {}
+    for part in plan.parts:
+        for name, amount in part.amounts.items():
+            side = memory if is_memory(name) else rest
+            side[name] = side.get(name, 0) + amount
+    return memory, rest
+
+
+def admitted(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds, budget: Budget) -> bool:
+    """True when no allocation can fail within the bounds."""
+    memory, rest = demand_of(plan)
+    if not _totals(rest, lower):
+        return False
+    if not memory:
+        return True
+    fitting = [all(zone.get(name, 0) >= held for name, held in memory.items()) for zone in lower.values()]
+    several = sum(1 for part in plan.parts if any(is_memory(name) for name in part.amounts)) > 1
+    careful = plan.rule.policy == BEST_EFFORT and (several or plan.rule.scope == "pod")
+    return all(fitting) if careful else any(fitting)
+
+
+def possible(plan: Plan, upper: Bounds) -> bool:
+    """False when the node as a whole cannot hold it."""
+    return all(_totals(part.amounts, upper) for part in plan.parts)
+
+
+def _totals(amounts: Amounts, bounds: Bounds) -> bool:
+    return all(sum(zone.get(name, 0) for zone in bounds.values()) >= held for name, held in amounts.items())

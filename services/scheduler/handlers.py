@@ -1,0 +1,111 @@
+"""The deciding loop: wait for the fold, decide, append, hear the outcomes.
+
+A decision is made only when the fold has reached everything this process appended before, so that own reservations never
+count twice and never go missing. Must not know Kubernetes or how the log is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from services.scheduler.core import SchedulerCore
+from services.scheduler.proposals import Proposal
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Outcome
+from shared.runtime.clock import Clock
+from shared.runtime.crash import crash_point
+from shared.runtime.projector import Folded, Projector
+from shared.telemetry import logs, names
+from shared.telemetry.instruments import count, observe, set_gauge, timed
+from shared.telemetry.propagation import trace_of
+
+ROLE = "scheduler"
+BATCH_PODS = 100
+REACH_TIMEOUT_S = 30.0
+IDLE_S = 1.0
+
+
+class Decider:
+    """Runs `SchedulerCore.decide` against the log."""
+
+    def __init__(self, log: EventLog, clock: Clock, batch_pods: int = BATCH_PODS) -> None:
+        self._log = log
+        self._clock = clock
+        self._batch_pods = batch_pods
+        self._woken = asyncio.Event()
+        self._must_reach = 0
+        self._out = logs.get("decider")
+
+    def folded(self, _core: SchedulerCore, folded: Folded) -> None:
+        """Something may have changed."""
+        if folded:
+            self._woken.set()
+
+    def reset(self, _core: SchedulerCore) -> None:
+        """Another log or timeline: nothing appended before counts."""
+        self._must_reach = 0
+        self._woken.set()
+
+    async def run(self, projector: Projector[SchedulerCore]) -> None:
+        """Decide until cancelled."""
+        while True:
+            await projector.wait_live()
+            if not await projector.wait_for(self._must_reach, REACH_TIMEOUT_S):
+                continue
+            self._woken.clear()
+            if not await self._decide(projector.state):
+                await self._rest()
+
+    async def _rest(self) -> None:
+        try:
+            await asyncio.wait_for(self._woken.wait(), IDLE_S)
+        except TimeoutError:
+            return
+
+    async def _decide(self, core: SchedulerCore) -> bool:
+        """One batch; False when there was nothing to append."""
+        with timed(names.DECIDE_LATENCY):
+            proposals = core.decide(self._batch_pods)
+        set_gauge(names.QUEUE_READY, core.queue.ready_count())
+        set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())
+        if not proposals:
+            return core.queue.ready_count() > 0
+        observe(names.DECIDE_BATCH, len(proposals))
+        commits = [self._commit(core, proposal) for proposal in proposals]
+        outcomes = await self._append(commits)
+        crash_point("scheduler.after_reserve")
+        for proposal, outcome in zip(proposals, outcomes, strict=True):
+            self._hear(core, proposal, outcome)
+        return True
+
+    async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
+        """The overlay stands until the log has answered: the same commits are sent until it does."""
+        while True:
+            try:
+                return await self._log.append(commits)
+            except LogUnavailable as error:
+                self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
+                await self._clock.sleep(0.5)
+
+    def _commit(self, core: SchedulerCore, proposal: Proposal) -> Commit:
+        return Commit(
+            commit_id=proposal.commit_id,
+            role=ROLE,
+            epoch=0,
+            time_us=self._clock.now_us(),
+            drafts=proposal.drafts,
+            correlation=proposal.correlation,
+            causation=proposal.causation,
+            trace=trace_of(names.SPAN_DECIDE, core.traces.get(proposal.uid, ""), pod=proposal.uid, node=proposal.node),
+        )
+
+    def _hear(self, core: SchedulerCore, proposal: Proposal, outcome: Outcome) -> None:
+        if isinstance(outcome, Appended | Duplicate):
+            self._must_reach = max(self._must_reach, outcome.last)
+            if proposal.node and proposal.uid:
+                count(names.RESERVED)
+                self._out.debug(names.POD_RESERVED, pod=proposal.uid, node=proposal.node, position=outcome.last)
+        if isinstance(outcome, Conflict | Fenced | Duplicate):
+            count(names.DECIDE_CONFLICTS)
+            core.conflicted(proposal)

@@ -1,0 +1,76 @@
+"""The scheduler service: composition only. Decider, observer (leased) and relay (leased) over one fold of the log."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.handlers import Decider
+from services.scheduler.observer import ROLE as OBSERVER
+from services.scheduler.observer import Observer
+from services.scheduler.settings import SchedulerSettings
+from shared.bus.jetstream import JetStreamBus
+from shared.eventlog.port import EventLog
+from shared.eventlog.postgres import PostgresEventLog
+from shared.kube.client import KubeClient
+from shared.ledger.digest import digest
+from shared.runtime.app import Service, run_service
+from shared.runtime.http import json_response
+from shared.runtime.leadership import Leadership
+from shared.runtime.projector import Fold, Projector
+from shared.runtime.relay import Relay
+
+
+async def build(service: Service, settings: SchedulerSettings) -> None:
+    """Open what the service needs and name its tasks."""
+    log = await PostgresEventLog.open(settings.database_url)
+    service.on_close("log", log.close)
+    decider = Decider(log, service.clock, settings.batch_pods)
+    config = CoreConfig(settings.scheduler_name, settings.cycle, settings.dirty_after_rejections)
+    observers: list[Observer] = []
+
+    def reset(core: SchedulerCore) -> None:
+        decider.reset(core)
+        for observer in observers:
+            observer.reset()
+
+    fold: Fold[SchedulerCore] = Fold(
+        initial=lambda: SchedulerCore(config), evolve=lambda core, envelope, fact: core.evolve(envelope, fact)
+    )
+    projector = Projector("scheduler", log, fold, after=decider.folded, on_reset=reset, health=service.health)
+    service.task("fold", projector.run)
+    service.task("decide", lambda: decider.run(projector))
+    if settings.observe:
+        observers.append(_observe(service, settings, log, projector))
+    if settings.relay:
+        bus = await JetStreamBus.connect(settings.nats_url)
+        service.on_close("bus", bus.close)
+        service.task("relay", Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run)
+    _routes(service, projector)
+
+
+def _observe(service: Service, settings: SchedulerSettings, log: EventLog, projector: Projector[SchedulerCore]) -> Observer:
+    kube = KubeClient(settings.kubeconfig)
+    service.on_close("kube", kube.close)
+    observer = Observer(log, kube, projector, settings.scheduler_name, service.clock)
+    leadership = Leadership(log, OBSERVER, service.holder, ttl_s=settings.lease_ttl_s)
+    service.task("observe", lambda: leadership.run(observer.lead))
+    return observer
+
+
+def _routes(service: Service, projector: Projector[SchedulerCore]) -> None:
+    async def state(_request: Request) -> Response:
+        ledger = projector.state.ledger
+        return json_response({"projection": "ledger", "position": ledger.position, "hash": digest(ledger)})
+
+    async def stats(_request: Request) -> Response:
+        return json_response(projector.state.stats())
+
+    service.route("/state", state)
+    service.route("/stats", stats)
+
+
+def main() -> int:
+    """Run until stopped; returns the exit code."""
+    return run_service("topolog-scheduler", SchedulerSettings, build)
