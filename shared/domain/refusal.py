@@ -1,0 +1,70 @@
+"""Why a node cannot take a pod, as values with numbers: a closed set of reasons. Must not know how they were found."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Reason(StrEnum):
+    """Every reason that there is, in the order in which they are tested."""
+
+    INVALID_POD = "invalid pod"
+    UNSUPPORTED = "unsupported constraint"
+    UNKNOWN_NODE = "node not seen yet"
+    NODE_NAME = "not the node that the pod names"
+    NODE_SELECTOR = "node selector does not match"
+    NODE_AFFINITY = "required node affinity does not match"
+    UNSCHEDULABLE = "node unschedulable"
+    NOT_READY = "node not ready"
+    TAINT = "untolerated taint"
+    NODE_RESOURCE = "too little on the node"
+    TOO_MANY_PODS = "too many pods"
+    NO_REPORT = "no topology report"
+    REPORT_EXPIRED = "topology report expired"
+    REPORT_MALFORMED = "topology report malformed"
+    POLICY_UNKNOWN = "unknown topology policy"
+    POLICY_MISMATCH = "topology policy does not match"
+    NO_ZONES = "node without zones"
+    NEVER_ALIGNED = "can never be aligned there"
+    NO_SINGLE_ZONE = "no single zone"
+    NO_ZONE_SET = "no zone set"
+    TOO_LITTLE_FREE = "too little free for exclusive use"
+    SMT_ALIGNMENT = "not a whole number of physical cores"
+    NOT_ON_EVERY_BRANCH = "not certain while other pods are unsettled"
+    BRANCH_LIMIT = "too many possible outcomes to check"
+
+
+class ZoneState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One zone of a refusing node in the resource that fell short: surely free, possibly free, allocatable, and the uids
+    of pods that hold or may hold it (by their charges)."""
+
+    zone: int
+    free: int
+    possibly_free: int
+    allocatable: int
+    holders: tuple[str, ...] = ()
+
+
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One node's refusal of one pod.
+
+    `asked` and `best` are in the unit of `resource`; `best` is the most that any admissible zone (`best_zone`) or the node
+    as a whole (None) surely has free. `subject` names the label, taint or field concerned. `policy`, `scope` and `policy_source`
+    say which rule was applied and where it came from. `remedy` says what would make the pod fit.
+    """
+
+    node: str
+    reason: Reason
+    subject: str = ""
+    resource: str = ""
+    container: str = ""
+    asked: int = 0
+    best: int = 0
+    best_zone: int | None = None
+    zones: tuple[ZoneState, ...] = ()
+    policy: str = ""
+    scope: str = ""
+    policy_source: str = ""
+    remedy: str = ""

@@ -1,0 +1,111 @@
+"""Small clusters for tests of the cycle: nodes, reports and pods in few words, folded by the real ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from services.scheduler.cycle.cluster import Cluster
+from services.scheduler.cycle.config import CycleConfig
+from shared.domain.pod import Constraints, Container, ContainerKind, Pod
+from shared.domain.report import Placement, Report, Zone, ZoneResource
+from shared.domain.resources import Amounts
+from shared.events.cluster_facts import NodeObserved, PodObserved, Taint
+from shared.events.envelope import Envelope
+from shared.events.report_facts import NodeReported
+from shared.ledger import fold
+from shared.ledger.state import Ledger
+
+GPU = "example.com/gpu"
+GIB = 1 << 30
+ANYWHERE = Constraints()
+DEFAULTS = CycleConfig()
+ALLOCATABLE = {"cpu": 64_000, "memory": 256 * GIB, "pods": 110, GPU: 8}
+
+
+def amounts(cpu: float = 0, memory: float = 0, gpu: int = 0, **other: int) -> Amounts:
+    """CPUs, GiB and GPUs as exact amounts; zeros left out."""
+    found = {"cpu": int(cpu * 1000), "memory": int(memory * GIB), GPU: gpu, **other}
+    return {name: held for name, held in found.items() if held}
+
+
+def container(name: str, held: Amounts, kind: ContainerKind = "app") -> Container:
+    """A container whose limits are its requests."""
+    return Container(name, kind, held, held)
+
+
+def guaranteed(name: str, *containers: Container, constraints: Constraints = ANYWHERE, priority: int = 0) -> Pod:
+    """A Guaranteed pod; its uid is its name."""
+    return Pod(
+        uid=name, namespace="ns", name=name, qos="Guaranteed", containers=containers, constraints=constraints,
+        priority=priority,
+    )  # fmt: skip
+
+
+def zone(number: int, free: Amounts, size: Amounts | None = None) -> Zone:
+    """A zone with `free` of `size` (default: all of it) available."""
+    size = size or free
+    return Zone(number, {name: ZoneResource(size[name], size[name], free.get(name, 0)) for name in size})
+
+
+def report(
+    node: str,
+    zones: Sequence[Zone],
+    policy: str = "single-numa-node",
+    scope: str = "container",
+    placements: Sequence[Placement] | None = (),
+    time_ms: int = 1,
+    options: Mapping[str, str] | None = None,
+    tracked: Sequence[str] = ("cpu", "memory", GPU),
+) -> Report:
+    """A report of a node whose managers pin everything."""
+    return Report(
+        node=node, boot_id="boot", boot_time_ms=time_ms, policy=policy, scope=scope, tracked=tuple(tracked),
+        zones=tuple(zones), placements=None if placements is None else tuple(placements), options=dict(options or {}),
+    )  # fmt: skip
+
+
+class World:
+    """A ledger that folds facts, and a cluster that follows it."""
+
+    def __init__(self, config: CycleConfig = DEFAULTS) -> None:
+        self.ledger = Ledger()
+        self.cluster = Cluster(config)
+
+    def fold(self, stream: str, fact: object) -> None:
+        """Append one fact and refresh what it touched."""
+        position = self.ledger.position + 1
+        envelope = Envelope(position, stream, position, type(fact).__name__, 1, b"", 0, "test", 0, str(position))
+        for name in fold.evolve(self.ledger, envelope, fact):  # type: ignore[arg-type]
+            node = self.ledger.nodes.get(name)
+            if node is None:
+                self.cluster.drop_node(name)
+            else:
+                self.cluster.put_node(node)
+
+    def node(
+        self, name: str, *zones: Zone, policy: str = "single-numa-node", scope: str = "container",
+        labels: Mapping[str, str] | None = None, allocatable: Amounts | None = None, taints: tuple[Taint, ...] = (),
+        options: Mapping[str, str] | None = None, ready: bool = True, unschedulable: bool = False,
+    ) -> None:  # fmt: skip
+        """Observe a node and its report."""
+        self.observe(name, labels, allocatable, taints, ready, unschedulable)
+        self.report(report(name, zones, policy, scope, options=options))
+
+    def observe(
+        self, name: str, labels: Mapping[str, str] | None = None, allocatable: Amounts | None = None,
+        taints: tuple[Taint, ...] = (), ready: bool = True, unschedulable: bool = False,
+    ) -> None:  # fmt: skip
+        """Observe a node without a report."""
+        seen = NodeObserved(
+            name=name, uid=name, allocatable=ALLOCATABLE if allocatable is None else allocatable,
+            labels=dict(labels or {}), taints=taints, ready=ready, unschedulable=unschedulable,
+        )  # fmt: skip
+        self.fold(f"node/{name}", seen)
+
+    def report(self, found: Report) -> None:
+        """Fold a report."""
+        self.fold(f"report/{found.node}", NodeReported(found))
+
+    def bound(self, pod: Pod, node: str) -> None:
+        """A pod seen bound, not yet listed by any report: unsettled."""
+        self.fold(f"pod/{pod.uid}", PodObserved(pod=pod, node=node))

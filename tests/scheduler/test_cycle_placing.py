@@ -1,0 +1,125 @@
+"""Placing pods on small clusters: what passes, what is refused, and in which words."""
+
+from __future__ import annotations
+
+from services.scheduler.cycle.outcome import Placed, Unplaceable
+from shared.domain.pod import Constraints, Pod, Toleration
+from shared.domain.refusal import Reason
+from shared.events.cluster_facts import Taint
+from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, zone
+
+
+def test_a_pod_goes_where_one_zone_holds_it() -> None:
+    world = World()
+    world.node("small", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)))
+    world.node("large", zone(0, amounts(4, 8)), zone(1, amounts(8, 16)))
+    placed = world.cluster.place(guaranteed("p", container("c", amounts(6, 8))))
+    assert isinstance(placed, Placed)
+    assert (placed.node, placed.predicted) == ("large", {"c": (1,)})
+
+
+def test_a_reservation_is_charged_at_once_and_again_by_the_fold_without_a_difference() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8, 8)), zone(1, amounts(4, 8)))
+    pod = guaranteed("p", container("c", amounts(6, 4)))
+    placed = world.cluster.place(pod)
+    assert isinstance(placed, Placed)
+    charged = world.cluster.charge(placed, pod)
+    facts = world.cluster.node("n")
+    assert facts is not None
+    ahead = {number: dict(held) for number, held in facts.lower.items()}
+    world.bound(pod, "n")
+    assert charged == world.ledger.nodes["n"].charges["p"].zones
+    assert facts.lower == ahead == world.ledger.nodes["n"].lower
+    assert isinstance(world.cluster.place(guaranteed("q", container("c", amounts(6, 4)))), Unplaceable)
+
+
+def test_more_room_can_be_worse_so_that_every_branch_counts() -> None:
+    """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu, unproven A of 6 cpu in either; c1 of 7 cpu may take the zone c2 needs."""
+    world = World()
+    world.node("n", zone(0, amounts(8, gpu=1)), zone(1, amounts(14), amounts(14, gpu=1)))
+    world.bound(guaranteed("a", container("c", amounts(6))), "n")
+    pod = guaranteed("p", container("c1", amounts(7)), container("c2", amounts(2, gpu=1)))
+    assert isinstance(world.cluster.place(pod), Unplaceable)
+    refusal = world.cluster.verdict(pod, "n")
+    assert refusal is not None
+    assert refusal.reason is Reason.NOT_ON_EVERY_BRANCH
+
+
+def test_an_unsettled_pod_in_one_of_two_zones_leaves_the_other_whole() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8)), zone(1, amounts(8)))
+    world.bound(guaranteed("a", container("c", amounts(6))), "n")
+    assert isinstance(world.cluster.place(guaranteed("p", container("c", amounts(8)))), Placed)
+    world.bound(guaranteed("b", container("c", amounts(2))), "n")
+    assert isinstance(world.cluster.place(guaranteed("q", container("c", amounts(8)))), Unplaceable)
+
+
+def test_the_event_line_counts_reasons_and_names_the_nearest_zone() -> None:
+    world = World()
+    world.node("n1", zone(0, amounts(4, 8), amounts(16, 8)), zone(1, amounts(6, 8), amounts(16, 8)))
+    world.node("n2", zone(0, amounts(5, 8), amounts(16, 8)))
+    world.node("n3", zone(0, amounts(16, 8)), allocatable=amounts(16, 4, pods=110))
+    refused = world.cluster.place(guaranteed("p", container("c", amounts(8, 6))))
+    assert isinstance(refused, Unplaceable)
+    assert refused.message == "0/3 nodes: 2 no single zone with 8 cpu free (best: 6 on n1/zone 1), 1 too little memory"
+    assert refused.counts == {"no single zone with 8 cpu free": 2, "too little memory": 1}
+    assert refused.detail[0]["node"] == "n1"
+    assert refused.detail[0]["remedy"] == "free 2 more cpu in zone 1"
+
+
+def test_a_refusal_says_who_holds_the_zone() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8)))
+    world.bound(guaranteed("holder", container("c", amounts(6))), "n")
+    refusal = world.cluster.verdict(guaranteed("p", container("c", amounts(4))), "n")
+    assert refusal is not None
+    state = refusal.zones[0]
+    assert (state.free, state.possibly_free, state.holders) == (2000, 8000, ("holder",))
+
+
+def test_predicates_of_the_node_come_before_its_zones() -> None:
+    world = World()
+    room = zone(0, amounts(8, 8))
+    world.node("tainted", room, taints=(Taint("gpu", "yes", "NoSchedule"),))
+    world.node("cordoned", room, unschedulable=True)
+    world.node("broken", room, ready=False)
+    world.node("labelled", room, labels={"disk": "ssd"})
+    held = container("c", amounts(1, 1))
+    chosen = world.cluster.place(guaranteed("p", held, constraints=Constraints(node_selector={"disk": "ssd"})))
+    assert isinstance(chosen, Placed)
+    assert chosen.node == "labelled"
+    tolerant = Constraints(tolerations=(Toleration("gpu", "Exists"),), required_affinity=())
+    reasons = {name: world.cluster.verdict(guaranteed("q", held), name) for name in ("tainted", "cordoned", "broken")}
+    assert [each.reason if each else None for each in reasons.values()] == [
+        Reason.TAINT, Reason.UNSCHEDULABLE, Reason.NOT_READY,
+    ]  # fmt: skip
+    assert world.cluster.verdict(guaranteed("r", held, constraints=tolerant), "tainted") is None
+
+
+def test_a_constraint_that_is_not_implemented_is_named() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8, 8)))
+    pod = guaranteed("p", container("c", amounts(1)), constraints=Constraints(unsupported=("spec.resourceClaims",)))
+    refused = world.cluster.place(pod)
+    assert isinstance(refused, Unplaceable)
+    assert refused.message == "unsupported constraint: spec.resourceClaims"
+
+
+def test_a_best_effort_pod_needs_no_report_and_no_zone() -> None:
+    world = World()
+    world.observe("n")
+    assert isinstance(world.cluster.place(Pod(uid="p", namespace="ns", name="p")), Placed)
+    refused = world.cluster.place(guaranteed("q", container("c", amounts(1))))
+    assert isinstance(refused, Unplaceable)
+    assert refused.message == "0/1 nodes: 1 no topology report"
+
+
+def test_a_burstable_pod_with_a_device_is_aligned_by_the_device_alone() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8), amounts(8, gpu=1)), zone(1, amounts(1, gpu=1), amounts(8, gpu=1)))
+    pod = Pod(uid="p", namespace="ns", name="p", qos="Burstable", containers=(container("c", amounts(4, gpu=1)),))
+    placed = world.cluster.place(pod)
+    assert isinstance(placed, Placed)
+    assert placed.predicted == {"c": (1,)}
+    assert GPU in amounts(gpu=1)
