@@ -20,6 +20,7 @@ from shared.events import binding_facts as binding
 from shared.kube.port import Answer, Kube, Lost
 from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point
+from shared.runtime.groups import lease_losses
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Folded, Projector
 from shared.telemetry import logs, names
@@ -70,6 +71,10 @@ class Binder:
         """Carry out intents until the lease is lost."""
         await self._projector.wait_live()
         self._busy.clear()
+        with lease_losses():
+            await self._work_off(lease)
+
+    async def _work_off(self, lease: Lease) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._woken.clear()
@@ -120,6 +125,10 @@ class Binder:
             crash_point("binder.after_call")
             await self._settle(work, outcome, lease)
             crash_point("binder.after_outcome")
+        except LeaseLost:
+            raise
+        except Exception as error:
+            self._postpone(work, repr(error))
         finally:
             self._busy.discard(work.uid)
             self._woken.set()
@@ -155,12 +164,16 @@ class Binder:
 
     def _worth_a_fact(self, work: Work, outcome: binding.BindUncertain) -> bool:
         """Schedule the next try, twice as late each time; the first, second, fourth, ... uncertainty is a fact."""
+        attempts = self._postpone(work, outcome.message)
+        return attempts & (attempts - 1) == 0
+
+    def _postpone(self, work: Work, problem: str) -> int:
         due = self._due.setdefault(work.uid, Due())
         due.attempts += 1
         delay_s = min(self._settings.resend_after_s * 2 ** min(due.attempts - 1, 10), self._settings.resend_at_most_every_s)
         due.at_s = self._clock.monotonic_s() + delay_s
-        self._out.warning(names.BIND_UNCERTAIN, pod=work.uid, node=work.node, attempts=due.attempts, problem=outcome.message)
-        return due.attempts & (due.attempts - 1) == 0
+        self._out.warning(names.BIND_UNCERTAIN, pod=work.uid, node=work.node, attempts=due.attempts, problem=problem)
+        return due.attempts
 
     def _say(self, outcome: binding.PodBound | binding.BindRefused | binding.BindUncertain, position: int) -> None:
         if isinstance(outcome, binding.PodBound):

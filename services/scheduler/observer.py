@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-
 from services.scheduler import observing
 from services.scheduler.core import SchedulerCore
 from shared.eventlog.errors import LogUnavailable
@@ -19,6 +18,7 @@ from shared.events import streams
 from shared.events.cluster_facts import ClusterFact, NodeEnded, NodeObserved, PodObserved
 from shared.kube.port import Kind, Kube, KubeUnavailableError, Listed, Seen, WatchExpiredError
 from shared.runtime.clock import Clock
+from shared.runtime.groups import lease_losses
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Projector
 from shared.telemetry import logs, names
@@ -57,9 +57,10 @@ class Observer:
     async def lead(self, lease: Lease) -> None:
         """Follow nodes and pods until the lease is lost."""
         await self._projector.wait_live()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow("nodes", lease))
-            group.create_task(self._follow("pods", lease))
+        with lease_losses():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow("nodes", lease))
+                group.create_task(self._follow("pods", lease))
 
     async def _follow(self, kind: Kind, lease: Lease) -> None:
         while True:

@@ -44,7 +44,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     if settings.observe:
         observers.append(_observe(service, settings, log, projector))
     if settings.relay:
-        bus = await JetStreamBus.connect(settings.nats_url)
+        bus = JetStreamBus(settings.nats_url)
         service.on_close("bus", bus.close)
         service.task("relay", Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run)
     _routes(service, projector)

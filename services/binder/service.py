@@ -1,0 +1,69 @@
+"""The binder service: composition only. One fold, the binding loop (leased), the announcer."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.binder import core
+from services.binder.announcer import Announcer
+from services.binder.core import BinderState
+from services.binder.handlers import ROLE, Binder
+from services.binder.settings import BinderSettings
+from shared.eventlog.port import Lease
+from shared.eventlog.postgres import PostgresEventLog
+from shared.kube.client import KubeClient
+from shared.runtime.app import Service, run_service
+from shared.runtime.http import json_response
+from shared.runtime.leadership import Leadership
+from shared.runtime.projector import Fold, Folded, Projector
+
+
+async def build(service: Service, settings: BinderSettings) -> None:
+    """Open what the service needs and name its tasks."""
+    log = await PostgresEventLog.open(settings.database_url)
+    service.on_close("log", log.close)
+    kube = KubeClient(settings.kubeconfig)
+    service.on_close("kube", kube.close)
+    announcer = Announcer(kube)
+    hearers: list[Binder] = []
+
+    def folded(state: BinderState, page: Folded) -> None:
+        announcer.folded(state, page)
+        for hearer in hearers:
+            hearer.folded(state, page)
+
+    def reset(state: BinderState) -> None:
+        for hearer in hearers:
+            hearer.reset(state)
+
+    projector: Projector[BinderState] = Projector(
+        "binder", log, Fold(core.initial, core.evolve), after=folded, on_reset=reset, health=service.health
+    )
+    binder = Binder(log, kube, projector, settings, service.clock)
+    hearers.append(binder)
+    leadership = Leadership(log, ROLE, service.holder, ttl_s=settings.lease_ttl_s)
+
+    async def lead(lease: Lease) -> None:
+        announcer.enabled = settings.announce
+        await binder.lead(lease)
+
+    service.task("fold", projector.run)
+    service.task("bind", lambda: leadership.run(lead))
+    if settings.announce:
+        service.task("announce", announcer.run)
+    _routes(service, projector)
+
+
+def _routes(service: Service, projector: Projector[BinderState]) -> None:
+    async def stats(_request: Request) -> Response:
+        state = projector.state
+        intended = sum(work.stage == "intended" for work in state.work.values())
+        return json_response({"position": state.position, "work": len(state.work), "intended": intended, "pods": len(state.pods)})
+
+    service.route("/stats", stats)
+
+
+def main() -> int:
+    """Run until stopped; returns the exit code."""
+    return run_service("topolog-binder", BinderSettings, build)

@@ -1,0 +1,156 @@
+"""The report loop: messages in, judged, appended; a conflict refolds that node's stream and judges again, a bounded number of
+times. Must not decide what a report is worth (`core`, `validation`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from services.topology_store import core, validation
+from services.topology_store.core import Accepted, Known
+from shared.bus.port import Bus, Message
+from shared.domain.report import Report
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.port import Appended, Commit, Draft, EventLog, Outcome
+from shared.events import streams
+from shared.events.codec import decode
+from shared.events.report_facts import NodeReported
+from shared.runtime.clock import Clock
+from shared.telemetry import logs, names
+from shared.telemetry.instruments import count, set_gauge
+from shared.telemetry.propagation import from_headers, trace_of
+
+ROLE = "topology-store"
+MAX_TRIES = 4
+PAGE = 1000
+TICK_S = 1.0
+
+
+class Reports:
+    """What the topology-store knows, and how it learns. `known` is the fold of the report streams, by node."""
+
+    def __init__(self, log: EventLog, bus: Bus, report_max_age_s: float, clock: Clock) -> None:
+        self._log = log
+        self._bus = bus
+        self._report_max_age_s = report_max_age_s
+        self._clock = clock
+        self._heard_s: dict[str, float] = {}
+        self._out = logs.get("reports")
+        self.known: dict[str, Known] = {}
+
+    async def load(self) -> None:
+        """Fold every node's stream as it stands."""
+        position = 0
+        while page := await self._log.read(position, PAGE):
+            for envelope in page:
+                if envelope.stream.startswith("report/"):
+                    known = self.known.setdefault(envelope.stream.removeprefix("report/"), core.initial())
+                    core.evolve(known, decode(envelope), envelope.version)
+            position = page[-1].position
+        now_s = self._clock.monotonic_s()
+        self._heard_s = dict.fromkeys(self.known, now_s)
+
+    async def run(self) -> None:
+        """Take in reports until cancelled."""
+        async for messages in self._bus.reports():
+            await self.take(messages)
+
+    async def take(self, messages: Sequence[Message]) -> None:
+        """One batch. Of several reports of one node all are judged, in order, one round each."""
+        waiting = [found for message in messages if (found := self._read(message)) is not None]
+        for _ in range(MAX_TRIES):
+            waiting = await self._round(waiting)
+            if not waiting:
+                return
+        for report, _trace in waiting:
+            count(names.REPORTS, verdict="contested")
+            self._out.warning(
+                names.REPORT_REFUSED, node=report.node, problem="lost every race for its stream; the next report counts"
+            )
+
+    def _read(self, message: Message) -> tuple[Report, str] | None:
+        read = validation.read(message.subject, message.data)
+        if isinstance(read, validation.RefusedReport):
+            count(names.REPORTS, verdict="refused")
+            self._out.warning(names.REPORT_REFUSED, node=read.node, problem=read.problem)
+            return None
+        self._heard_s[read.node] = self._clock.monotonic_s()
+        return read, from_headers(message.headers)
+
+    async def _round(self, waiting: Sequence[tuple[Report, str]]) -> list[tuple[Report, str]]:
+        """Judge the first report of each node; returns what is left to judge."""
+        left, chosen = [], dict[str, tuple[Report, str, Accepted]]()
+        for report, trace in waiting:
+            if report.node in chosen:
+                left.append((report, trace))
+                continue
+            decision = core.decide(self._known(report.node), report)
+            if isinstance(decision, Accepted):
+                chosen[report.node] = (report, trace, decision)
+            else:
+                count(names.REPORTS, verdict=decision.reason)
+        outcomes = await self._append([self._commit(node, accepted, trace) for node, (_, trace, accepted) in chosen.items()])
+        for (report, trace, accepted), outcome in zip(chosen.values(), outcomes, strict=True):
+            if isinstance(outcome, Appended):
+                core.evolve(self._known(report.node), accepted.fact, accepted.expected + 1)
+                count(names.REPORTS, verdict="full" if isinstance(accepted.fact, NodeReported) else "changed")
+            else:
+                await self._refold(report.node)
+                left.insert(0, (report, trace))
+        set_gauge(names.NODES_KNOWN, len(self.known))
+        return left
+
+    def _known(self, node: str) -> Known:
+        return self.known.setdefault(node, core.initial())
+
+    async def _refold(self, node: str) -> None:
+        known, version = core.initial(), 0
+        while page := await self._log.read_stream(streams.report(node), version, PAGE):
+            for envelope in page:
+                known = core.evolve(known, decode(envelope), envelope.version)
+            version = page[-1].version
+        self.known[node] = known
+
+    async def watch_silence(self) -> None:
+        """Say which nodes fell silent, until cancelled."""
+        while True:
+            await self._clock.sleep(TICK_S)
+            await self._expire()
+
+    async def _expire(self) -> None:
+        now_s = self._clock.monotonic_s()
+        commits, nodes = [], []
+        for node, known in self.known.items():
+            silent_s = now_s - self._heard_s.get(node, now_s)
+            decision = core.expire(node, known, silent_s, self._report_max_age_s)
+            if isinstance(decision, Accepted):
+                commits.append(self._commit(node, decision, ""))
+                nodes.append((node, decision))
+                self._out.warning(names.NODE_SILENT, node=node, silent_s=int(silent_s))
+        for (node, decision), outcome in zip(nodes, await self._append(commits), strict=True):
+            if isinstance(outcome, Appended):
+                core.evolve(self._known(node), decision.fact, decision.expected + 1)
+            else:
+                await self._refold(node)
+        set_gauge(names.NODES_SILENT, sum(known.expired for known in self.known.values()))
+
+    async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
+        while commits:
+            try:
+                return await self._log.append(commits)
+            except LogUnavailable as error:
+                self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
+                await asyncio.sleep(0.5)
+        return []
+
+    def _commit(self, node: str, accepted: Accepted, trace: str) -> Commit:
+        return Commit(
+            commit_id=accepted.commit_id,
+            role=ROLE,
+            epoch=0,
+            time_us=self._clock.now_us(),
+            drafts=(Draft(streams.report(node), accepted.fact, accepted.expected),),
+            correlation=node,
+            trace=trace_of(names.SPAN_REPORT, trace, node=node),
+        )

@@ -1,0 +1,62 @@
+"""Topology over HTTP: `/topology`, `/topology/{node}`, and a node as it stood with `?position=N`."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.topology_store import core
+from services.topology_store.core import Known
+from services.topology_store.handlers import Reports
+from shared.eventlog.port import EventLog
+from shared.events import streams
+from shared.events.codec import decode
+from shared.kube import nrt
+from shared.runtime.app import Service
+from shared.runtime.http import json_response
+
+PAGE = 1000
+
+
+def serve(service: Service, reports: Reports, log: EventLog) -> None:
+    """Add the routes."""
+
+    async def listing(_request: Request) -> Response:
+        items = [summary(name, known) for name, known in sorted(reports.known.items())]
+        return json_response({"nodes": items})
+
+    async def node(request: Request) -> Response:
+        name, at = request.path_params["node"], request.query_params.get("position", "")
+        if at and not at.isdigit():
+            return json_response({"error": f"position={at!r} is not a number; give a position of the log"}, 400)
+        known = await _as_it_stood(log, name, int(at)) if at else reports.known.get(name)
+        if known is None or known.report is None:
+            return json_response({"error": f"node {name!r} has not reported; see /topology for those that have"}, 404)
+        return json_response({**summary(name, known), "topology": nrt.to_nrt(known.report)})
+
+    service.route("/topology", listing)
+    service.route("/topology/{node}", node)
+
+
+def summary(name: str, known: Known) -> dict[str, object]:
+    """One row of the listing."""
+    report = known.report
+    return {
+        "node": name,
+        "version": known.version,
+        "expired": known.expired,
+        "boot_id": report.boot_id if report else "",
+        "zones": len(report.zones) if report else 0,
+        "policy": report.policy if report else "",
+    }
+
+
+async def _as_it_stood(log: EventLog, node: str, position: int) -> Known | None:
+    known, version = core.initial(), 0
+    while page := await log.read_stream(streams.report(node), version, PAGE):
+        for envelope in page:
+            if envelope.position > position:
+                return known
+            known = core.evolve(known, decode(envelope), envelope.version)
+        version = page[-1].version
+    return known
