@@ -1,0 +1,24 @@
+# One image for every service and for the servers; the command chooses: python -m services.<name>.
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /src
+RUN python -m venv /opt/topolog
+COPY pyproject.toml requirements.lock ./
+COPY scripts/runtime_lock.py scripts/
+RUN python scripts/runtime_lock.py . > runtime.lock \
+    && /opt/topolog/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r runtime.lock
+
+FROM python:3.11-slim-bookworm
+# Postgres refuses root, and initdb asks the password database for its user.
+RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/topolog --shell /usr/sbin/nologin topolog \
+    && install -d -m 0700 -o topolog -g topolog /var/lib/topolog
+COPY --from=build /opt/topolog /opt/topolog
+WORKDIR /opt/topolog/app
+COPY migrations migrations
+COPY shared shared
+COPY services services
+ENV PATH=/opt/topolog/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+VOLUME /var/lib/topolog
+CMD ["python", "-m", "services.cli.main", "--help"]

@@ -1,0 +1,25 @@
+"""`python -m services.embedded.run_migrations`: bring the database of TOPOLOG_DATABASE_URL to the newest revision, and end.
+
+Harmless when there is nothing to do, and when several run at once: a lock in the database lets one work.
+"""
+
+import asyncio
+import sys
+
+from services.embedded.container import main, required
+from services.embedded.errors import EmbeddedError
+from shared.eventlog.migrate import upgrade
+
+
+async def serve() -> None:
+    """Migrate. Raises EmbeddedError with the database's words."""
+    (url,) = required("TOPOLOG_DATABASE_URL")
+    try:
+        changed = await upgrade(url)
+    except Exception as error:  # whatever the driver raises, the reader needs its words and the variable's name
+        raise EmbeddedError(f"the database could not be migrated: {error}", "Check TOPOLOG_DATABASE_URL") from error
+    print("migrated to the newest revision" if changed else "already at the newest revision")
+
+
+if __name__ == "__main__":
+    sys.exit(main(lambda: asyncio.wait_for(serve(), timeout=300)))
