@@ -1,0 +1,87 @@
+"""lightkube, the client of the production adapters, works against the simulated API server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from lightkube import ApiError, AsyncClient, KubeConfig
+from lightkube.config.models import Cluster, User
+from lightkube.generic_resource import create_global_resource
+from lightkube.models.core_v1 import Container, ObjectReference, PodSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Node, Pod
+from lightkube.types import PatchType
+
+from tests.simulator.contract import Api
+
+Topology = create_global_resource("topology.node.k8s.io", "v1alpha2", "NodeResourceTopology", "noderesourcetopologies")
+
+
+@pytest.fixture
+def client(api: Api) -> AsyncClient:
+    config = KubeConfig.from_one(user=User(), cluster=Cluster(server=api.server.url))
+    return AsyncClient(config=config, namespace="apirec")
+
+
+def _pod(name: str) -> Pod:
+    spec = PodSpec(containers=[Container(name="c", image="x")], schedulerName="topolog")
+    return Pod(metadata=ObjectMeta(name=name, namespace="apirec"), spec=spec)
+
+
+async def test_create_list_bind_patch_and_delete(api: Api, client: AsyncClient) -> None:
+    made = await client.create(_pod("p"))
+    assert made.status is not None
+    assert made.status.phase == "Pending"
+    assert [pod.metadata.name async for pod in client.list(Pod, fields={"spec.nodeName": ""})] == ["p"]
+    binding = {"metadata": {"name": "p", "uid": made.metadata.uid}, "target": {"kind": "Node", "name": "n1"}}
+    answer = await api.ask("POST", "/api/v1/namespaces/apirec/pods/p/binding", binding)
+    assert answer.status_code == 201
+    patch = {"status": {"phase": "Running"}}
+    patched = await client.patch(Pod.Status, "p", patch, patch_type=PatchType.MERGE)
+    assert patched.status.phase == "Running"
+    await client.delete(Pod, "p")
+    assert (await client.get(Pod, "p")).metadata.deletionTimestamp is not None
+    await client.delete(Pod, "p", grace_period=0)
+    with pytest.raises(ApiError) as caught:
+        await client.get(Pod, "p")
+    assert caught.value.status.code == 404
+
+
+async def test_its_binding_binds_although_it_then_cannot_read_the_answer(api: Api, client: AsyncClient) -> None:
+    from lightkube.resources.core_v1 import PodBinding
+
+    await client.create(_pod("p"))
+    binding = PodBinding(metadata=ObjectMeta(name="p", namespace="apirec"), target=ObjectReference(kind="Node", name="n1"))
+    with pytest.raises((msgspec.ValidationError, TypeError)):
+        await client.create(binding, "p")
+    pod = api.store.get("pods", "p", "apirec")
+    assert pod is not None
+    assert pod.obj["spec"]["nodeName"] == "n1"
+
+
+async def test_a_watch_follows_pods_and_topologies(api: Api, client: AsyncClient) -> None:
+    seen: list[tuple[str, str]] = []
+
+    async def follow(resource: Any) -> None:
+        async for kind, obj in client.watch(resource):
+            seen.append((kind, obj.metadata.name))
+
+    tasks = [asyncio.create_task(follow(resource)) for resource in (Pod, Topology, Node)]
+    await asyncio.sleep(0.2)
+    await client.create(_pod("p"))
+    zones = [{"name": "node-0", "type": "Node"}]
+    applied = Topology(metadata=ObjectMeta(name="n1"), zones=zones)
+    await client.apply(applied, field_manager="exporter")
+    api.store.create("nodes", {"metadata": {"name": "n1"}})
+    await client.delete(Pod, "p")
+    for _ in range(100):
+        if len(seen) >= 5:
+            break
+        await asyncio.sleep(0.02)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert sorted(seen) == [("ADDED", "n1"), ("ADDED", "n1"), ("ADDED", "p"), ("DELETED", "p"), ("MODIFIED", "p")]
