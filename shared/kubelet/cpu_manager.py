@@ -250,7 +250,7 @@ def _smt_refusal(manager: CpuManager, state: CpuState, count: int) -> Allocation
 def _take_aligned(manager: CpuManager, allocatable: int, count: int, mask: int | None) -> int | str:
     aligned = 0 if mask is None else allocatable & _reach(manager, mask)
     first = take(manager, aligned, min(count, aligned.bit_count()))
-    if isinstance(first, str):
+    if isinstance(first, str) or first.bit_count() == count:
         return first
     rest = take(manager, allocatable & ~first, count - first.bit_count())
     return rest if isinstance(rest, str) else first | rest

@@ -29,9 +29,10 @@ def take_packed(
     take.whole_upper_units()
     if align_uncore:
         take.uncore_caches()
-    if not spread_cores:
+    if take.need and not spread_cores:
         take.whole_cores()
-    take.single_cpus(spread_cores)
+    if take.need:
+        take.single_cpus(spread_cores)
     return take.taken if not take.need else "failed to allocate cpus"
 
 
@@ -41,11 +42,11 @@ def numa_order(topology: CpuTopology, free: int) -> list[int]:
 
 
 def _by_free(groups: Iterable[Group], free: int) -> list[tuple[int, int, int]]:
-    return sorted(((free & cpus).bit_count(), group, cpus) for group, cpus in groups if free & cpus)
+    return sorted([((free & cpus).bit_count(), group, cpus) for group, cpus in groups if free & cpus])
 
 
 def _children(groups: Iterable[Child], free: int) -> list[tuple[int, int, int]]:
-    return sorted(((free & cpus).bit_count(), group, cpus) for group, cpus, inside in groups if free & inside)
+    return sorted([((free & cpus).bit_count(), group, cpus) for group, cpus, inside in groups if free & inside])
 
 
 def _numas(topology: CpuTopology, free: int) -> list[tuple[int, int, int]]:

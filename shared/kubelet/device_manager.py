@@ -7,15 +7,13 @@ Source: kubelet 1.36 devicemanager.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-
-import msgspec
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
 
 from shared.domain.effective import container_limit
 from shared.domain.pod import Container, Pod
 from shared.domain.resources import Amounts
-from shared.kubelet.device_state import Device, DeviceState, drop_pod, hold, register
+from shared.kubelet.device_state import DevicePool, DeviceState, drop_pod, hold, register
 from shared.kubelet.errors import AllocationError, unexpected
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import enumerate_masks, mask_of, mask_sizes, mask_sums, nodes_of
@@ -86,27 +84,25 @@ def split_by_affinity(
     state: DeviceState, resource: str, available: frozenset[str], mask: int | None
 ) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
     """`available` as (aligned with `mask`, on other nodes, without a node)."""
-    if mask is None or not state.has_topology(resource):
+    pool = state.pool(resource)
+    if mask is None or not pool.bearing:
         return _NONE, _NONE, available
-    devices = state.registered[resource]
-    placed = frozenset(name for name in available if devices[name].mask)
-    aligned = frozenset(name for name in placed if (devices[name].mask or 0) & mask)
-    return aligned, placed - aligned, available - placed
+    aligned = _aligned(pool, available, mask)
+    unaligned = _NONE.union(*[ids & available for nodes, ids in pool.groups if not nodes & mask])
+    return aligned, unaligned, available - aligned - unaligned
 
 
 def _device_limits(state: DeviceState, limits: Amounts) -> list[tuple[str, int]]:
     return [(resource, limits[resource]) for resource in sorted(limits) if state.is_known(resource)]
 
 
-def _hints(
-    state: DeviceState, resource: str, request: int, held: frozenset[str], reusable: frozenset[str]
-) -> list[Hint] | None:
+def _hints(state: DeviceState, resource: str, request: int, held: frozenset[str], reusable: frozenset[str]) -> list[Hint] | None:
     if not state.has_topology(resource):
         return None
     if held:
         return _enumerate(state, resource, request, held, _NONE) if len(held) == request else []
     available = state.available(resource)
-    if len(available | reusable) < request:
+    if len(available | reusable if reusable else available) < request:
         return []
     return _enumerate(state, resource, request, available, reusable)
 
@@ -115,39 +111,39 @@ def _enumerate(
     state: DeviceState, resource: str, request: int, available: frozenset[str], reusable: frozenset[str]
 ) -> list[Hint]:
     """Every mask that enough free and reusable devices touch; preferred where no narrower one ever could."""
-    devices = state.registered[resource]
-    nodes = _hint_nodes(state, devices)
-    masks, sizes = enumerate_masks(nodes), mask_sizes(nodes)
-    all_touching = _touching(nodes, devices.values())
-    matching = _touching(nodes, (devices[name] for name in available if name in devices))
-    must = [devices[name].mask or 0 for name in reusable if name in devices and devices[name].mask is not None]
-    preferred_size = next((size for size, count in zip(sizes, all_touching, strict=True) if count >= request), len(nodes))
-    return [
-        Hint(mask, sizes[at] == preferred_size)
-        for at, mask in enumerate(masks)
-        if matching[at] + len(must) >= request and all(mask & bound for bound in must)
-    ]
+    pool = state.pool(resource)
+    nodes = state.nodes if state.hint_nodes == "all" else _bearing(pool.bearing, state.nodes)
+    must = [pool[name].mask or 0 for name in reusable if name in pool and pool[name].mask is not None]
+    matching = _touching(nodes, tuple([(mask, len(ids & available)) for mask, ids in pool.groups]))
+    least = _least_nodes(nodes, pool.counts, request)
+    short = request - len(must)
+    found = zip(enumerate_masks(nodes), matching, mask_sizes(nodes), strict=True)
+    if not must:
+        return [Hint(mask, size == least) for mask, count, size in found if count >= short]
+    bound = [(mask, size) for mask, count, size in found if count >= short and all(mask & each for each in must)]
+    return [Hint(mask, size == least) for mask, size in bound]
 
 
-def _hint_nodes(state: DeviceState, devices: Mapping[str, Device]) -> tuple[int, ...]:
-    if state.hint_nodes == "all":
-        return state.nodes
-    bearing = 0
-    for device in devices.values():
-        bearing |= device.mask or 0
-    return nodes_of(bearing & mask_of(state.nodes))
+@lru_cache(maxsize=256)
+def _bearing(mask: int, nodes: tuple[int, ...]) -> tuple[int, ...]:
+    return nodes_of(mask & mask_of(nodes))
 
 
-def _touching(nodes: tuple[int, ...], devices: Iterable[Device]) -> list[int]:
-    """How many devices touch each mask, in enumeration order; one on several nodes counts once."""
-    by_mask = Counter(device.mask for device in devices if device.mask)
-    counts = mask_sums(nodes, [by_mask.pop(1 << node, 0) for node in nodes])
+@lru_cache(maxsize=256)
+def _least_nodes(nodes: tuple[int, ...], counts: tuple[tuple[int, int], ...], request: int) -> int:
+    """The fewest nodes that `request` devices touch, free or not; the node count if there are too few."""
+    sized = zip(mask_sizes(nodes), _touching(nodes, counts), strict=True)
+    return next((size for size, count in sized if count >= request), len(nodes))
+
+
+def _touching(nodes: tuple[int, ...], counts: tuple[tuple[int, int], ...]) -> list[int]:
+    """How many devices touch each mask, in enumeration order, of `counts` by device mask; each counts once."""
+    by_mask = dict(counts)
+    touching = mask_sums(nodes, [by_mask.pop(1 << node, 0) for node in nodes])
     for spread, count in by_mask.items():
-        counts = [
-            total + count if mask & (spread or 0) else total
-            for mask, total in zip(enumerate_masks(nodes), counts, strict=True)
-        ]
-    return counts
+        masks = enumerate_masks(nodes)
+        touching = [total + count if mask & spread else total for mask, total in zip(masks, touching, strict=True)]
+    return touching
 
 
 def _devices(
@@ -185,9 +181,7 @@ def _health_refusal(state: DeviceState, resource: str, held: frozenset[str]) -> 
     if not healthy:
         return unexpected(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
     if not held <= healthy:
-        return unexpected(
-            f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
-        )
+        return unexpected(f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}")
     return None
 
 
@@ -205,25 +199,41 @@ def _choose(
         return unexpected(
             f"requested number of devices unavailable for {resource}. Requested: {need}, Available: {len(available)}"
         )
-    aligned, unaligned, no_affinity = split_by_affinity(state, resource, available, hint.mask)
-    if need >= len(aligned):
-        chosen |= aligned
-        wish = prefer(resource, available | chosen, chosen, request) if prefer and len(chosen) < request else _NONE
-        groups = (available.intersection(wish), unaligned, no_affinity)
-    else:
+    aligned = _aligned(state.pool(resource), available, hint.mask)
+    if need < len(aligned):
         wish = prefer(resource, aligned | chosen, chosen, request) if prefer else _NONE
-        groups = (aligned.intersection(wish), aligned, _NONE)
+        return _filled(chosen, (aligned.intersection(wish), aligned), request, pick)
+    chosen |= aligned
+    if len(chosen) == request:
+        return chosen
+    wish = prefer(resource, available | chosen, chosen, request) if prefer else _NONE
+    _, unaligned, no_affinity = split_by_affinity(state, resource, available, hint.mask)
+    return _filled(chosen, (available.intersection(wish), unaligned, no_affinity), request, pick)
+
+
+def _filled(chosen: frozenset[str], groups: Iterable[frozenset[str]], request: int, pick: Pick) -> frozenset[str]:
+    """`chosen` with members of the groups, in their order, up to `request` in all."""
     for group in groups:
-        left = group - chosen
         room = request - len(chosen)
-        chosen = chosen.union(left if len(left) <= room else pick(left, room))
+        left = group - chosen if room else _NONE
+        if left:
+            chosen = chosen.union(left if len(left) <= room else pick(left, room))
     return chosen
+
+
+def _aligned(pool: DevicePool, available: frozenset[str], mask: int | None) -> frozenset[str]:
+    if mask is None:
+        return _NONE
+    return _NONE.union(*[ids & available for nodes, ids in pool.groups if nodes & mask])
 
 
 def _with_reuse(state: DeviceState, pod: Pod, container: Container) -> DeviceState:
     """An ordinary init container leaves its devices to later ones; app containers and sidecars take theirs away."""
     reuse = dict(state.reuse) if state.reuse_uid == pod.uid else {}
-    for resource, devices in state.held.get(pod.uid, {}).get(container.name, {}).items():
+    held = state.held.get(pod.uid, {}).get(container.name)
+    if not held and not state.reuse:
+        return state
+    for resource, devices in (held or {}).items():
         before = reuse.get(resource, _NONE)
         reuse[resource] = before | devices if container.kind == "init" else before - devices
-    return msgspec.structs.replace(state, reuse_uid=pod.uid, reuse=reuse)
+    return DeviceState(state.nodes, state.registered, state.held, state.in_use, pod.uid, reuse, state.hint_nodes)

@@ -21,6 +21,24 @@ class Device(msgspec.Struct, frozen=True, gc=False):
     healthy: bool = True
 
 
+class DevicePool(dict[str, Device]):
+    """The devices of one resource by id, never changed once made, with what every admission asks of them.
+
+    `groups` are the ids by the NUMA nodes they name, for devices that name any; `counts` their sizes; `bearing` the union of
+    those nodes.
+    """
+
+    def __init__(self, devices: Mapping[str, Device]) -> None:
+        super().__init__(devices)
+        self.healthy = frozenset(name for name, device in devices.items() if device.healthy)
+        masks = sorted({device.mask for device in devices.values() if device.mask})
+        self.groups = tuple((mask, frozenset(name for name in devices if devices[name].mask == mask)) for mask in masks)
+        self.counts = tuple((mask, len(ids)) for mask, ids in self.groups)
+        self.bearing = 0
+        for mask in masks:
+            self.bearing |= mask
+
+
 Registered = Mapping[str, Mapping[str, Device]]
 """Resource -> device id -> device."""
 Holdings = Mapping[str, Mapping[str, Mapping[str, frozenset[str]]]]
@@ -41,14 +59,19 @@ class DeviceState(msgspec.Struct, frozen=True):
     reuse: Mapping[str, frozenset[str]] = {}
     hint_nodes: HintNodes = "device-bearing"
 
+    def pool(self, resource: str) -> DevicePool:
+        """The devices of a resource; an empty pool where no plugin registered it."""
+        devices = self.registered.get(resource, {})
+        return devices if isinstance(devices, DevicePool) else DevicePool(devices)
+
     def healthy(self, resource: str) -> frozenset[str]:
         """Ids of the healthy devices of a resource."""
-        devices = self.registered.get(resource, {})
-        return frozenset(name for name, device in devices.items() if device.healthy)
+        return self.pool(resource).healthy
 
     def available(self, resource: str) -> frozenset[str]:
         """Healthy devices that no container holds."""
-        return self.healthy(resource) - self.in_use.get(resource, frozenset())
+        healthy, used = self.pool(resource).healthy, self.in_use.get(resource)
+        return healthy - used if used else healthy
 
     def is_known(self, resource: str) -> bool:
         """Does the resource belong to a device plugin, now or by what is still held?"""
@@ -56,7 +79,7 @@ class DeviceState(msgspec.Struct, frozen=True):
 
     def has_topology(self, resource: str) -> bool:
         """Does any device of the resource name a NUMA node?"""
-        return any(device.mask for device in self.registered.get(resource, {}).values())
+        return bool(self.pool(resource).bearing)
 
     def reusable(self, uid: str, resource: str) -> frozenset[str]:
         """Devices that earlier init containers of this pod leave to later ones."""
@@ -65,7 +88,7 @@ class DeviceState(msgspec.Struct, frozen=True):
 
 def register(state: DeviceState, resource: str, devices: Mapping[str, Device]) -> DeviceState:
     """The book after a plugin lists its devices (ListAndWatch): the new list replaces the old one."""
-    return msgspec.structs.replace(state, registered={**state.registered, resource: dict(devices)})
+    return msgspec.structs.replace(state, registered={**state.registered, resource: DevicePool(devices)})
 
 
 def hold(state: DeviceState, uid: str, container: str, resource: str, devices: Iterable[str]) -> DeviceState:
@@ -74,7 +97,7 @@ def hold(state: DeviceState, uid: str, container: str, resource: str, devices: I
     pod = state.held.get(uid, {})
     held = {**state.held, uid: {**pod, container: {**pod.get(container, {}), resource: got}}}
     in_use = {**state.in_use, resource: state.in_use.get(resource, frozenset()) | got}
-    return msgspec.structs.replace(state, held=held, in_use=in_use)
+    return DeviceState(state.nodes, state.registered, held, in_use, state.reuse_uid, state.reuse, state.hint_nodes)
 
 
 def drop_pod(state: DeviceState, uid: str) -> DeviceState:

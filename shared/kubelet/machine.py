@@ -14,7 +14,7 @@ from shared.kubelet import cpu_manager, memory_manager
 from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
 from shared.kubelet.cpu_manager import CpuManager, CpuState
 from shared.kubelet.cpuset import parse_cpus
-from shared.kubelet.device_state import Device, DeviceState, HintNodes, Registered
+from shared.kubelet.device_state import Device, DevicePool, DeviceState, HintNodes, Registered
 from shared.kubelet.hint import Hint
 from shared.kubelet.masks import MAX_NODES
 from shared.kubelet.memory_state import MemoryConfig, MemoryState, NodeMemoryConfig, config_error
@@ -85,8 +85,12 @@ def build(machine: MachineConfig, config: KubeletConfig, devices: Registered | N
         return made
     kubelet, memory = made
     hint_nodes: HintNodes = "all" if config.device_hints_on_all_zones else "device-bearing"
-    registered = DeviceState(_zone_ids(machine), dict(devices or {}), hint_nodes=hint_nodes)
+    registered = DeviceState(_zone_ids(machine), _pools(devices or {}), hint_nodes=hint_nodes)
     return KubeletState(kubelet, cpu_manager.initial(kubelet.cpu), memory_manager.initial(memory), registered)
+
+
+def _pools(devices: Registered) -> dict[str, DevicePool]:
+    return {name: listed if isinstance(listed, DevicePool) else DevicePool(listed) for name, listed in devices.items()}
 
 
 def _managers(machine: MachineConfig, config: KubeletConfig) -> tuple[Kubelet, MemoryConfig] | ConfigError:

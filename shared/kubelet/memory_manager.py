@@ -7,7 +7,7 @@ Source: kubelet 1.36 memorymanager/policy_static.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -34,7 +34,6 @@ NO_EXTENSION = "[memorymanager] failed to find NUMA nodes to extend the current 
 NOT_PREFERRED_DEFAULT = "[memorymanager] failed to find the default preferred hint"
 NOT_PREFERRED_EXTENSION = "[memorymanager] failed to find the extended preferred hint"
 VIOLATION = "[memorymanager] preferred hint violates NUMA node allocation"
-
 
 
 def container_hints(state: MemoryState, pod: Pod, container: Container) -> Hints:
@@ -93,11 +92,7 @@ def _held(state: MemoryState, pod: Pod, container: Container) -> Blocks | None:
 
 
 def _requested(container: Container) -> Amounts:
-    return {
-        name: container.requests[name]
-        for name in sorted(container.requests)
-        if name == MEMORY or is_hugepages(name)
-    }
+    return {name: container.requests[name] for name in sorted(container.requests) if name == MEMORY or is_hugepages(name)}
 
 
 def _pod_requested(pod: Pod) -> Amounts:
@@ -140,26 +135,24 @@ def _candidates(state: MemoryState, pod: Pod, requested: Amounts) -> list[Hint]:
     """Every mask that can hold all of `requested`, in enumeration order; preferred where no narrower one ever could."""
     if not requested:
         return []
-    ids = state.config.ids
-    masks, sizes = enumerate_masks(ids), mask_sizes(ids)
-    fitting = _fitting(state, pod, requested)
-    preferred_size = _narrowest(ids, tuple(_allocatable(state, name) for name in requested), tuple(requested.values()))
-    grouping = _Grouping.of(state.nodes)
-    return [Hint(masks[at], sizes[at] == preferred_size) for at in fitting if grouping.allows(masks[at])]
+    ids = tuple(sorted(state.nodes))
+    allocatable = tuple([_allocatable(state, name, ids) for name in requested])
+    capable, least = _capable(ids, allocatable, tuple(requested.values()))
+    fitting = _fitting(state, pod, requested, capable)
+    allows, masks, sizes = _Grouping.of(state.nodes).allows, enumerate_masks(ids), mask_sizes(ids)
+    return [Hint(mask, sizes[at] == least) for at in fitting if allows(mask := masks[at])]
 
 
-def _fitting(state: MemoryState, pod: Pod, requested: Amounts) -> list[int]:
-    """Positions of the masks whose allocatable memory, and whose free and reusable memory, covers the request."""
-    ids = state.config.ids
+def _fitting(state: MemoryState, pod: Pod, requested: Amounts, capable: Sequence[int]) -> Sequence[int]:
+    """Those positions of masks whose free and reusable memory covers the request."""
+    ids = tuple(sorted(state.nodes))
     reuse = state.reuse if state.reuse_uid == pod.uid else {}
-    fitting: list[int] | range = range(len(enumerate_masks(ids)))
     for resource, need in requested.items():
         free = mask_sums(ids, [_free(state.nodes[node], resource) for node in ids])
         for mask, left in reuse.items():
             free[_positions(ids)[mask]] += left.get(resource, 0)
-        ever = _cached_sums(ids, _allocatable(state, resource))
-        fitting = [at for at in fitting if free[at] >= need and ever[at] >= need]
-    return list(fitting)
+        capable = [at for at in capable if free[at] >= need]
+    return capable
 
 
 def _free(node: NodeMemory, resource: str) -> int:
@@ -167,14 +160,9 @@ def _free(node: NodeMemory, resource: str) -> int:
     return 0 if table is None else table.free
 
 
-def _allocatable(state: MemoryState, resource: str) -> tuple[int, ...]:
-    tables = [state.nodes[node].tables.get(resource) for node in state.config.ids]
-    return tuple(0 if table is None else table.allocatable for table in tables)
-
-
-@lru_cache(maxsize=64)
-def _cached_sums(ids: tuple[int, ...], amounts: tuple[int, ...]) -> list[int]:
-    return mask_sums(ids, amounts)
+def _allocatable(state: MemoryState, resource: str, ids: tuple[int, ...]) -> tuple[int, ...]:
+    tables = [state.nodes[node].tables.get(resource) for node in ids]
+    return tuple([0 if table is None else table.allocatable for table in tables])
 
 
 @lru_cache(maxsize=64)
@@ -183,13 +171,18 @@ def _positions(ids: tuple[int, ...]) -> dict[int, int]:
 
 
 @lru_cache(maxsize=1024)
-def _narrowest(ids: tuple[int, ...], allocatable: tuple[tuple[int, ...], ...], needs: tuple[int, ...]) -> int:
-    """The fewest nodes that could hold the request on an empty machine; the node count if none can."""
-    sums = [_cached_sums(ids, amounts) for amounts in allocatable]
-    for at, size in enumerate(mask_sizes(ids)):
-        if all(ever[at] >= need for ever, need in zip(sums, needs, strict=True)):
-            return size
-    return len(ids)
+def _capable(
+    ids: tuple[int, ...], allocatable: tuple[tuple[int, ...], ...], needs: tuple[int, ...]
+) -> tuple[tuple[int, ...], int]:
+    """Positions of the masks that could hold the request on an empty machine, and the fewest nodes among them.
+
+    The fewest is the node count where none could.
+    """
+    capable: Sequence[int] = range(len(enumerate_masks(ids)))
+    for amounts, need in zip(allocatable, needs, strict=True):
+        sums = mask_sums(ids, amounts)
+        capable = [at for at in capable if sums[at] >= need]
+    return tuple(capable), min((mask_sizes(ids)[at] for at in capable), default=len(ids))
 
 
 class _Grouping(msgspec.Struct, frozen=True):
