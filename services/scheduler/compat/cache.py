@@ -47,7 +47,8 @@ class Cache(Protocol):
         """The pod informer delivered this pod (added, updated or deleted alike)."""
 
     def nrt_event(self, event: str, nrt: Nrt) -> bool:
-        """A watch delivered this object (`ADDED`, `MODIFIED`, `DELETED`); True when it marked the node as reconfigured."""
+        """A watch delivered this object (`ADDED`, `MODIFIED`, `DELETED`); True when it marked the node as
+        reconfigured."""
 
     def resync(self, live: Live, pods: Iterable[Pod]) -> None:
         """One tick of the background resync; `pods` is the content of the pod lister."""

@@ -16,7 +16,8 @@ from shared.domain.resources import CPU, MEMORY, is_device, is_hugepages
 
 
 def is_exclusive(pod: Pod, zone_resources: Collection[str]) -> bool:
-    """Does any app or sidecar container hold something exclusively? `zone_resources` are the names in the node's known zones."""
+    """Does any app or sidecar container hold something exclusively? `zone_resources` are the names in the node's
+    known zones."""
     guaranteed = qos_class(pod) == "Guaranteed"
     return any(_container(each, guaranteed, zone_resources) for each in pod.containers if each.kind != "init")
 

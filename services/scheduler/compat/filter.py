@@ -55,7 +55,8 @@ PASS = Verdict()
 
 
 def filter_node(pod: Pod, offered: Collection[str] | None, view: View) -> Verdict:
-    """The verdict for one node. `offered` are the node's resource names (`node.named_resources`), None for no Node at all."""
+    """The verdict for one node. `offered` are the node's resource names (`node.named_resources`), None for no Node
+    at all."""
     if offered is None:
         return Verdict(Code.ERROR, ("node not found",))
     if qos_class(pod) == "BestEffort" and not asks_for_devices(pod):

@@ -111,7 +111,8 @@ class OverReserve:
         return matching + reconfigured
 
     def flush(self, nrts: Iterable[Nrt]) -> None:
-        """Third moment: believe these objects and drop every reservation and mark of their nodes, newer ones included."""
+        """Third moment: believe these objects and drop every reservation and mark of their nodes, newer ones
+        included."""
         flushed = list(nrts)
         for nrt in flushed:
             self._nrts[nrt.name] = nrt

@@ -55,7 +55,8 @@ class Pod(msgspec.Struct, frozen=True):
 
 
 def parse_pod(raw: Mapping[str, Any]) -> Pod:
-    """The pod that an API client's JSON object describes. Raises `InvalidObjectError` naming the first unusable field."""
+    """The pod that an API client's JSON object describes. Raises `InvalidObjectError` naming the first unusable
+    field."""
     document = reading.as_mapping(raw, "")
     metadata, spec, status = (reading.mapping(document, part, "") for part in ("metadata", "spec", "status"))
     return Pod(
@@ -93,7 +94,8 @@ def qos_class(pod: Pod) -> Qos:
 
 
 def effective_request(pod: Pod) -> Quantities:
-    """Per resource: the larger of the app containers' sum and the largest init container (sidecars too), plus overhead."""
+    """Per resource: the larger of the app containers' sum and the largest init container (sidecars too), plus
+    overhead."""
     total: Quantities = {}
     for container in apps(pod):
         total = _added(total, container.requests)

@@ -50,6 +50,7 @@ def _weight(name: str, weights: Mapping[str, int]) -> int:
 
 
 def _worst_fitting(request: Quantities, zones: Sequence[NumaZone], strategy: ZoneScore, weights: Mapping[str, int]) -> int:
-    """The smallest score above zero: upstream takes a zero to mean "does not fit", also where it means "exactly full"."""
+    """The smallest score above zero: upstream takes a zero to mean "does not fit", also where it means "exactly
+    full"."""
     scores = [strategy(request, zone.available, weights) for zone in zones]
     return min((score for score in scores if score), default=0)

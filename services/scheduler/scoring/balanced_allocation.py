@@ -55,7 +55,8 @@ def _listed(listed: Bools, share: Floats) -> Floats | int:
 
 
 def _least_balanced(spread: Floats, count: Floats | int, fits: Bools) -> Ints:
-    """100 less the largest deviation over fitting zones; with one count for all, only the largest spreads need the root."""
+    """100 less the largest deviation over fitting zones; with one count for all, only the largest spreads need the
+    root."""
     if not isinstance(count, int):
         np.floor(np.floor(np.sqrt(spread)) / count, out=spread)
         np.multiply(spread, spread, out=spread)

@@ -28,7 +28,8 @@ Bools = npt.NDArray[np.bool_]
 
 
 class ZoneView(msgspec.Struct, frozen=True):
-    """One zone as it stands for this decision: `available` after all charges; `used` says whether anything is held in it."""
+    """One zone as it stands for this decision: `available` after all charges; `used` says whether anything is held
+    in it."""
 
     id: int
     available: Amounts

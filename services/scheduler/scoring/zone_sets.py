@@ -27,7 +27,8 @@ class ZoneSet(msgspec.Struct, frozen=True):
 
 
 def smallest_set(request: Amounts, zones: Sequence[ZoneView], distances: Distances, max_zones: int) -> ZoneSet | None:
-    """The nearest fitting set of the smallest size up to `max_zones`, lowest ids first among equals; None when none fits."""
+    """The nearest fitting set of the smallest size up to `max_zones`, lowest ids first among equals; None when none
+    fits."""
     wanted = zoned(request, zones)
     ordered = sorted(zones, key=lambda zone: zone.id)
     for size in range(1, min(len(ordered), max_zones) + 1):
