@@ -1,0 +1,308 @@
+"""The bus on NATS JetStream. The only module that imports the nats client, and where its habits are tamed:
+
+it gives up after 60 reconnects (here: never), buffers while it is away (here: bounded, and every message has an id, so that
+sending again is harmless), and prints tracebacks (here: log lines, without the credentials of the URL).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, StorageType, StreamConfig
+from nats.js.errors import BadRequestError, NoStreamResponseError, NotFoundError
+
+from shared.bus import subjects
+from shared.bus.buffers import Doorbell, LatestReports, position_in
+from shared.bus.jetstream_subscription import HEARTBEAT_S, Subscription, stream_sequence
+from shared.bus.port import BusUnavailable, Message
+from shared.bus.streams import StreamLimits
+from shared.telemetry import logs, names
+from shared.telemetry.instruments import count, set_gauge
+
+WINDOW_MESSAGES = 256
+WINDOW_BYTES = 1 << 20
+PENDING_BYTES = 8 << 20
+_TROUBLE = (NatsError, OSError, asyncio.TimeoutError)
+_DEFAULT_LIMITS = StreamLimits()
+
+
+class JetStreamBus:
+    """A Bus. Connects in the background from the first use on, for ever; `patience_s` bounds what a caller waits."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str = "topolog",
+        patience_s: float = 5.0,
+        limits: StreamLimits = _DEFAULT_LIMITS,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        self._servers, credentials = split_credentials(url)
+        self._credentials: dict[str, Any] = dict(credentials)
+        self._name = name
+        self._patience_s = patience_s
+        self._limits = limits
+        self._heartbeat_s = heartbeat_s
+        self._client = Client()
+        self._js: JetStreamContext = self._client.jetstream()
+        self._connecting: asyncio.Task[None] | None = None
+        self._running: dict[asyncio.Task[None], Subscription] = {}
+        self._endings: list[LatestReports | Doorbell] = []
+        self._publishing = asyncio.Lock()
+        self._out = logs.get("bus")
+
+    # -- publishing -------------------------------------------------------------------------------------------------
+
+    async def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> None:
+        await self.publish_many([Message(subject, data, headers)])
+
+    async def publish_many(self, messages: list[Message]) -> None:
+        """In order. After trouble, everything from the first message without an acknowledgement is sent again; the ids
+        keep it from being stored twice."""
+        deadline_s = asyncio.get_running_loop().time() + self._patience_s
+        async with self._publishing:
+            done = 0
+            while done < len(messages):
+                window = _window(messages, done)
+                if await self._sent(window, deadline_s):
+                    done += len(window)
+                    deadline_s = asyncio.get_running_loop().time() + self._patience_s
+
+    async def _sent(self, window: list[Message], deadline_s: float) -> bool:
+        """Send a window and wait for its acknowledgements; False to have it sent again. Raises BusUnavailable."""
+        stream = "reports" if window[0].subject.startswith("topolog.report.") else "facts"
+        try:
+            await self._ready(deadline_s)
+            futures = [await self._js.publish_async(m.subject, m.data, headers=dict(m.headers)) for m in window]
+            # Shorter than the caller's patience: a message cut off with its connection is never answered.
+            await asyncio.wait_for(asyncio.gather(*futures), min(max(self._patience_s / 4, 0.2), 2.0))
+        except _TROUBLE as error:
+            if asyncio.get_running_loop().time() >= deadline_s:
+                raise self._unavailable(window[0].subject, error) from error
+            await self._repair(error)
+            count(names.BUS_RETRIES, stream=stream)
+            return False
+        count(names.BUS_PUBLISHED, len(window), stream=stream)
+        return True
+
+    async def _repair(self, error: BaseException) -> None:
+        """A wiped server has no streams: make them again. A context whose publication failed half-way is replaced."""
+        await asyncio.sleep(0.1)
+        self._js = self._client.jetstream()
+        if isinstance(error, NoStreamResponseError | NotFoundError):
+            with contextlib.suppress(*_TROUBLE, BusUnavailable):
+                await self.ensure_streams()
+
+    # -- streams ----------------------------------------------------------------------------------------------------
+
+    async def ensure_streams(self) -> None:
+        """Create or update the two streams. Raises BusUnavailable."""
+        deadline_s = asyncio.get_running_loop().time() + self._patience_s
+        for config in _streams(self._limits):
+            try:
+                await self._ready(deadline_s)
+                await self._ensure(config)
+            except _TROUBLE as error:
+                raise self._unavailable(f"stream {config.name}", error) from error
+
+    async def _ensure(self, config: StreamConfig) -> None:
+        try:
+            await self._js.add_stream(config)
+        except BadRequestError:
+            # It exists with another configuration; what cannot be changed is an error that names the stream.
+            await self._js.update_stream(config)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def reports(self) -> AsyncIterator[list[Message]]:
+        buffer = LatestReports()
+        self._follow(
+            "reports",
+            subjects.REPORT_STREAM,
+            lambda _again: ConsumerConfig(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, filter_subject=subjects.REPORT_SUBJECTS),
+            lambda message: buffer.put(_message(message)),
+        )
+        self._endings.append(buffer)
+        return buffer.batches()
+
+    def facts(self) -> AsyncIterator[int]:
+        bell = Doorbell()
+        self._follow(
+            "facts",
+            subjects.FACT_STREAM,
+            # After an interruption the newest fact rings for all that were missed.
+            lambda again: ConsumerConfig(deliver_policy=DeliverPolicy.LAST if again else DeliverPolicy.NEW, headers_only=True),
+            lambda message: bell.ring(position_in((message.headers or {}).get(subjects.POSITION, ""))),
+        )
+        self._endings.append(bell)
+        return bell.positions()
+
+    def _follow(self, label: str, stream: str, config: Callable[[bool], ConsumerConfig], deliver: Callable[[Any], None]) -> None:
+        async def source(cb: Callable[[Any], Awaitable[None]], again: bool) -> Callable[[], Awaitable[None]]:
+            await self._ready(asyncio.get_running_loop().time() + 60.0)
+            return await self._subscribe(stream, config(again), cb)
+
+        subscription = Subscription(label, source, deliver, self._heartbeat_s)
+        task = asyncio.create_task(subscription.run(), name=f"bus {label}")
+        self._running[task] = subscription
+        task.add_done_callback(lambda ended: self._running.pop(ended, None))
+
+    async def _subscribe(
+        self, stream: str, config: ConsumerConfig, cb: Callable[[Any], Awaitable[None]]
+    ) -> Callable[[], Awaitable[None]]:
+        inbox = self._client.new_inbox()
+        heard = await self._client.subscribe(inbox, cb=cb, pending_msgs_limit=65_536, pending_bytes_limit=64 << 20)
+        config.deliver_subject = inbox
+        config.ack_policy = AckPolicy.NONE
+        config.idle_heartbeat = self._heartbeat_s
+        config.mem_storage = True
+        config.inactive_threshold = 30.0
+        try:
+            info = await self._js.add_consumer(stream, config)
+        except NotFoundError:
+            await heard.unsubscribe()
+            await self.ensure_streams()
+            raise
+        except _TROUBLE:
+            await heard.unsubscribe()
+            raise
+
+        async def end() -> None:
+            await heard.unsubscribe()
+            await self._js.delete_consumer(stream, info.name)
+
+        return end
+
+    # -- connection -------------------------------------------------------------------------------------------------
+
+    async def connected(self) -> bool:
+        self._start()
+        return bool(self._client.is_connected)
+
+    async def close(self) -> None:
+        tasks = [*self._running, *([self._connecting] if self._connecting else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for ending in self._endings:
+            ending.close()
+        # Draining raises when the server is gone; there is nobody to tell.
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._client.drain() if self._client.is_connected else self._client.close(), 2.0)
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._client.close(), 1.0)
+
+    def _start(self) -> None:
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect(), name="bus connect")
+
+    async def _connect(self) -> None:
+        while not self._client.is_connected:
+            try:
+                await self._client.connect(
+                    self._servers,
+                    name=self._name,
+                    connect_timeout=2,
+                    reconnect_time_wait=0.2,  # type: ignore[arg-type]
+                    max_reconnect_attempts=-1,
+                    ping_interval=10,
+                    max_outstanding_pings=2,
+                    pending_size=PENDING_BYTES,
+                    error_cb=self._on_error,
+                    disconnected_cb=self._on_disconnected,
+                    reconnected_cb=self._on_reconnected,
+                    **self._credentials,
+                )
+            except _TROUBLE as error:
+                await self._on_error(error)
+                await asyncio.sleep(1.0)
+        set_gauge(names.BUS_CONNECTED, 1)
+        self._out.info(names.BUS_UP, servers=self._servers)
+
+    async def _ready(self, deadline_s: float) -> None:
+        """Return once connected. Raises TimeoutError at the deadline."""
+        self._start()
+        while not self._client.is_connected:
+            if asyncio.get_running_loop().time() >= deadline_s:
+                raise TimeoutError("not connected")
+            await asyncio.sleep(0.02)
+
+    async def _on_error(self, error: BaseException) -> None:
+        self._out.warning(names.BUS_TROUBLE, problem=f"{type(error).__name__}: {error}")
+
+    async def _on_disconnected(self) -> None:
+        set_gauge(names.BUS_CONNECTED, 0)
+        self._out.warning(names.BUS_DOWN, servers=self._servers)
+
+    async def _on_reconnected(self) -> None:
+        set_gauge(names.BUS_CONNECTED, 1)
+        self._out.info(names.BUS_UP, servers=self._servers)
+        for subscription in self._running.values():
+            subscription.break_off("reconnect")
+
+    def _unavailable(self, subject: str, error: BaseException) -> BusUnavailable:
+        return BusUnavailable(
+            f"NATS at {', '.join(self._servers)} did not take {subject} within {self._patience_s:g} s "
+            f"({type(error).__name__}: {error}); is it up, with JetStream? try: topolog doctor"
+        )
+
+
+def split_credentials(url: str) -> tuple[list[str], dict[str, str]]:
+    """Server URLs without userinfo, and the user and password that the first URL with any names."""
+    servers: list[str] = []
+    credentials: dict[str, str] = {}
+    for one in url.split(","):
+        parts = urlsplit(one.strip() if "://" in one else f"nats://{one.strip()}")
+        servers.append(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
+        if parts.username and parts.password is None:
+            credentials = credentials or {"token": unquote(parts.username)}
+        elif parts.username:
+            credentials = credentials or {"user": unquote(parts.username), "password": unquote(parts.password or "")}
+    return servers, credentials
+
+
+def _window(messages: list[Message], start: int) -> list[Message]:
+    """The next messages that may be unacknowledged together; at least one."""
+    size_bytes, end = 0, start
+    while end < len(messages) and end - start < WINDOW_MESSAGES:
+        size_bytes += len(messages[end].data)
+        if size_bytes > WINDOW_BYTES and end > start:
+            break
+        end += 1
+    return messages[start:end]
+
+
+def _message(message: Any) -> Message:
+    return Message(message.subject, message.data, message.headers or {}, stream_sequence(message.reply))
+
+
+def _streams(limits: StreamLimits) -> list[StreamConfig]:
+    reports = StreamConfig(
+        name=subjects.REPORT_STREAM,
+        description="The newest report of every node.",
+        subjects=[subjects.REPORT_SUBJECTS],
+        max_msgs_per_subject=1,
+        max_bytes=limits.report_bytes,
+        max_age=limits.report_age_s,
+    )
+    facts = StreamConfig(
+        name=subjects.FACT_STREAM,
+        description="A mirror of the event log; what is dropped here is still there.",
+        subjects=[subjects.FACT_SUBJECTS],
+        max_bytes=limits.fact_bytes,
+        max_age=limits.fact_age_s,
+    )
+    for config in (reports, facts):
+        config.storage = StorageType.FILE
+        config.discard = DiscardPolicy.OLD
+        config.max_msg_size = limits.message_bytes
+        config.duplicate_window = limits.duplicate_window_s
+    return [reports, facts]

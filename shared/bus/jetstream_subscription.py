@@ -1,0 +1,105 @@
+"""One endless subscription to a stream: made anew at a gap, after silence, and after every reconnect.
+
+The client's own ordered consumer stays deaf when its consumer vanishes in silence (nats.py issue 510), so this one watches
+the consumer's sequence and its heartbeats itself. It works on the client through narrow calls and imports no driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from shared.telemetry import names
+from shared.telemetry.instruments import count
+
+HEARTBEAT_S = 2.0
+_STATUS = "Status"
+_LAST_CONSUMER = "Nats-Last-Consumer"
+
+
+class Source(Protocol):
+    """How a subscription is opened: `cb` gets every message, heartbeats included; the answer ends it again."""
+
+    async def __call__(self, cb: Callable[[Any], Awaitable[None]], again: bool) -> Callable[[], Awaitable[None]]: ...
+
+
+class Subscription:
+    """Runs until cancelled. `deliver(message)` gets each message that is not a heartbeat; it must not block."""
+
+    def __init__(self, stream: str, source: Source, deliver: Callable[[Any], None], heartbeat_s: float = HEARTBEAT_S) -> None:
+        self._stream = stream
+        self._source = source
+        self._deliver = deliver
+        self._heartbeat_s = heartbeat_s
+        self._sequence = 0
+        self._heard = asyncio.Event()
+        self._broken = asyncio.Event()
+        self._cause = ""
+
+    def break_off(self, cause: str) -> None:
+        """Make the subscription anew: something may have been missed."""
+        self._cause = self._cause or cause
+        self._broken.set()
+        self._heard.set()
+
+    async def run(self) -> None:
+        """Subscribe, and again whenever something may have been missed."""
+        again = False
+        while True:
+            self._sequence, self._cause = 0, ""
+            self._broken.clear()
+            end: Callable[[], Awaitable[None]] | None = None
+            try:
+                end = await self._source(self._receive, again)
+                await self._until_broken()
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                self._cause = type(error).__name__
+                await asyncio.sleep(0.5)
+            finally:
+                if end is not None:
+                    with contextlib.suppress(Exception):
+                        await asyncio.wait_for(end(), 1.0)
+            count(names.BUS_RESUBSCRIBED, stream=self._stream, cause=self._cause)
+            again = True
+
+    async def _until_broken(self) -> None:
+        while not self._broken.is_set():
+            self._heard.clear()
+            try:
+                await asyncio.wait_for(self._heard.wait(), 3 * self._heartbeat_s)
+            except TimeoutError:
+                self.break_off("silence")
+
+    async def _receive(self, message: Any) -> None:
+        self._heard.set()
+        headers = message.headers or {}
+        if headers.get(_STATUS):
+            last = headers.get(_LAST_CONSUMER, "")
+            if last.isdigit() and int(last) > self._sequence:
+                self.break_off("gap")
+            return
+        sequence = consumer_sequence(message.reply)
+        if sequence != self._sequence + 1:
+            self.break_off("gap")
+            return
+        self._sequence = sequence
+        self._deliver(message)
+
+
+def consumer_sequence(reply: str) -> int:
+    """How many messages the consumer had delivered with this one, from the acknowledgement subject; 0 when unreadable."""
+    tokens = reply.split(".")
+    # $JS.ACK.stream.consumer.delivered.stream-seq.consumer-seq..., or with domain and account before the stream.
+    index = 6 if len(tokens) == 9 else 8
+    return int(tokens[index]) if len(tokens) > index and tokens[index].isdigit() else 0
+
+
+def stream_sequence(reply: str) -> int:
+    """The stream's own sequence of the message, from the acknowledgement subject; 0 when unreadable."""
+    tokens = reply.split(".")
+    index = 5 if len(tokens) == 9 else 7
+    return int(tokens[index]) if len(tokens) > index and tokens[index].isdigit() else 0

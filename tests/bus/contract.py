@@ -1,0 +1,119 @@
+"""What every bus promises. Subclassed for each adapter; a subclass gives the fixture `bus`, empty, with streams ensured."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.bus import subjects
+from shared.bus.port import Bus, BusUnavailable, Message
+
+
+async def gather(batches: AsyncIterator[list[Message]], wanted: int) -> list[Message]:
+    """The first `wanted` messages."""
+    found: list[Message] = []
+    async with asyncio.timeout(10):
+        while len(found) < wanted:
+            found += await anext(batches)
+    return found
+
+
+async def rung_up_to(positions: AsyncIterator[int], wanted: int) -> list[int]:
+    """What the doorbell tells until it tells `wanted`."""
+    told: list[int] = []
+    async with asyncio.timeout(10):
+        while wanted not in told:
+            told.append(await anext(positions))
+    return told
+
+
+def fact_message(position: int, message_id: str = "") -> Message:
+    headers = {subjects.MSG_ID: message_id or f"log:1:{position}", subjects.POSITION: str(position)}
+    return Message(subjects.fact("cluster", "PodRunning"), b"{}", headers)
+
+
+async def soon() -> None:
+    """Long enough for a subscription to stand."""
+    await asyncio.sleep(0.3)
+
+
+class BusContract:
+    """The whole contract."""
+
+    async def test_reports_begin_with_the_newest_of_every_node(self, bus: Bus) -> None:
+        for node, body in (("a", b"1"), ("b", b"2"), ("a", b"3")):
+            await bus.publish(subjects.report(node), body, {})
+        found = await gather(bus.reports(), 2)
+        assert {message.subject: message.data for message in found} == {subjects.report("a"): b"3", subjects.report("b"): b"2"}
+
+    async def test_reports_go_on_with_each_new_one(self, bus: Bus) -> None:
+        await bus.publish(subjects.report("a"), b"1", {})
+        batches = bus.reports()
+        await gather(batches, 1)
+        await bus.publish(subjects.report("a.b%c"), b"2", {})
+        (message,) = await gather(batches, 1)
+        assert subjects.unescape(message.subject.rpartition(".")[2]) == "a.b%c"
+        assert message.data == b"2"
+
+    async def test_headers_travel_with_the_message(self, bus: Bus) -> None:
+        await bus.publish(subjects.report("a"), b"1", {subjects.TRACEPARENT: "00-ab", subjects.MSG_ID: "x"})
+        (message,) = await gather(bus.reports(), 1)
+        assert message.headers[subjects.TRACEPARENT] == "00-ab"
+
+    async def test_a_repeated_message_id_is_stored_once(self, bus: Bus) -> None:
+        await bus.publish(subjects.report("a"), b"first", {subjects.MSG_ID: "same"})
+        await bus.publish(subjects.report("a"), b"second", {subjects.MSG_ID: "same"})
+        (message,) = await gather(bus.reports(), 1)
+        assert message.data == b"first"
+
+    async def test_a_slow_reader_gets_the_newest_report_and_not_the_backlog(self, bus: Bus) -> None:
+        batches = bus.reports()
+        await soon()
+        for number in range(300):
+            await bus.publish(subjects.report("a"), str(number).encode(), {})
+        await soon()
+        found = await gather(batches, 1)
+        assert found[-1].data == b"299"
+        assert len(found) == 1
+
+    async def test_the_doorbell_rings_for_new_facts(self, bus: Bus) -> None:
+        positions = bus.facts()
+        await soon()
+        await bus.publish_many([fact_message(position) for position in range(1, 601)])
+        told = await rung_up_to(positions, 600)
+        assert told == sorted(told)
+
+    async def test_a_damaged_position_does_not_ring(self, bus: Bus) -> None:
+        positions = bus.facts()
+        await soon()
+        wrong = Message(subjects.fact("cluster", "PodRunning"), b"{}", {subjects.POSITION: "²-9"})
+        await bus.publish_many([wrong, fact_message(5)])
+        assert [position for position in await rung_up_to(positions, 5) if position] == [5]
+
+    async def test_two_readers_both_hear_everything(self, bus: Bus) -> None:
+        one, two = bus.facts(), bus.facts()
+        await soon()
+        await bus.publish_many([fact_message(1), fact_message(2)])
+        assert (await rung_up_to(one, 2))[-1] == 2
+        assert (await rung_up_to(two, 2))[-1] == 2
+
+    async def test_streams_may_be_ensured_again(self, bus: Bus) -> None:
+        await bus.publish(subjects.report("a"), b"1", {})
+        await asyncio.gather(bus.ensure_streams(), bus.ensure_streams())
+        assert len(await gather(bus.reports(), 1)) == 1
+
+    async def test_a_subject_that_no_stream_takes_is_unavailable(self, bus: Bus) -> None:
+        with pytest.raises(BusUnavailable, match=r"topolog\.nonsense"):
+            await bus.publish("topolog.nonsense", b"", {})
+
+    async def test_readers_end_when_the_bus_is_closed(self, bus: Bus) -> None:
+        assert await bus.connected()
+        batches, positions = bus.reports(), bus.facts()
+        await soon()
+        await bus.close()
+        async with asyncio.timeout(5):
+            assert [batch async for batch in batches] == []
+            assert [position async for position in positions] == []
+        assert not await bus.connected()

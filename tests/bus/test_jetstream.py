@@ -1,0 +1,157 @@
+"""JetStream keeps the contract, and survives what happens to servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+
+from shared.bus import subjects
+from shared.bus.jetstream import JetStreamBus, split_credentials
+from shared.bus.port import BusUnavailable
+from shared.telemetry import logs
+from tests.bus.contract import BusContract, fact_message, gather, rung_up_to, soon
+from tests.bus.nats_process import NatsProcess
+
+
+class TestJetStream(BusContract):
+    @pytest.fixture
+    async def bus(self, private_nats_url: str) -> AsyncIterator[JetStreamBus]:
+        bus = JetStreamBus(private_nats_url, patience_s=3.0)
+        await bus.ensure_streams()
+        yield bus
+        await bus.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[NatsProcess]:
+    process = NatsProcess(tmp_path)
+    process.start()
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+async def bus(server: NatsProcess) -> AsyncIterator[JetStreamBus]:
+    bus = JetStreamBus(server.url, patience_s=10.0, heartbeat_s=0.3)
+    await bus.ensure_streams()
+    yield bus
+    await bus.close()
+
+
+async def client_of(server: NatsProcess) -> Client:
+    """A client of the test's own, to look behind the adapter."""
+    client = Client()
+    servers, credentials = split_credentials(server.url)
+    await client.connect(servers, **credentials)  # type: ignore[arg-type]
+    return client
+
+
+async def test_a_killed_server_is_found_again_and_nothing_acknowledged_is_lost(bus: JetStreamBus, server: NatsProcess) -> None:
+    batches, positions = bus.reports(), bus.facts()
+    await bus.publish(subjects.report("a"), b"1", {})
+    await gather(batches, 1)
+    server.kill()
+    sending = asyncio.create_task(bus.publish(subjects.report("b"), b"2", {subjects.MSG_ID: "b2"}))
+    await asyncio.sleep(0.3)
+    server.start()
+    await sending
+    await bus.publish_many([fact_message(7)])
+    found = await gather(batches, 1)
+    while not any(message.data == b"2" for message in found):
+        found += await gather(batches, 1)
+    assert (await rung_up_to(positions, 7))[-1] == 7
+
+
+async def test_a_wiped_volume_costs_the_messages_and_nothing_else(bus: JetStreamBus, server: NatsProcess) -> None:
+    batches, positions = bus.reports(), bus.facts()
+    await bus.publish(subjects.report("a"), b"old", {})
+    await gather(batches, 1)
+    server.kill()
+    server.wipe()
+    server.start()
+    await bus.publish(subjects.report("a"), b"new", {})
+    assert (await gather(batches, 1))[0].data == b"new"
+    await bus.publish_many([fact_message(3)])
+    assert (await rung_up_to(positions, 3))[-1] == 3
+
+
+async def test_a_consumer_that_vanishes_in_silence_is_made_anew(bus: JetStreamBus, server: NatsProcess) -> None:
+    batches = bus.reports()
+    await bus.publish(subjects.report("a"), b"1", {})
+    await gather(batches, 1)
+    client = await client_of(server)
+    for consumer in await client.jsm().consumers_info(subjects.REPORT_STREAM):
+        await client.jsm().delete_consumer(subjects.REPORT_STREAM, consumer.name)
+    await client.close()
+    await bus.publish(subjects.report("b"), b"2", {})
+    found = await gather(batches, 1)
+    while not any(message.data == b"2" for message in found):
+        found += await gather(batches, 1)
+
+
+async def test_streams_are_bounded(bus: JetStreamBus, server: NatsProcess) -> None:
+    client = await client_of(server)
+    reports = (await client.jsm().stream_info(subjects.REPORT_STREAM)).config
+    facts = (await client.jsm().stream_info(subjects.FACT_STREAM)).config
+    await client.close()
+    assert reports.max_msgs_per_subject == 1
+    for config in (reports, facts):
+        assert (config.max_bytes or 0) > 0
+        assert (config.max_age or 0) > 0
+        assert config.duplicate_window > 0
+
+
+async def test_relayed_facts_are_stored_in_order_and_once(bus: JetStreamBus, server: NatsProcess) -> None:
+    await bus.publish_many([fact_message(position) for position in range(1, 700)])
+    await bus.publish_many([fact_message(position) for position in range(400, 900)])
+    client = await client_of(server)
+    subscription: Any = await client.jetstream().subscribe(subjects.FACT_SUBJECTS, ordered_consumer=True)
+    stored = [int((await subscription.next_msg(5)).headers[subjects.POSITION]) for _ in range(899)]
+    await client.close()
+    assert stored == list(range(1, 900))
+
+
+async def test_a_server_that_is_away_is_told_with_its_address_and_without_its_password(
+    server: NatsProcess, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure("test", "json", "debug")
+    bus = JetStreamBus(server.url, patience_s=0.5)
+    server.kill()
+    with pytest.raises(BusUnavailable, match=r"127\.0\.0\.1") as refusal:
+        await bus.publish(subjects.report("a"), b"", {})
+    server.start()
+    await bus.ensure_streams()
+    server.kill()
+    await asyncio.sleep(0.5)
+    assert not await bus.connected()
+    await bus.close()
+    told = str(refusal.value) + capfd.readouterr().err
+    assert "s3cr" not in told
+    assert "bus.disconnected" in told
+
+
+async def test_closing_while_the_server_is_away_does_not_raise(bus: JetStreamBus, server: NatsProcess) -> None:
+    bus.reports()
+    await soon()
+    server.kill()
+    await asyncio.sleep(0.2)
+    await bus.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("nats://h:1", (["nats://h:1"], {})),
+        ("h:1", (["nats://h:1"], {})),
+        ("nats://u:p%40@h:1", (["nats://h:1"], {"user": "u", "password": "p@"})),
+        ("nats://token@h:1", (["nats://h:1"], {"token": "token"})),
+        ("nats://u:p@h:1, nats://g:2", (["nats://h:1", "nats://g:2"], {"user": "u", "password": "p"})),
+    ],
+)
+def test_credentials_are_taken_out_of_the_url(url: str, expected: tuple[list[str], dict[str, str]]) -> None:
+    assert split_credentials(url) == expected
