@@ -60,7 +60,9 @@ def listed_empty(name: str, container_name: str = "c") -> Placement:
     return Placement("ns", name, container_name)
 
 
-def report(*zones: Zone, at: int = 1, boot: str = "boot-1", placements: tuple[Placement, ...] | None = (), **fields: object) -> Report:
+def report(
+    *zones: Zone, at: int = 1, boot: str = "boot-1", placements: tuple[Placement, ...] | None = (), **fields: object
+) -> Report:
     settings: dict[str, object] = {"policy": "single-numa-node", "scope": "container", "tracked": TRACKED, **fields}
     return Report("n1", boot, at, "exporter-1", zones=zones, placements=placements, **settings)  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ from services.scheduler.cycle.branches import Bounds, Budget, LimitError, admitt
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.shape import Plan
-from services.scheduler.cycle.unsettled import Unsettled, admitted_in_every_outcome, splittable
+from services.scheduler.cycle.unsettled import Unsettled, admitted_in_every_outcome, alternatives
 from shared.domain.resources import CPU
 
 YES, NO, UNSURE, TOO_MANY = "yes", "no", "unsure", "too many"
@@ -61,7 +61,7 @@ def unsettled_of(facts: NodeFacts, config: CycleConfig) -> list[Unsettled]:
     """The pods whose alternatives can be told apart, those that hold most first."""
     if facts.report is None or not facts.unsettled:
         return []
-    found = [splittable(charge, facts.report, config.branch_limit) for charge in facts.charges()]
+    found = [alternatives(charge, facts.report, config.branch_limit) for charge in facts.charges()]
     return sorted((each for each in found if each is not None), key=_weight, reverse=True)
 
 

@@ -23,24 +23,23 @@ Holds = Callable[[Bounds, Bounds], bool]
 
 class Unsettled(msgspec.Struct, frozen=True):
     """One pod with several possible places. `charged` is what the lower bound subtracts for it; each outcome is what it
-    may hold (at most, at least) by zone. Other demand than `outcomes` cover stays charged."""
+    may hold (at most, at least) by zone when it is there."""
 
     charged: ZoneAmounts
     outcomes: tuple[tuple[ZoneAmounts, ZoneAmounts], ...]
 
 
-def splittable(charge: Charge, report: Report, limit: int) -> Unsettled | None:
-    """The pod's alternatives; None when its zones are known, or its parts may spread over several zones at once."""
-    if not charge.zones or charge.proven or charge.held:
+def alternatives(charge: Charge, report: Report, limit: int) -> Unsettled | None:
+    """What an unproven pod may hold; None for a proven one. Where its parts may spread over several zones at once, or the
+    alternatives are more than `limit`, all of its charge is the one alternative to its absence."""
+    if not charge.zones or charge.proven:
         return None
-    groups = _groups(charge, report)
-    if groups is None:
-        return None
+    groups = None if charge.held else _groups(charge, report)
     count = 1
-    for _, zones in groups:
+    for _, zones in groups or ():
         count *= len(zones)
-    if not 1 < count <= limit:
-        return None
+    if groups is None or count > limit:
+        return Unsettled(charge.zones, ((charge.zones, {}),))
     return Unsettled(charge.zones, tuple(_outcomes(groups)))
 
 

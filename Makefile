@@ -1,0 +1,49 @@
+# One-word verbs. `make up` runs the whole road on embedded defaults; `make test` runs the tests. Both set themselves up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.PHONY: help install up test lint types format bench vectors lock stubs clean
+
+help:  ## Show the verbs.
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+install: $(STAMP)  ## Make .venv from the lock file.
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Topolog needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+up: install  ## Run Topolog with a simulated cluster: make up ARGS="--nodes 20 --pods 200".
+	$(BIN)/topolog up $(ARGS)
+
+test: install  ## Run the tests: make test ARGS="-k ledger".
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+lint: install  ## Lint and check types.
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: install  ## Format the code.
+	$(BIN)/ruff format .
+
+vectors: install  ## Replay the recorded cases: make vectors ARGS="some/file.json.gz".
+	$(BIN)/python -m tests.vectors $(if $(ARGS),$(ARGS),tests/vectors/data)
+
+bench: install  ## Measure: make bench ARGS="road".
+	$(BIN)/python -m tests.bench $(ARGS)
+
+stubs: install  ## Generate the podresources stubs again.
+	sh scripts/generate_podresources.sh
+
+lock:  ## Compile requirements.lock again (needs uv).
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header --quiet --output-file requirements.lock
+
+clean:  ## Remove what was made here.
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

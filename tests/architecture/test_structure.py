@@ -1,0 +1,99 @@
+"""The structure holds: import contracts, sizes, opening words, no markers of unfinished work, one owner for each driver."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE_LINES, TEST_FILE_LINES, FUNCTION_LINES, MEDIAN_FUNCTION_LINES = 400, 600, 60, 8
+MARKER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    """Python files by hand: generated stubs and migrations' versions are left out."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "_pb2" not in path.name and "versions" not in path.parts:
+                yield path
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_import_contracts_are_kept() -> None:
+    code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_ruff_is_content() -> None:
+    done = run("ruff", "check", ".")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.timeout(300)
+def test_mypy_strict_is_content() -> None:
+    done = run("mypy")
+    assert done.returncode == 0, done.stdout
+
+
+def test_files_stay_small() -> None:
+    limits = [
+        *((p, FILE_LINES) for p in sources("shared", "services", "migrations")),
+        *((p, TEST_FILE_LINES) for p in sources("tests")),
+    ]
+    too_long = {str(p.relative_to(ROOT)): n for p, limit in limits if (n := p.read_text().count("\n")) > limit}
+    assert not too_long
+
+
+def test_functions_stay_small() -> None:
+    sizes = {
+        (str(p.relative_to(ROOT)), name): size for p in sources("shared", "services", "tests") for name, size in functions(p)
+    }
+    assert {where: size for where, size in sizes.items() if size > FUNCTION_LINES} == {}
+    production = [size for (path, _), size in sizes.items() if not path.startswith("tests")]
+    assert statistics.median(production) <= MEDIAN_FUNCTION_LINES
+
+
+def test_every_file_opens_with_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in sources("shared", "services")
+        if path.read_text().strip() and ast.get_docstring(ast.parse(path.read_text())) is None
+    ]
+    assert silent == []
+
+
+def test_nothing_is_marked_as_unfinished() -> None:
+    here = Path(__file__).resolve()
+    marked = [
+        str(p.relative_to(ROOT))
+        for p in sources("shared", "services", "tests")
+        if p.resolve() != here and MARKER.search(p.read_text())
+    ]
+    assert marked == []
+
+
+def test_the_lock_file_has_hashes_and_names_no_host() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    pins = [line for line in text.splitlines() if re.match(r"^[a-z0-9].*==", line, re.IGNORECASE)]
+    assert len(pins) > 40
+    assert text.count("--hash=sha256:") >= len(pins)
+    assert "://" not in text
+    assert "--index" not in text
