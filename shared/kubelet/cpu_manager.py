@@ -282,12 +282,14 @@ def _with_reuse(state: CpuState, pod: Pod, container: Container, cpus: int) -> C
 
 
 def remove_pod(state: CpuState, uid: str) -> CpuState:
-    """All CPUs of a pod go back to the shared pool."""
+    """All CPUs of a pod go back to the shared pool; its reuse data is forgotten, as its uid never returns."""
+    if state.reuse_uid == uid:
+        state = CpuState(state.shared, state.entries)
     if uid not in state.entries:
         return state
     entries = {other: containers for other, containers in state.entries.items() if other != uid}
-    reuse_uid, reuse = ("", 0) if state.reuse_uid == uid else (state.reuse_uid, state.reuse)
-    return CpuState(state.shared | _union(state.entries[uid].values()), entries, reuse_uid, reuse)
+    shared = state.shared | _union(state.entries[uid].values())
+    return CpuState(shared, entries, state.reuse_uid, state.reuse)
 
 
 def _available(manager: CpuManager, state: CpuState) -> int:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 
+import msgspec
+
 from shared.domain.effective import container_limit
 from shared.domain.pod import Container, Pod
 from shared.domain.resources import Amounts
@@ -76,7 +78,9 @@ def allocate(
 
 
 def remove_pod(state: DeviceState, uid: str) -> DeviceState:
-    """The book after the pod is gone."""
+    """The book after the pod is gone; what its init containers left is forgotten, as its uid never returns."""
+    if state.reuse_uid == uid:
+        state = msgspec.structs.replace(state, reuse_uid="", reuse={})
     return drop_pod(state, uid)
 
 

@@ -73,7 +73,9 @@ def allocate(state: MemoryState, pod: Pod, container: Container, hint: Hint) -> 
 
 
 def remove_pod(state: MemoryState, uid: str) -> MemoryState:
-    """The book after the pod is gone."""
+    """The book after the pod is gone; what its init containers left is forgotten, as its uid never returns."""
+    if state.reuse_uid == uid:
+        state = MemoryState(state.config, state.nodes, state.entries)
     held = state.entries.get(uid)
     return state if held is None else release(state, uid, tuple(held))
 
