@@ -7,18 +7,33 @@ from services.scheduler.compat.filter import Code, Verdict, filter_node
 from services.scheduler.compat.node import offered
 from services.scheduler.compat.nrt import Nrt
 from services.scheduler.compat.pod import Pod
+from services.scheduler.marks import Marks
 from services.scheduler.scoring.containers import score_containers
 from services.scheduler.scoring.registry import STRATEGIES
 from services.scheduler.scoring.strategy import ZoneView
 from shared.domain.demand import peak, zonal_demand
+from shared.domain.pod import Pod as DomainPod
+from shared.domain.refusal import Reason
+from shared.domain.resources import Amounts
+from tests.ledger.given import History
 from tests.ledger.given import container as part
 from tests.ledger.given import pod as made
+from tests.ledger.given import zone as given_zone
 from tests.scheduler.compat.build import container, guaranteed, nrt, pod, two_zones, zone
+from tests.scheduler.cycle_worlds import World, amounts
+from tests.scheduler.cycle_worlds import container as world_part
+from tests.scheduler.cycle_worlds import guaranteed as world_pod
+from tests.scheduler.cycle_worlds import zone as room
 from tests.scheduler.defects.upstream import Upstream
 
 
 def verdict(tested: Pod, node: Nrt) -> Verdict:
     return filter_node(tested, offered(["vendor.example/gpu"]), View(node))
+
+
+def whole(held: Amounts) -> DomainPod:
+    """A Guaranteed pod of one container, for the default cycle."""
+    return world_pod("p", world_part("c", held))
 
 
 class TestSidecars:
@@ -72,7 +87,12 @@ class TestOtherPoliciesPass:
         for policy in ("restricted", "best-effort", "none"):
             assert verdict(guaranteed(cpu="1000"), nrt(*two_zones(), policy=policy)).passes
 
-    # By default restricted is filtered by the kubelet model; the cycle's own tests cover each policy.
+    def test_default_refuses_a_restricted_node_that_cannot_align_the_pod(self) -> None:
+        world = World()
+        world.node("n", *(room(at, amounts(8), amounts(16)) for at in (0, 1)), policy="restricted")
+        refused = world.cluster.verdict(whole(amounts(12)), "n")
+        assert refused is not None
+        assert refused.policy == "restricted"
 
 
 class TestOneRefusalIsEnough:
@@ -86,6 +106,27 @@ class TestOneRefusalIsEnough:
             assert answer.marks
             story.cache.node_maybe_overreserved(name)
         assert story.dirty.maybe_overreserved == ("n1", "n2", "n3")
+
+    def test_default_marks_a_node_after_n_refusals_in_a_row(self) -> None:
+        history = History()
+        history.report(given_zone(0, 8), placements=None)
+        history.reserve(made("a", cpus=6))
+        marks = Marks(dirty_after=3)
+        for _ in range(2):
+            marks.rejected(history.ledger, ["n1"])
+        marks.accepted("n1")
+        for _ in range(2):
+            marks.rejected(history.ledger, ["n1"])
+        assert marks.proposals(history.ledger, (), {}) == []
+        marks.rejected(history.ledger, ["n1"])
+        assert [proposal.node for proposal in marks.proposals(history.ledger, (), {})] == ["n1"]
+
+    def test_default_does_not_mark_a_node_that_carries_no_pod(self) -> None:
+        history = History()
+        history.report(given_zone(0, 8), placements=None)
+        marks = Marks(dirty_after=1)
+        marks.rejected(history.ledger, ["n1"])
+        assert marks.proposals(history.ledger, (), {}) == []
 
 
 class TestTwoZonesWithOneName:
@@ -101,6 +142,13 @@ class TestTwoZonesWithOneName:
             'resource "cpu" request 4 exceeds NUMA 0 availability 2',
         )
 
+    def test_default_refuses_the_report_and_names_the_zone(self) -> None:
+        world = World()
+        world.node("n", room(0, amounts(8)), room(0, amounts(2)))
+        refused = world.cluster.verdict(whole(amounts(2)), "n")
+        assert refused is not None
+        assert (refused.reason, refused.subject) == (Reason.REPORT_MALFORMED, "zone 0 is reported twice")
+
 
 class TestNothingIsExplained:
     """The status names neither resource nor zone nor shortfall, so that all refusals of a scope read alike."""
@@ -113,3 +161,11 @@ class TestNothingIsExplained:
             pod("p", container(cpu="1", memory="1Gi", DEVICE="2")),
         )
         assert {verdict(each, node).message for each in wants} == {"cannot align container"}
+
+    def test_default_names_resource_zone_and_shortfall(self) -> None:
+        world = World()
+        world.node("n", room(0, amounts(4, 8), amounts(16, 8)), room(1, amounts(6, 8), amounts(16, 8)))
+        refused = world.cluster.verdict(whole(amounts(8, 6)), "n")
+        assert refused is not None
+        assert (refused.resource, refused.asked, refused.best, refused.best_zone) == ("cpu", 8000, 6000, 1)
+        assert refused.remedy == "free 2 more cpu in zone 1"

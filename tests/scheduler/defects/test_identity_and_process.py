@@ -12,10 +12,15 @@ from services.scheduler.compat.foreign import Profiles
 from services.scheduler.compat.node import offered
 from services.scheduler.compat.plugin import Plugin
 from services.scheduler.compat.score import STRATEGIES, score_node
+from services.scheduler.cycle.config import CycleConfig
+from shared.domain.refusal import Reason
 from shared.ledger.digest import digest, from_snapshot, to_snapshot
 from tests.ledger.given import History, held, pod, zone
 from tests.scheduler.compat import build
 from tests.scheduler.compat.build import container, guaranteed, nrt, reported, two_zones
+from tests.scheduler.cycle_worlds import World, amounts
+from tests.scheduler.cycle_worlds import container as world_part
+from tests.scheduler.cycle_worlds import guaranteed as world_pod
 from tests.scheduler.defects.upstream import Upstream
 
 
@@ -59,7 +64,17 @@ class TestR12FailOpen:
             assert verdict.passes
             assert not verdict.marks
 
-    # By default a node without a current report takes no pod that needs alignment (`on_missing_report: refuse`).
+    def test_default_refuses_a_node_without_report_and_says_so(self) -> None:
+        world = World()
+        world.observe("n1")
+        refused = world.cluster.verdict(world_pod("p", world_part("c", amounts(4))), "n1")
+        assert refused is not None
+        assert refused.reason is Reason.NO_REPORT
+
+    def test_default_passes_it_only_where_the_operator_chose_that(self) -> None:
+        world = World(CycleConfig(on_missing_report="pass"))
+        world.observe("n1")
+        assert world.cluster.verdict(world_pod("p", world_part("c", amounts(4))), "n1") is None
 
 
 class TestR13SameNameAgain:
