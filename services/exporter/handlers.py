@@ -17,12 +17,15 @@ from services.exporter import core
 from services.exporter.kubelet_config import KubeletConfigError
 from services.exporter.outbox import Outbox
 from services.exporter.scan import NodeReader
-from services.exporter.settings import Settings
+from services.exporter.settings import ExporterSettings
 from services.exporter.source_grpc import SourceError
 from services.exporter.sysfs import SysfsError
 from shared.bus import subjects
 from shared.bus.port import Message
 from shared.domain.report import Report
+from shared.telemetry import names
+from shared.telemetry.instruments import count, observe
+from shared.telemetry.propagation import headers, span
 
 MAX_BACKOFF_S = 30.0
 JITTER = 0.1
@@ -45,11 +48,12 @@ class NodeReporter:
     """The round of one node. `on_error(status)` hears the first failure of a row and, with an empty error, its end."""
 
     def __init__(
-        self, node: str, reader: NodeReader, settings: Settings, outbox: Outbox, on_error: Callable[[NodeStatus], None]
+        self, node: str, reader: NodeReader, settings: ExporterSettings, outbox: Outbox, on_error: Callable[[NodeStatus], None]
     ) -> None:
         self.status = NodeStatus(node)
         self._reader = reader
         self._settings = settings
+        self._rules = settings.rules
         self._outbox = outbox
         self._on_error = on_error
         self._instance = f"{node}-{random.getrandbits(48):012x}"
@@ -67,6 +71,10 @@ class NodeReporter:
         self._asked = True
         self._triggered.set()
 
+    async def close(self) -> None:
+        """Let go of the kubelet."""
+        await self._reader.close()
+
     async def run(self) -> None:
         """Report for ever; ends by cancellation. The first scan is spread over a tenth of the interval."""
         await asyncio.sleep(random.random() * min(1.0, self._settings.interval_s * JITTER))
@@ -80,11 +88,12 @@ class NodeReporter:
         started = time.monotonic()
         full = self._asked or started >= self._next_full_s
         try:
-            scan = await self._reader.scan(full)
+            with span(names.SPAN_REPORT, node=self.status.node):
+                scan = await self._reader.scan(full)
+                self._publish(core.report(self.status.node, self._instance, scan, self._rules))
         except READ_ERRORS as error:
             return self._failed(str(error))
-        self._publish(core.report(self.status.node, self._instance, scan, self._settings.rules))
-        self._succeeded((time.monotonic() - started) * 1000)
+        self._succeeded(time.monotonic() - started)
         if full:
             self._next_full_s = started + self._settings.interval_s * random.uniform(1 - JITTER, 1)
         return max(0.0, self._next_full_s - time.monotonic())
@@ -96,8 +105,8 @@ class NodeReporter:
             return
         self._asked = False
         self._published = core.Published(report, now_ms)
-        headers = {subjects.MSG_ID: f"{self._instance}:{report.boot_time_ms}"}
-        message = Message(subjects.report(report.node), _encoder.encode(report), headers)
+        identity = {subjects.MSG_ID: f"{self._instance}:{report.boot_time_ms}", **headers()}
+        message = Message(subjects.report(report.node), _encoder.encode(report), identity)
         self._outbox.put(report.node, message)
 
     async def _wait(self, pause_s: float) -> None:
@@ -117,17 +126,20 @@ class NodeReporter:
         status = self.status
         status.failures += 1
         status.failures_in_a_row += 1
+        count(names.SCANS, result="failed")
         first = status.error == ""
         status.error = problem
         self._reader.forget()
         if first:
             self._on_error(status)
-        return min(MAX_BACKOFF_S, self._settings.interval_s, 0.25 * 2 ** min(status.failures_in_a_row, 8))
+        return min(MAX_BACKOFF_S, self._settings.interval_s, 0.25 * float(2 ** min(status.failures_in_a_row, 8)))
 
-    def _succeeded(self, took_ms: float) -> None:
+    def _succeeded(self, took_s: float) -> None:
         recovered = self.status.error != ""
         self.status.scans += 1
-        self.status.scan_ms = took_ms
+        self.status.scan_ms = round(took_s * 1000, 3)
+        count(names.SCANS, result="ok")
+        observe(names.SCAN_LATENCY, took_s)
         self.status.failures_in_a_row = 0
         self.status.error = ""
         if recovered:

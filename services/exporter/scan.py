@@ -13,10 +13,13 @@ from services.exporter.answers import Allocatable, ListedPod
 from services.exporter.core import Scan
 from services.exporter.kubelet_config import KubeletFacts
 from services.exporter.placements import CpuEntries
-from services.exporter.settings import NodeSpec, Settings
+from services.exporter.settings import ExporterSettings, NodeSpec
 from services.exporter.sysfs import Machine, read_machine
 from shared.domain.report import Freshness
-from shared.kubelet.checkpoint import CheckpointError, read_cpu_state
+from shared.kubelet.checkpoint import CheckpointError, read_cpu
+from shared.kubelet.cpuset import each_cpu
+
+STEADY_TRIES = 3
 
 
 class Source(Protocol):
@@ -35,7 +38,7 @@ class Source(Protocol):
 class NodeReader:
     """Reads one node. Keeps what changes rarely (machine, configuration, allocatable) between full scans."""
 
-    def __init__(self, spec: NodeSpec, settings: Settings, source: Source) -> None:
+    def __init__(self, spec: NodeSpec, settings: ExporterSettings, source: Source) -> None:
         self._spec = spec
         self._settings = settings
         self._source = source
@@ -46,9 +49,8 @@ class NodeReader:
         if full or self._slow is None:
             self._slow = await self._read_slow()
         boot_id, machine, kubelet, allocatable = self._slow
-        freshness = Freshness(boot_id, folders.boot_time_ms())
-        pods = await self._source.pods()
-        return Scan(freshness, machine, allocatable, pods, kubelet, self._cpu_entries())
+        freshness, pods, checkpoint = await self._list(boot_id)
+        return Scan(freshness, machine, allocatable, pods, kubelet, read_cpu_entries(checkpoint))
 
     def forget(self) -> None:
         """Make the next scan a full one: after a failure the node may be another than before."""
@@ -72,7 +74,10 @@ class NodeReader:
         if path and text is None and self._settings.kubelet_config:
             raise kubelet_config.KubeletConfigError(f"{path}: cannot be read; check --kubelet-config")
         facts = kubelet_config.parse(text, str(path)) if text else KubeletFacts()
-        policy, scope = self._settings.policy or facts.policy, self._settings.scope or facts.scope
+        policy, scope = (
+            self._settings.topology_manager_policy or facts.policy,
+            self._settings.topology_manager_scope or facts.scope,
+        )
         return kubelet_config.checked(policy, scope, facts.options, "flags")
 
     def _config_path(self) -> Path | None:
@@ -80,18 +85,26 @@ class NodeReader:
             return Path(self._settings.kubelet_config)
         return Path(self._spec.kubelet_dir) / folders.CONFIG_FILE if self._spec.kubelet_dir else None
 
-    def _cpu_entries(self) -> CpuEntries:
-        """The CPU manager's assignments where the folder is readable; an unreadable checkpoint says nothing."""
+    async def _list(self, boot_id: str) -> tuple[Freshness, tuple[ListedPod, ...], bytes]:
+        """List between two equal readings of the CPU checkpoint, so that a pod is not taken for its successor on the
+        same CPUs; without the checkpoint when it never stands still."""
+        for _ in range(STEADY_TRIES):
+            before = self._checkpoint()
+            freshness = Freshness(boot_id, folders.boot_time_ms())
+            pods = await self._source.pods()
+            if self._checkpoint() == before:
+                return freshness, pods, before
+        return freshness, pods, b""
+
+    def _checkpoint(self) -> bytes:
         if not self._spec.kubelet_dir:
-            return {}
-        text = folders.read_bounded(Path(self._spec.kubelet_dir) / folders.CPU_CHECKPOINT)
-        return read_cpu_entries(text) if text else {}
+            return b""
+        return folders.read_bounded(Path(self._spec.kubelet_dir) / folders.CPU_CHECKPOINT) or b""
 
 
-def read_cpu_entries(text: bytes) -> CpuEntries:
-    """The assignments of a `cpu_manager_state` file; none when it is damaged (the kubelet will complain, not we)."""
-    try:
-        state = read_cpu_state(text)
-    except CheckpointError:
+def read_cpu_entries(checkpoint: bytes) -> CpuEntries:
+    """The assignments of a `cpu_manager_state` file; none when it is absent or damaged (its kubelet will complain)."""
+    state = read_cpu(checkpoint) if checkpoint else None
+    if state is None or isinstance(state, CheckpointError):
         return {}
-    return state.entries  # type: ignore[no-any-return]
+    return {uid: {name: tuple(each_cpu(cpus)) for name, cpus in held.items()} for uid, held in state.entries.items()}

@@ -1,29 +1,29 @@
-"""What the exporter is told: nodes, bus, intervals, rules. Every mistake is named at once, with its remedy.
+"""What the exporter is told: nodes, bus, intervals, rules. Flags, environment (TOPOLOG_*) and file; every mistake at once.
 
-From flags, a nodes file and the environment. Must not know how a scan is made or where a report goes.
+Must not know how a scan is made or where a report goes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 
 from services.exporter.core import METHODS, PodPattern, Rules
 from services.exporter.kubelet_config import POLICIES, SCOPES
+from shared.runtime.settings import CommonSettings
 
-DEFAULT_NATS_URL = "nats://127.0.0.1:4222"
 DEFAULT_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
-DEFAULT_INTERVAL_S = 10.0
 MAX_NODES = 2_000
 MAX_SOCKET_BYTES = 107
 """The kernel's limit for the path of a unix socket."""
-
-
-class SettingsError(ValueError):
-    """One or more settings are wrong; the message has one line for each."""
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+Interval = Annotated[float, msgspec.Meta(ge=0.1, le=86_400)]
 
 
 class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,68 +36,52 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     kubelet_dir: str = ""
 
 
-class Settings(msgspec.Struct, frozen=True):
-    """All settings; times in seconds. `policy` and `scope` override the kubelet's configuration file when set."""
+class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
+    """All settings; times in seconds. `topology_manager_policy` and `_scope` override the kubelet's file when set.
 
-    nodes: tuple[NodeSpec, ...]
-    nats_url: str = DEFAULT_NATS_URL
-    interval_s: float = DEFAULT_INTERVAL_S
-    watch_interval_s: float = 0.25
-    min_gap_s: float = 0.25
-    settle_s: float = 0.05
-    deadline_s: float = 10.0
-    http_port: int = 0
+    `nodes` are texts NAME=SOCKET,SYSFS[,KUBELET_DIR]; `nodes_file` is a JSON list of `NodeSpec`; `node_name` alone means
+    this machine's kubelet. `interval_s` is the time between full reports, `watch_interval_s` between looks at the kubelet's
+    folder (0: never), `min_gap_s` the least time between two scans, `settle_s` the wait after a change.
+    """
+
+    nodes: tuple[str, ...] = ()
+    nodes_file: str = ""
+    node_name: str = ""
+    podresources_socket: str = DEFAULT_SOCKET
+    sysfs: str = "/sys"
+    kubelet_dir: str = ""
+    interval_s: Interval = 10.0
+    watch_interval_s: Seconds = 0.25
+    min_gap_s: Seconds = 0.25
+    settle_s: Seconds = 0.05
+    deadline_s: Interval = 10.0
     kubelet_config: str = ""
     boot_id_file: str = ""
-    policy: str = ""
-    scope: str = ""
-    rules: Rules = Rules()
+    topology_manager_policy: Literal["", "none", "best-effort", "restricted", "single-numa-node"] = ""
+    topology_manager_scope: Literal["", "container", "pod"] = ""
+    pods_fingerprint_method: Literal["with-exclusive-resources", "all"] = "with-exclusive-resources"
+    exclude_resources: tuple[str, ...] = ()
+    exclude_pods: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        problems = _problems(self)
+        if problems:
+            raise ValueError("\n    ".join(problems))
 
-def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
-    """The settings of a command line. Raises SettingsError with every problem; `--help` exits."""
-    given = _parser().parse_args(list(argv))
-    problems: list[str] = []
-    nodes = _nodes(given, environment, problems)
-    excluded = _excluded_pods(given.exclude_pod, problems)
-    settings = Settings(
-        nodes=nodes,
-        nats_url=given.nats_url or environment.get("TOPOLOG_NATS_URL") or DEFAULT_NATS_URL,
-        interval_s=given.interval,
-        watch_interval_s=given.watch_interval,
-        min_gap_s=given.min_gap,
-        deadline_s=given.deadline,
-        http_port=given.http_port,
-        kubelet_config=given.kubelet_config,
-        boot_id_file=given.boot_id_file,
-        policy=given.topology_manager_policy,
-        scope=given.topology_manager_scope,
-        rules=Rules(given.pods_fingerprint_method, frozenset(given.exclude_resource), excluded),
-    )
-    problems += check(settings)
-    if problems:
-        raise SettingsError("\n".join(problems))
-    return settings
+    @property
+    def rules(self) -> Rules:
+        """What reports leave out, and how their fingerprint is made."""
+        excluded = tuple(PodPattern(*text.split("/")) for text in self.exclude_pods)
+        return Rules(self.pods_fingerprint_method, frozenset(self.exclude_resources), excluded)
 
-
-def check(settings: Settings) -> list[str]:
-    """Every problem of the settings, one sentence each."""
-    problems = [problem for spec in settings.nodes for problem in _node_problems(spec)]
-    names = [spec.name for spec in settings.nodes]
-    problems += [f"node {name}: given {names.count(name)} times; give each node once" for name in _twice(names)]
-    if not 1 <= len(names) <= MAX_NODES:
-        problems.append(f"{len(names)} nodes given; give 1 to {MAX_NODES} with --node or --nodes-file")
-    for flag, value, low in (
-        ("--interval", settings.interval_s, 0.1),
-        ("--watch-interval", settings.watch_interval_s, 0.0),
-        ("--min-gap", settings.min_gap_s, 0.0),
-        ("--deadline", settings.deadline_s, 0.1),
-    ):
-        if not low <= value <= 86_400:
-            problems.append(f"{flag} is {value:g}; give seconds from {low:g} to 86400")
-    if not 0 <= settings.http_port <= 65_535:
-        problems.append(f"--http-port is {settings.http_port}; give 0 (off) to 65535")
-    return problems
+    def specs(self) -> tuple[NodeSpec, ...]:
+        """The nodes to report. Raises ValueError for one that cannot be read."""
+        listed = [parse_node(text) for text in self.nodes]
+        if self.nodes_file:
+            listed += _nodes_file(Path(self.nodes_file))
+        if not listed and self.node_name:
+            listed = [NodeSpec(self.node_name, self.podresources_socket, self.sysfs, self.kubelet_dir)]
+        return tuple(listed)
 
 
 def parse_node(text: str) -> NodeSpec:
@@ -109,70 +93,71 @@ def parse_node(text: str) -> NodeSpec:
     return NodeSpec(name, parts[0], parts[1] if len(parts) > 1 else "/sys", parts[2] if len(parts) > 2 else "")
 
 
+def with_flags(argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the flags of a command line put over it; `--help` exits. NODE_NAME counts as TOPOLOG_NODE_NAME."""
+    given = {name: value for name, value in vars(_parser().parse_args(list(argv))).items() if value is not None}
+    settings = {
+        f"TOPOLOG_{name.upper()}": value if isinstance(value, str) else json.dumps(value) for name, value in given.items()
+    }
+    base = dict(environment)
+    if environment.get("NODE_NAME"):
+        base.setdefault("TOPOLOG_NODE_NAME", environment["NODE_NAME"])
+    return {**base, **settings}
+
+
+def _problems(settings: ExporterSettings) -> list[str]:
+    """What no single value shows; one sentence each."""
+    problems = [f"--exclude-pod {text!r}: expected NAMESPACE_PATTERN/NAME_PATTERN, for example kube-system/*"
+                for text in settings.exclude_pods if text.count("/") != 1]  # fmt: skip
+    try:
+        specs = settings.specs()
+    except ValueError as error:
+        return [*problems, str(error)]
+    names = [spec.name for spec in specs]
+    if not 1 <= len(names) <= MAX_NODES:
+        problems.append(f"{len(names)} nodes given; give 1 to {MAX_NODES} with --node, --nodes-file or NODE_NAME")
+    twice = sorted(names) if len(set(names)) != len(names) else []
+    doubled = sorted({name for name, other in pairwise(twice) if name == other})
+    problems += [f"node {name}: given more than once; give each node once" for name in doubled]
+    return problems + [problem for spec in specs for problem in _node_problems(spec)]
+
+
 def _node_problems(spec: NodeSpec) -> list[str]:
     problems = []
     if not 0 < len(spec.name) <= 253 or not spec.name.isprintable() or set(spec.name) & set(" */>"):
         problems.append(f"node {spec.name!r}: is no node name; use up to 253 letters, digits, '-' and '.'")
     size = len(spec.socket.encode())
     if size > MAX_SOCKET_BYTES:
-        problems.append(f"node {spec.name}: socket path has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}")
+        problems.append(f"node {spec.name}: its socket path has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}")
     return problems
 
 
-def _twice(names: list[str]) -> list[str]:
-    return sorted({name for name in names if names.count(name) > 1}) if len(set(names)) != len(names) else []
-
-
-def _nodes(given: argparse.Namespace, environment: Mapping[str, str], problems: list[str]) -> tuple[NodeSpec, ...]:
-    nodes: list[NodeSpec] = []
-    for text in given.node:
-        try:
-            nodes.append(parse_node(text))
-        except ValueError as error:
-            problems.append(str(error))
-    if given.nodes_file:
-        nodes += _nodes_file(Path(given.nodes_file), problems)
-    name = environment.get("NODE_NAME", "")
-    if not nodes and not problems and name:
-        nodes.append(NodeSpec(name, given.podresources_socket, given.sysfs, given.kubelet_dir))
-    return tuple(nodes)
-
-
-def _nodes_file(path: Path, problems: list[str]) -> list[NodeSpec]:
+def _nodes_file(path: Path) -> list[NodeSpec]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[NodeSpec])
     except (OSError, msgspec.MsgspecError) as error:
-        problems.append(f"--nodes-file {path}: {error}; expected JSON [{{name, socket, sysfs, kubelet_dir}}]")
-        return []
-
-
-def _excluded_pods(texts: list[str], problems: list[str]) -> tuple[PodPattern, ...]:
-    for text in texts:
-        if text.count("/") != 1:
-            problems.append(f"--exclude-pod {text!r}: expected NAMESPACE_PATTERN/NAME_PATTERN, for example kube-system/*")
-    return tuple(PodPattern(*text.split("/")) for text in texts if text.count("/") == 1)
+        raise ValueError(f"--nodes-file {path}: {error}; expected JSON [{{name, socket, sysfs, kubelet_dir}}]") from error
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Flags named after the settings they set; a flag that is not given leaves environment and file alone."""
     parser = argparse.ArgumentParser("topolog-exporter", description="Reports NUMA zones of nodes from podresources.")
-    parser.add_argument("--node", action="append", default=[], metavar="NAME=SOCKET,SYSFS[,KUBELET_DIR]")
-    parser.add_argument("--nodes-file", default="", help="JSON list of {name, socket, sysfs, kubelet_dir}")
-    parser.add_argument("--podresources-socket", default=DEFAULT_SOCKET, help="with NODE_NAME set and no --node")
-    parser.add_argument("--sysfs", default="/sys", help="with NODE_NAME set and no --node")
-    parser.add_argument("--kubelet-dir", default="", help="with NODE_NAME set and no --node")
-    parser.add_argument("--nats-url", default="", help=f"else TOPOLOG_NATS_URL, else {DEFAULT_NATS_URL}")
-    parser.add_argument("--interval", type=float, default=DEFAULT_INTERVAL_S, help="seconds between full reports")
-    parser.add_argument(
-        "--watch-interval", type=float, default=0.25, help="seconds between looks at the kubelet's folder; 0: off"
-    )
-    parser.add_argument("--min-gap", type=float, default=0.25, help="least seconds between two scans of a node")
-    parser.add_argument("--deadline", type=float, default=10.0, help="seconds until a podresources call is given up")
-    parser.add_argument("--http-port", type=int, default=0, help="health and metrics; 0: off")
-    parser.add_argument("--kubelet-config", default="", help="KubeletConfiguration file, else KUBELET_DIR/config.yaml")
-    parser.add_argument("--boot-id-file", default="", help="else SYSFS/boot_id, else the kernel's")
-    parser.add_argument("--topology-manager-policy", default="", choices=("", *POLICIES))
-    parser.add_argument("--topology-manager-scope", default="", choices=("", *SCOPES))
-    parser.add_argument("--pods-fingerprint-method", default=METHODS[0], choices=METHODS)
-    parser.add_argument("--exclude-resource", action="append", default=[], metavar="RESOURCE")
-    parser.add_argument("--exclude-pod", action="append", default=[], metavar="NAMESPACE/NAME", help="shell patterns")
+    parser.add_argument("--node", dest="nodes", action="append", metavar="NAME=SOCKET,SYSFS[,KUBELET_DIR]")
+    parser.add_argument("--nodes-file", help="JSON list of {name, socket, sysfs, kubelet_dir}")
+    parser.add_argument("--podresources-socket", help=f"with NODE_NAME and no --node; else {DEFAULT_SOCKET}")
+    parser.add_argument("--sysfs", help="with NODE_NAME and no --node; else /sys")
+    parser.add_argument("--kubelet-dir", help="with NODE_NAME and no --node: configuration and checkpoints")
+    parser.add_argument("--nats-url", help="the bus; else TOPOLOG_NATS_URL")
+    parser.add_argument("--interval", dest="interval_s", help="seconds between full reports (10)")
+    parser.add_argument("--watch-interval", dest="watch_interval_s", help="seconds between looks at the kubelet's folder; 0: off")
+    parser.add_argument("--min-gap", dest="min_gap_s", help="least seconds between two scans of a node (0.25)")
+    parser.add_argument("--deadline", dest="deadline_s", help="seconds until a podresources call is given up (10)")
+    parser.add_argument("--http-port", help="health and metrics; 0: any free port")
+    parser.add_argument("--kubelet-config", help="KubeletConfiguration file, else KUBELET_DIR/config.yaml")
+    parser.add_argument("--boot-id-file", help="else SYSFS/boot_id, else the kernel's")
+    parser.add_argument("--topology-manager-policy", choices=POLICIES)
+    parser.add_argument("--topology-manager-scope", choices=SCOPES)
+    parser.add_argument("--pods-fingerprint-method", choices=METHODS)
+    parser.add_argument("--exclude-resource", dest="exclude_resources", action="append", metavar="RESOURCE")
+    parser.add_argument("--exclude-pod", dest="exclude_pods", action="append", metavar="NAMESPACE/NAME", help="shell patterns")
     return parser

@@ -42,7 +42,7 @@ class GrpcSource:
         self._socket = socket
         self._deadline_s = deadline_s
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
-        stub: Any = PodResourcesListerStub(self._channel)
+        stub: Any = PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]
         self._list: Callable[..., Awaitable[pb.ListPodResourcesResponse]] = stub.List
         self._allocatable: Callable[..., Awaitable[pb.AllocatableResourcesResponse]] = stub.GetAllocatableResources
 

@@ -1,7 +1,7 @@
-"""Notices that a kubelet wrote its state: the modification time of its folder, looked at for all nodes in one loop.
+"""Notices what happens elsewhere: that a kubelet wrote its state, and that the bus came back.
 
-The kubelet writes checkpoints by rename, which touches the folder; a look costs microseconds, needs no privilege and
-works on every file system. Must not know what changed.
+The kubelet writes checkpoints by rename, which changes its folder's modification time; a look at that costs microseconds,
+needs no privilege and works on every file system. Must not know what changed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+
+from shared.bus.port import Bus
+
+BUS_INTERVAL_S = 1.0
 
 
 async def watch_folders(folders: Mapping[str, str], interval_s: float, changed: Callable[[str], None]) -> None:
@@ -21,6 +25,16 @@ async def watch_folders(folders: Mapping[str, str], interval_s: float, changed: 
             if modified != seen[node]:
                 seen[node] = modified
                 changed(node)
+
+
+async def watch_bus(bus: Bus, returned: Callable[[], None]) -> None:
+    """Call `returned()` whenever the bus is there again after having been away. Ends by cancellation."""
+    there = True
+    while True:
+        await asyncio.sleep(BUS_INTERVAL_S)
+        before, there = there, await bus.connected()
+        if there and not before:
+            returned()
 
 
 def _modified_ns(folder: str) -> int:

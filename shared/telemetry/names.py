@@ -61,3 +61,55 @@ BUS_UP = event("bus.connected", "The connection to the bus is up.")
 BUS_DOWN = event("bus.disconnected", "The connection to the bus was lost; it is tried again for ever.")
 BUS_TROUBLE = event("bus.trouble", "The bus client reported an error.")
 RELAY_OVERTAKEN = event("relay.overtaken", "Another relay moved the position: this one stopped.")
+
+# The scheduler.
+DECIDE_LATENCY = seconds("topolog_decide_latency", "How long one deciding batch took, without I/O.")
+DECIDE_BATCH = sizes("topolog_decide_batch_proposals", "How many proposals one deciding batch made.")
+DECIDE_CONFLICTS = counter("topolog_decide_conflicts", "Proposals that lost a race, or were sent twice, and are decided again.")
+RESERVED = counter("topolog_reservations", "Pods for which a reservation was appended.")
+QUEUE_READY = gauge("topolog_queue_ready_pods", "Pods that wait to be decided.")
+QUEUE_WAITING = gauge("topolog_queue_waiting_pods", "Pods that fit nowhere now and wait for a change.")
+OBSERVED = counter("topolog_observed_facts", "Facts about the cluster that the observer appended.")
+KUBE_TROUBLE = counter("topolog_kube_trouble", "Lists and watches of the Kubernetes API that failed.")
+
+SPAN_OBSERVE = span("cluster.observe", "The Kubernetes API showed something that is a fact.")
+SPAN_DECIDE = span("pod.decide", "A decision about one pod, from the queue to the proposal.")
+
+POD_RESERVED = event("pod.reserved", "A node was chosen for a pod, and the reservation stands in the log.")
+RELIST = event("kube.relist", "The watch cannot go on from where it was: everything is listed again.")
+KUBE_UNAVAILABLE = event("kube.unavailable", "The Kubernetes API does not answer; it is tried again.")
+FOLD_BEHIND = event("fold.behind", "The fold has not reached what this process appended; nothing new is told until it has.")
+UNDECIDABLE = event("pod.undecidable", "Deciding a pod failed inside the scheduler; the pod waits, the others go on.")
+
+# The binder.
+BIND_CALLS = counter("topolog_bind_calls", "Binding calls by their outcome.", "outcome")
+BIND_LATENCY = seconds("topolog_bind_latency", "How long one binding call took.")
+BINDINGS_OPEN = gauge("topolog_bindings_open", "Bindings intended and not settled.")
+ANNOUNCED = counter("topolog_announcements", "Conditions and events written for people, by result.", "result")
+
+SPAN_BIND = span("pod.bind", "One binding call to the Kubernetes API.")
+
+POD_BOUND = event("pod.bound", "A pod was bound; its outcome stands in the log.")
+BIND_REFUSED = event("pod.bind_refused", "The API server said no for good; the charge is freed.")
+BIND_UNCERTAIN = event("pod.bind_uncertain", "The answer was lost or indefinite; the same binding is sent again.")
+
+# The topology-store.
+REPORTS = counter("topolog_reports", "Reports by what became of them.", "verdict")
+NODES_KNOWN = gauge("topolog_nodes_known", "Nodes that have reported.")
+NODES_SILENT = gauge("topolog_nodes_silent", "Nodes that were silent for longer than report_max_age_s.")
+MIRRORED = counter("topolog_topology_objects", "NodeResourceTopology objects written, by result.", "result")
+
+SPAN_REPORT = span("report.judge", "A report was judged and, when it is news, appended.")
+
+REPORT_REFUSED = event("report.refused", "A report was refused; names the node, the field and the remedy.")
+NODE_SILENT = event("node.silent", "A node has not reported for longer than report_max_age_s.")
+
+# The exporter.
+SCANS = counter("topolog_exporter_scans", "Readings of a kubelet by result.", "result")
+SCAN_LATENCY = seconds("topolog_exporter_scan_latency", "How long reading one kubelet and making its report took.")
+EXPORTER_NODES_FAILING = gauge("topolog_exporter_nodes_failing", "Nodes of this exporter that cannot be read now.")
+
+SPAN_REPORT = span("node.report", "A kubelet is read and its report made.")
+
+NODE_UNREADABLE = event("node.unreadable", "A kubelet or its machine cannot be read; it is tried again, other nodes go on.")
+NODE_READABLE = event("node.readable", "A node that could not be read can be read again.")

@@ -1,0 +1,106 @@
+"""The exporter service: composition only. One round a node, one outbox, one watch over the kubelets' folders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from services.exporter.handlers import NodeReporter, NodeStatus
+from services.exporter.outbox import Outbox
+from services.exporter.scan import NodeReader
+from services.exporter.settings import ExporterSettings, NodeSpec, with_flags
+from services.exporter.source_grpc import GrpcSource
+from services.exporter.watch import watch_bus, watch_folders
+from shared.bus.jetstream import JetStreamBus
+from shared.bus.port import Bus
+from shared.runtime.app import Service, run_service
+from shared.runtime.http import json_response
+from shared.telemetry import logs, names
+from shared.telemetry.instruments import set_gauge
+
+NAME = "topolog-exporter"
+FLUSH_S = 2.0
+
+
+class Exporter:
+    """The nodes of one process: their reporters and the outbox they share."""
+
+    def __init__(self, bus: Bus, settings: ExporterSettings) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._out = logs.get(NAME)
+        self.outbox = Outbox(bus, self.ask_full, self._bus_failed)
+        self._specs = {spec.name: spec for spec in settings.specs()}
+        self.reporters = {name: self._reporter(spec) for name, spec in self._specs.items()}
+
+    def ask_full(self) -> None:
+        """Publish every node in full soon: the bus may have lost what it had."""
+        for reporter in self.reporters.values():
+            reporter.ask_full()
+
+    async def report_all(self) -> None:
+        """Run every node's round; no node waits for another."""
+        async with asyncio.TaskGroup() as rounds:
+            for reporter in self.reporters.values():
+                rounds.create_task(reporter.run())
+
+    async def watch(self) -> None:
+        """Trigger a node when its kubelet wrote something."""
+        folders = {name: spec.kubelet_dir for name, spec in self._specs.items() if spec.kubelet_dir}
+        if folders and self._settings.watch_interval_s > 0:
+            await watch_folders(folders, self._settings.watch_interval_s, lambda name: self.reporters[name].trigger())
+
+    async def watch_bus(self) -> None:
+        """Publish in full after the bus was away."""
+        await watch_bus(self._bus, self.ask_full)
+
+    async def close(self) -> None:
+        """Hand over what waits, then close the sockets."""
+        await self.outbox.drain(FLUSH_S)
+        await asyncio.gather(*(reporter.close() for reporter in self.reporters.values()))
+
+    def waiting_for(self) -> str:
+        """What readiness waits for: the first report of at least one node."""
+        statuses = [reporter.status for reporter in self.reporters.values()]
+        if any(status.scans for status in statuses):
+            return ""
+        return next((status.error for status in statuses if status.error), "the first answer of a kubelet")
+
+    def _reporter(self, spec: NodeSpec) -> NodeReporter:
+        reader = NodeReader(spec, self._settings, GrpcSource(spec.socket, self._settings.deadline_s))
+        return NodeReporter(spec.name, reader, self._settings, self.outbox, self._node_changed)
+
+    def _node_changed(self, status: NodeStatus) -> None:
+        failing = sum(1 for reporter in self.reporters.values() if reporter.status.error)
+        set_gauge(names.EXPORTER_NODES_FAILING, failing)
+        if status.error:
+            self._out.warning(names.NODE_UNREADABLE, node=status.node, problem=status.error)
+        else:
+            self._out.info(names.NODE_READABLE, node=status.node, failures=status.failures)
+
+    def _bus_failed(self, problem: str) -> None:
+        self._out.warning(names.BUS_TROUBLE, problem=problem)
+
+
+async def build(service: Service, settings: ExporterSettings) -> None:
+    """Open what the service needs and name its tasks. Nothing is awaited: bus and kubelets may come later."""
+    bus = JetStreamBus(settings.nats_url, name=NAME)
+    service.on_close("bus", bus.close)
+    exporter = Exporter(bus, settings)
+    service.on_close("exporter", exporter.close)
+    service.health.check("kubelet", exporter.waiting_for)
+    service.task("reports", exporter.report_all)
+    service.task("outbox", exporter.outbox.run)
+    service.task("watch", exporter.watch)
+    service.task("bus watch", exporter.watch_bus)
+    service.route("/nodes", partial(_nodes, exporter))
+
+
+async def _nodes(exporter: Exporter, request: object) -> object:
+    return json_response([reporter.status for reporter in exporter.reporters.values()])
+
+
+def main(argv: Sequence[str], environment: dict[str, str]) -> int:
+    """Run until stopped; returns the exit code."""
+    return run_service(NAME, ExporterSettings, build, with_flags(argv, environment))

@@ -1,0 +1,157 @@
+"""What a simulated cluster is made of: nodes with zones, CPUs, memory, devices and a kubelet configuration, as values.
+
+One way to lay a machine out: everything split evenly over its zones, the odd one to the first zones; one socket and one
+uncore cache a zone; hyperthread siblings (2k, 2k+1); distances 10 local, 21 remote; two CPUs reserved (the first CPU of
+each zone, or the first two of a single zone). Must not know the API server, files, or who schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from shared.domain.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Amounts
+from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
+from shared.kubelet.device_state import Device
+from shared.kubelet.memory_state import hugepages_name
+from shared.kubelet.topology import Cpu
+
+LOCAL_DISTANCE = 10
+REMOTE_DISTANCE = 21
+RESERVED_MEMORY_BYTES = 100 * 2**20
+"""A zone's share for the system: the kubelet's Static memory policy asks for more than nothing (its default eviction
+threshold is 100Mi)."""
+EPHEMERAL_STORAGE_BYTES = 100 * 2**30
+MAX_PODS = 110
+GPU = "nvidia.com/gpu"
+NIC = "topolog.dev/nic"
+
+
+class NodeShape(msgspec.Struct, frozen=True):
+    """A machine's totals. `devices` maps resource to count, `hugepages` page size in bytes to the number of pages."""
+
+    zones: int = 2
+    cpus: int = 32
+    memory_bytes: int = 128 * 2**30
+    devices: dict[str, int] = {}
+    hugepages: dict[int, int] = {}
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """How the kubelets of a cluster are configured, in the kubelet's words."""
+
+    topology_policy: str = "single-numa-node"
+    topology_scope: str = "container"
+    topology_options: dict[str, str] = {}
+    cpu_options: dict[str, str] = {}
+
+
+class SimulatedNode(msgspec.Struct, frozen=True):
+    """One node: machine, kubelet, devices, labels of the Node object beyond the usual ones."""
+
+    name: str
+    machine: MachineConfig
+    kubelet: KubeletConfig
+    devices: dict[str, dict[str, Device]] = {}
+    labels: dict[str, str] = {}
+    max_pods: int = MAX_PODS
+
+    def capacity(self) -> Amounts:
+        """Node totals in Topolog's units."""
+        pages = _hugepages(self.machine)
+        memory = sum(zone.memory_bytes for zone in self.machine.zones)
+        counts = {name: len(devices) for name, devices in self.devices.items()}
+        return {CPU: len(self.machine.cpus) * 1000, MEMORY: memory, **pages, **counts, **self._fixed()}
+
+    def allocatable(self) -> Amounts:
+        """What the Node object offers: capacity without what is reserved, memory also without hugepages."""
+        offered = self.capacity()
+        offered[CPU] -= len(self.machine.zones) * 1000 if len(self.machine.zones) > 1 else 2000
+        reserved = sum(amounts.get(MEMORY, 0) for amounts in self.kubelet.reserved_memory.values())
+        offered[MEMORY] -= reserved + sum(_hugepages(self.machine).values())
+        return offered
+
+    def _fixed(self) -> Amounts:
+        return {PODS: self.max_pods, EPHEMERAL_STORAGE: EPHEMERAL_STORAGE_BYTES}
+
+
+def _hugepages(machine: MachineConfig) -> Amounts:
+    pages: Amounts = {}
+    for zone in machine.zones:
+        for name, size in zone_hugepages(zone).items():
+            pages[name] = pages.get(name, 0) + size
+    return pages
+
+
+def zone_hugepages(zone: ZoneConfig) -> Amounts:
+    """The zone's hugepage pools in bytes by resource name."""
+    return {hugepages_name(size): size * count for size, count in sorted(zone.hugepages.items())}
+
+
+def uniform(count: int, shape: NodeShape, policies: Policies, prefix: str = "node") -> tuple[SimulatedNode, ...]:
+    """`count` equal nodes: node-000, node-001, ..."""
+    width = max(3, len(str(count - 1)))
+    return tuple(lay_out(f"{prefix}-{number:0{width}d}", shape, policies) for number in range(count))
+
+
+def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
+    """One node of a shape. Raises ValueError when a zone would have no CPU left for pods."""
+    zones = range(shape.zones)
+    cpus = split(shape.cpus, shape.zones)
+    if min(cpus) < 2 or (shape.zones == 1 and shape.cpus < 3):
+        raise ValueError(f"node {name}: {shape.cpus} CPUs on {shape.zones} zones leave a zone empty; give more CPUs")
+    layout = _cpus(cpus)
+    firsts = [next(cpu.id for cpu in layout if cpu.numa == zone) for zone in zones] if shape.zones > 1 else [0, 1]
+    reserved = ",".join(map(str, firsts))
+    kubelet = KubeletConfig(
+        topology_policy=policies.topology_policy,
+        topology_scope=policies.topology_scope,
+        topology_options=policies.topology_options,
+        cpu_policy="static",
+        cpu_options=policies.cpu_options,
+        reserved_cpus=reserved,
+        memory_policy="Static",
+        reserved_memory={zone: {MEMORY: RESERVED_MEMORY_BYTES} for zone in zones},
+    )
+    machine = MachineConfig(_zones(shape), layout)
+    return SimulatedNode(name, machine, kubelet, _devices(shape.devices, shape.zones))
+
+
+def split(total: int, parts: int) -> list[int]:
+    """Even shares, what is left over to the first ones."""
+    share, rest = divmod(total, parts)
+    return [share + (1 if part < rest else 0) for part in range(parts)]
+
+
+def _zones(shape: NodeShape) -> tuple[ZoneConfig, ...]:
+    mib = split(shape.memory_bytes // 2**20, shape.zones)
+    pages = {size: split(total, shape.zones) for size, total in shape.hugepages.items()}
+    return tuple(
+        ZoneConfig(
+            zone,
+            mib[zone] * 2**20,
+            {size: share[zone] for size, share in pages.items()},
+            tuple(LOCAL_DISTANCE if other == zone else REMOTE_DISTANCE for other in range(shape.zones)),
+        )
+        for zone in range(shape.zones)
+    )
+
+
+def _cpus(per_zone: list[int]) -> tuple[Cpu, ...]:
+    """CPUs numbered zone after zone; a core is a pair of neighbours."""
+    layout = []
+    for zone, count in enumerate(per_zone):
+        start = sum(per_zone[:zone])
+        layout += [Cpu(start + index, index // 2, zone, zone, zone) for index in range(count)]
+    return tuple(layout)
+
+
+def _devices(counts: Mapping[str, int], zones: int) -> dict[str, dict[str, Device]]:
+    made = {}
+    for resource in sorted(counts):
+        stem = resource.rsplit("/", maxsplit=1)[-1]
+        shares = enumerate(split(counts[resource], zones))
+        ids = [(zone, number) for zone, share in shares for number in range(share)]
+        made[resource] = {f"{stem}-{zone}-{number:02d}": Device(1 << zone) for zone, number in ids}
+    return {resource: devices for resource, devices in made.items() if devices}

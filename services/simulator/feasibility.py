@@ -1,0 +1,168 @@
+"""Which tasks fit no single node of the empty cluster at all: plain arithmetic, independent of any scheduler.
+
+A container must find a set of zones that its node's policy allows (one zone for single-numa-node; the narrowest sets that
+suffice for restricted; any for the rest), containers one after another, every choice tried; and the whole pod must fit
+the node. Must not know the kubelet model, the scheduler, or what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+
+import msgspec
+
+from services.simulator.cluster import SimulatedNode, zone_hugepages
+from services.simulator.workload import Task, TaskContainer
+from shared.domain.resources import CPU, MEMORY, PODS, Amounts, is_device, is_hugepages
+
+Free = tuple[Amounts, ...]
+"""Free amounts of each zone."""
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What is empty on one node: totals (all CPUs, also reserved ones), free by zone, node allocatable, policy, scope."""
+
+    total: Free
+    free: Free
+    node: Amounts
+    policy: str
+    scope: str
+
+
+class Infeasible(msgspec.Struct, frozen=True):
+    """A task that no node can ever take, with what it asks for (Topolog's units)."""
+
+    task: str
+    demand: Amounts
+
+
+def rooms(nodes: Iterable[SimulatedNode]) -> tuple[Room, ...]:
+    """The distinct rooms of a cluster: equal nodes count once."""
+    found: list[Room] = []
+    for room in map(_room, nodes):
+        if room not in found:
+            found.append(room)
+    return tuple(found)
+
+
+def infeasible(tasks: Iterable[Task], cluster: tuple[Room, ...]) -> list[Infeasible]:
+    """The tasks that fit no room; equal shapes are judged once."""
+    verdicts: dict[bytes, bool] = {}
+    found = []
+    for task in tasks:
+        shape = msgspec.json.encode(task.containers, order="sorted")
+        if shape not in verdicts:
+            verdicts[shape] = any(task_fits(task, room) for room in cluster)
+        if not verdicts[shape]:
+            found.append(Infeasible(task.name, _pod_demand(task)))
+    return found
+
+
+def task_fits(task: Task, room: Room) -> bool:
+    """True when the empty node has room for the task under its policy."""
+    demand = _pod_demand(task)
+    if any(amount > room.node.get(name, 0) for name, amount in {**demand, PODS: 1}.items()):
+        return False
+    if room.policy == "none":
+        return True
+    if room.scope == "pod":
+        return any(_sets(_aligned_total(task), room.free, room))
+    return _containers_fit(task, room)
+
+
+def _room(node: SimulatedNode) -> Room:
+    reserved = {int(cpu) for cpu in node.kubelet.reserved_cpus.split(",")}
+    total, free = [], []
+    for zone in node.machine.zones:
+        cpus = [cpu.id for cpu in node.machine.cpus if cpu.numa == zone.id]
+        devices = {
+            name: sum(1 for device in listed.values() if device.mask and device.mask >> zone.id & 1)
+            for name, listed in node.devices.items()
+        }
+        system = node.kubelet.reserved_memory.get(zone.id, {}).get(MEMORY, 0)
+        pages = zone_hugepages(zone)
+        shared = {MEMORY: zone.memory_bytes - system - sum(pages.values()), **pages, **devices}
+        total.append({CPU: len(cpus) * 1000, **shared})
+        free.append({CPU: len(set(cpus) - reserved) * 1000, **shared})
+    policy, scope = node.kubelet.topology_policy, node.kubelet.topology_scope
+    return Room(tuple(total), tuple(free), node.allocatable(), policy, scope)
+
+
+def _pod_demand(task: Task) -> Amounts:
+    """Per resource the larger of the app containers' sum and any one init container."""
+    demand: Amounts = {}
+    for container in task.containers:
+        if not container.init:
+            for name, amount in container.requests.items():
+                demand[name] = demand.get(name, 0) + amount
+    for container in task.containers:
+        if container.init:
+            demand = {**container.requests, **{n: max(a, container.requests.get(n, 0)) for n, a in demand.items()}}
+    return dict(sorted(demand.items()))
+
+
+def _aligned(container: TaskContainer, guaranteed: bool) -> Amounts:
+    """The part that the managers pin: whole CPUs and memory of Guaranteed pods, devices always."""
+    return {
+        name: amount
+        for name, amount in container.requests.items()
+        if amount and (is_device(name) or (guaranteed and _pinned(name, amount)))
+    }
+
+
+def _pinned(name: str, amount: int) -> bool:
+    return amount % 1000 == 0 if name == CPU else name == MEMORY or is_hugepages(name)
+
+
+def _guaranteed(task: Task) -> bool:
+    return not any(container.burst for container in task.containers)
+
+
+def _aligned_total(task: Task) -> Amounts:
+    whole = TaskContainer("pod", _pod_demand(task))
+    return _aligned(whole, _guaranteed(task))
+
+
+def _containers_fit(task: Task, room: Room) -> bool:
+    """Every way to give the app containers their zones; an init container's share is free again for those after it."""
+    guaranteed = _guaranteed(task)
+    first = [_aligned(container, guaranteed) for container in task.containers if container.init]
+    if not all(any(_sets(demand, room.free, room)) for demand in first):
+        return False
+    return _place([_aligned(c, guaranteed) for c in task.containers if not c.init], room.free, room)
+
+
+def _place(demands: list[Amounts], free: Free, room: Room) -> bool:
+    if not demands:
+        return True
+    return any(_place(demands[1:], _taken(free, zones, demands[0]), room) for zones in _sets(demands[0], free, room))
+
+
+def _sets(demand: Amounts, free: Free, room: Room) -> Iterator[tuple[int, ...]]:
+    """The zone sets that the policy allows and that hold the demand."""
+    zones = range(len(free))
+    sizes = [1] if room.policy == "single-numa-node" else list(range(1, len(free) + 1))
+    if room.policy == "restricted":
+        narrowest = {_narrowest(name, amount, room.total) for name, amount in demand.items()}
+        sizes = [size for size in sizes if not narrowest or narrowest == {size}]
+    for size in sizes:
+        for chosen in combinations(zones, size):
+            if all(sum(free[zone].get(name, 0) for zone in chosen) >= amount for name, amount in demand.items()):
+                yield chosen
+
+
+def _narrowest(name: str, amount: int, total: Free) -> int:
+    """How many zones an empty machine needs for the amount; 0 when all of them do not suffice."""
+    richest = sorted((zone.get(name, 0) for zone in total), reverse=True)
+    return next((size for size in range(1, len(richest) + 1) if sum(richest[:size]) >= amount), 0)
+
+
+def _taken(free: Free, zones: tuple[int, ...], demand: Amounts) -> Free:
+    left = [dict(zone) for zone in free]
+    for name, amount in demand.items():
+        for zone in zones:
+            share = min(amount, left[zone].get(name, 0))
+            left[zone][name] = left[zone].get(name, 0) - share
+            amount -= share
+    return tuple(left)

@@ -1,0 +1,169 @@
+"""A simulated kubelet's decisions: which pods it knows, lists and admits, in which steps, and what each verdict is.
+
+Pure: a node is a value. A pod is listed as soon as it is assigned, with nothing; admission (shared/kubelet) then goes
+through the states that podresources shows half-way; the pod runs or is refused, and ends. One pod is admitted at a time,
+as a kubelet does. Must not know the API server, sockets, files or clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from services.simulator.cluster import SimulatedNode
+from shared.domain.effective import effective_request
+from shared.domain.pod import Pod
+from shared.domain.resources import PODS, Amounts, is_device
+from shared.kubelet import admission
+from shared.kubelet.admission import Admission
+from shared.kubelet.machine import ActivePod, KubeletState, build
+from shared.kubelet.options import ConfigError
+
+Phase = Literal["waiting", "admitting", "running"]
+
+
+class KnownPod(msgspec.Struct, frozen=True):
+    """A pod that this kubelet holds active."""
+
+    pod: Pod
+    phase: Phase = "waiting"
+
+
+class KubeletNode(msgspec.Struct, frozen=True):
+    """One kubelet. `state` is what its managers hold; `shown` is what podresources reads, behind `state` while a pod is
+    being admitted."""
+
+    state: KubeletState
+    shown: KubeletState
+    allocatable: Amounts
+    pods: Mapping[str, KnownPod] = {}
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """An admission carried out: the states that are visible on the way, in order, and the verdict."""
+
+    uid: str
+    steps: tuple[KubeletState, ...]
+    verdict: Admission
+
+
+class StartError(ValueError):
+    """A kubelet with this machine and configuration would not start; the message is its own, with the node's name."""
+
+
+def start(node: SimulatedNode) -> KubeletNode:
+    """A kubelet on an empty machine. Raises StartError."""
+    state = build(node.machine, node.kubelet, node.devices)
+    if isinstance(state, ConfigError):
+        raise StartError(f"node {node.name}: the kubelet would not start: {state}")
+    return KubeletNode(state, state, node.allocatable())
+
+
+def resume(node: KubeletNode, stored: KubeletState, pods: list[Pod]) -> tuple[KubeletNode, list[tuple[str, Admission]]]:
+    """The kubelet started again on its stored state, `pods` admitted again in order, with the refusals of that.
+
+    A state that the kubelet refuses is left behind: the pods are then admitted on an empty machine.
+    """
+    wanted = {pod.uid: ActivePod(pod) for pod in pods}
+    for base in (stored, node.state):
+        begun = KubeletState(base.kubelet, base.cpu, base.memory, base.devices, wanted)
+        again = admission.restart(begun)
+        if not isinstance(again, ConfigError):
+            break
+    else:
+        raise StartError(f"the kubelet would not start: {again}")
+    refused = [(uid, verdict) for uid, verdict in again.readmissions if not verdict.admitted]
+    out = {uid for uid, _ in refused}
+    known = {pod.uid: KnownPod(pod, "running") for pod in pods if pod.uid not in out}
+    return KubeletNode(again.state, again.state, node.allocatable, known), refused
+
+
+def assign(node: KubeletNode, pod: Pod) -> KubeletNode:
+    """The node with a new pod: listed at once, with nothing."""
+    return _with_pods(node, {**node.pods, pod.uid: KnownPod(pod)})
+
+
+def begin(node: KubeletNode, uid: str) -> tuple[KubeletNode, Trial]:
+    """Admit a waiting pod. What it holds becomes visible by `show`, step by step, and lasts from `settle` on."""
+    pod = node.pods[uid].pod
+    walk = admission.admission_steps(node.state, pod)
+    steps: list[KubeletState] = []
+    while True:
+        try:
+            steps.append(next(walk))
+        except StopIteration as stop:
+            verdict: Admission = stop.value
+            break
+    verdict = _after_predicates(node, pod, verdict)
+    trial = Trial(uid, tuple(steps[1:]), verdict)
+    return _with_pods(node, {**node.pods, uid: KnownPod(pod, "admitting")}), trial
+
+
+def show(node: KubeletNode, step: KubeletState) -> KubeletNode:
+    """The node with one step of an admission visible."""
+    return KubeletNode(node.state, step, node.allocatable, node.pods)
+
+
+def settle(node: KubeletNode, trial: Trial) -> KubeletNode:
+    """The node after an admission: the pod runs with what it was given, or is known no more."""
+    pods = {uid: known for uid, known in node.pods.items() if uid != trial.uid}
+    state = trial.verdict.state
+    if trial.verdict.admitted and trial.uid in node.pods:
+        pod = node.pods[trial.uid].pod
+        state = admission.start_containers(state, pod)
+        pods[trial.uid] = KnownPod(pod, "running")
+    elif trial.verdict.admitted:
+        state = admission.remove(state, trial.uid)
+    return KubeletNode(state, state, node.allocatable, pods)
+
+
+def end(node: KubeletNode, uid: str) -> KubeletNode:
+    """The node after a pod ended or was deleted; a pod in admission leaves the list now and its resources at `settle`."""
+    known = node.pods.get(uid)
+    if known is None:
+        return node
+    pods = {other: kept for other, kept in node.pods.items() if other != uid}
+    if known.phase != "running":
+        return _with_pods(node, pods)
+    state = admission.remove(node.state, uid)
+    shown = state if node.shown is node.state else admission.remove(node.shown, uid)
+    return KubeletNode(state, shown, node.allocatable, pods)
+
+
+def rebase(node: KubeletNode, trial: Trial) -> Trial:
+    """The verdict of an admission during which other pods ended: what they held is free in the state after it."""
+    state = trial.verdict.state
+    for uid in set(state.pods) - set(node.state.pods) - {trial.uid}:
+        state = admission.remove(state, uid)
+    return Trial(trial.uid, trial.steps, msgspec.structs.replace(trial.verdict, state=state))
+
+
+def _with_pods(node: KubeletNode, pods: Mapping[str, KnownPod]) -> KubeletNode:
+    return KubeletNode(node.state, node.shown, node.allocatable, pods)
+
+
+def _after_predicates(node: KubeletNode, pod: Pod, verdict: Admission) -> Admission:
+    """The node-level check behind the Topology Manager: OutOfcpu and its like (kubelet 1.36, GeneralPredicates)."""
+    short = _short(node, pod) if verdict.admitted else None
+    if short is None:
+        return verdict
+    name, requested, used, capacity = short
+    counts = f"{name}, requested: {requested}, used: {used}, capacity: {capacity}"
+    message = f"Node didn't have enough resource: {counts}"
+    return Admission(admission.remove(verdict.state, pod.uid), False, f"OutOf{name}", message)
+
+
+def _short(node: KubeletNode, pod: Pod) -> tuple[str, int, int, int] | None:
+    """The first resource of which the node has too little: name, requested, used, capacity; devices are not counted here,
+    since the Device Manager has spoken already."""
+    others = [known.pod for uid, known in node.pods.items() if known.phase == "running" and uid != pod.uid]
+    demand = {PODS: 1, **effective_request(pod)}
+    for name in sorted(demand):
+        if is_device(name) or name not in node.allocatable:
+            continue
+        used = len(others) if name == PODS else sum(effective_request(other).get(name, 0) for other in others)
+        if used + demand[name] > node.allocatable[name]:
+            return name, demand[name], used, node.allocatable[name]
+    return None

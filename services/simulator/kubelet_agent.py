@@ -1,0 +1,195 @@
+"""One simulated kubelet at work: holds the node's value, keeps its answers and files current, and drives admissions.
+
+The shell around `kubelet` for one node. Time comes from an agenda, effects on the cluster go through `Posts`. Must not know
+the API server, sockets, or other nodes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from services.simulator import kubelet, kubelet_files, listing
+from services.simulator.agenda import Agenda
+from services.simulator.kubelet import KubeletNode, Trial
+from shared.domain.pod import Pod
+from shared.kubelet.machine import KubeletState
+
+
+class Delays(msgspec.Struct, frozen=True):
+    """Real seconds: from assignment to admission (listed with nothing), between two steps of an admission, from the verdict
+    to running, from a deletion to the end. Measured on a slow machine: 0.045-0.21, 0.02-0.045 (kubelet 1.36)."""
+
+    listed_s: float = 0.03
+    step_s: float = 0.01
+    start_s: float = 0.03
+    stop_s: float = 0.05
+
+
+class Posts(Protocol):
+    """What a kubelet tells the cluster."""
+
+    def started(self, pod: Pod) -> None:
+        """All containers run."""
+
+    def refused(self, pod: Pod, reason: str, message: str) -> None:
+        """The pod was not admitted."""
+
+    def stopped(self, pod: Pod) -> None:
+        """A pod that was deleted has ended."""
+
+
+class KubeletAgent:
+    """One node. `now` is the agenda's clock in seconds."""
+
+    def __init__(
+        self, node: KubeletNode, folder: Path, delays: Delays, agenda: Agenda, now: Callable[[], float], posts: Posts
+    ) -> None:
+        self._node = node
+        self._folder = folder
+        self._delays = delays
+        self._agenda = agenda
+        self._now = now
+        self._posts = posts
+        self._queue: deque[tuple[str, float]] = deque()
+        self._trial: Trial | None = None
+        self._stopping: set[str] = set()
+        self._messages: dict[str, bytes] = {}
+        self._allocatable = listing.allocatable_message(node.state)
+        self._rest_saved = node.state
+        for uid in node.pods:
+            self._list(uid)
+        kubelet_files.save_cpu(folder, node.state)
+
+    @property
+    def node(self) -> KubeletNode:
+        """The node as it is now."""
+        return self._node
+
+    def knows(self, uid: str) -> bool:
+        """True for an active pod of this node."""
+        return uid in self._node.pods
+
+    def list_bytes(self) -> bytes:
+        """The answer to List: messages joined are one message."""
+        return b"".join(self._messages.values())
+
+    def allocatable_bytes(self) -> bytes:
+        """The answer to GetAllocatableResources."""
+        return self._allocatable
+
+    def pod_bytes(self, namespace: str, name: str) -> bytes | None:
+        """The answer to Get."""
+        for known in self._node.pods.values():
+            if (known.pod.namespace, known.pod.name) == (namespace, name):
+                return listing.get_message(known.pod, self._node.shown)
+        return None
+
+    def assign(self, pod: Pod) -> None:
+        """A pod was bound to this node: listed now, admitted when its turn comes."""
+        self._become(kubelet.assign(self._node, pod), pod.uid)
+        ready = self._now() + self._delays.listed_s
+        self._queue.append((pod.uid, ready))
+        if len(self._queue) == 1 and self._trial is None:
+            self._agenda.add(ready, self._admit_next)
+
+    def terminate(self, uid: str) -> None:
+        """A pod was deleted: its containers end in a moment, or it is gone at once when none run."""
+        known = self._node.pods.get(uid)
+        if known is None or uid in self._stopping:
+            return
+        if known.phase == "running":
+            self._stopping.add(uid)
+            self._agenda.add(self._now() + self._delays.stop_s, partial(self._stop, uid))
+        else:
+            self._stop(uid)
+
+    def end(self, uid: str) -> Pod | None:
+        """A pod is over: it leaves the list, its resources are free. The pod, or None when it was not active."""
+        known = self._node.pods.get(uid)
+        if known is None:
+            return None
+        self._stopping.discard(uid)
+        self._messages.pop(uid, None)
+        self._become(kubelet.end(self._node, uid))
+        return known.pod
+
+    def save_rest(self) -> None:
+        """Write the checkpoints that are not written at every change."""
+        if self._rest_saved is not self._node.state:
+            self._rest_saved = self._node.state
+            kubelet_files.save_rest(self._folder, self._node.state)
+
+    def _stop(self, uid: str) -> None:
+        pod = self.end(uid)
+        if pod is not None:
+            self._posts.stopped(pod)
+
+    def _admit_next(self) -> None:
+        """Begin the admission of the next pod that is still there and has been listed long enough."""
+        while self._trial is None and self._queue:
+            uid, ready = self._queue[0]
+            if uid in self._node.pods and ready > self._now():
+                self._agenda.add(ready, self._admit_next)
+                return
+            self._queue.popleft()
+            if uid in self._node.pods:
+                self._begin(uid)
+
+    def _begin(self, uid: str) -> None:
+        self._node, self._trial = kubelet.begin(self._node, uid)
+        steps = self._trial.steps if self._trial.verdict.admitted else ()
+        if not steps:
+            self._settle()
+            return
+        at = self._now()
+        for step in steps[:-1]:
+            self._agenda.add(at, partial(self._show, step))
+            at += self._delays.step_s
+        self._agenda.add(at, self._settle)
+
+    def _show(self, step: KubeletState) -> None:
+        if self._trial is not None:
+            self._become(kubelet.show(self._node, step), self._trial.uid)
+
+    def _settle(self) -> None:
+        trial = self._trial
+        if trial is None:
+            return
+        self._trial = None
+        known = self._node.pods.get(trial.uid)
+        self._become(kubelet.settle(self._node, kubelet.rebase(self._node, trial)), trial.uid)
+        if known is not None and trial.verdict.admitted:
+            self._agenda.add(self._now() + self._delays.start_s, partial(self._run, trial.uid))
+        elif known is not None:
+            self._posts.refused(known.pod, trial.verdict.reason, trial.verdict.message)
+        self._admit_next()
+
+    def _run(self, uid: str) -> None:
+        known = self._node.pods.get(uid)
+        if known is not None and uid not in self._stopping:
+            self._posts.started(known.pod)
+
+    def _become(self, node: KubeletNode, changed: str = "") -> None:
+        """Take on a new value: files first, then what podresources shows."""
+        before, after = self._node.shown, node.shown
+        self._node = node
+        if after.cpu.entries is not before.cpu.entries:
+            kubelet_files.save_cpu(self._folder, after)
+        elif after is not before or changed:
+            os.utime(self._folder)
+        if changed:
+            self._list(changed)
+
+    def _list(self, uid: str) -> None:
+        known = self._node.pods.get(uid)
+        if known is None:
+            self._messages.pop(uid, None)
+        else:
+            self._messages[uid] = listing.pod_message(known.pod, self._node.shown)

@@ -1,0 +1,308 @@
+"""All simulated kubelets of a process: hears of pods from the cluster's store, posts statuses, ends pods, serves sockets.
+
+One loop for all nodes: changes of pods, actions by real time (admission steps) and by virtual time (lifetimes). Must not
+know HTTP, the player, or what a scheduler does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+
+from services.simulator import kubelet, kubelet_files, machine_files, pod_status
+from services.simulator.agenda import Agenda
+from services.simulator.clock import VirtualClock
+from services.simulator.cluster import SimulatedNode
+from services.simulator.cluster_port import ClusterPort, Json, Seen
+from services.simulator.kubelet_agent import Delays, KubeletAgent
+from services.simulator.machine_files import NodeFiles
+from services.simulator.node_object import node_object, node_status
+from services.simulator.podresources_server import PodresourcesServer
+from services.simulator.workload import LIFETIME_ANNOTATION
+from shared.domain.manifest import ManifestError, pod_from_manifest
+from shared.domain.pod import Pod
+
+log = structlog.get_logger()
+SAVE_INTERVAL_S = 10.0
+SLICE = 200
+_ENDED = ("Failed", "Succeeded")
+_UNTAINTED = {"spec": {"taints": None}}
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """A pod that its kubelet refused."""
+
+    pod: str
+    node: str
+    reason: str
+    message: str
+
+
+class KubeletRunner:
+    """Runs the kubelets of `nodes` against a cluster. `rejections` lists every refusal since the start."""
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        nodes: tuple[SimulatedNode, ...],
+        files: tuple[NodeFiles, ...],
+        clock: VirtualClock,
+        delays: Delays | None = None,
+    ) -> None:
+        self.rejections: list[Rejection] = []
+        self._cluster = cluster
+        self._nodes = dict(zip((node.name for node in nodes), zip(nodes, files, strict=True), strict=True))
+        self._clock = clock
+        self._delays = delays or Delays()
+        self._agents: dict[str, KubeletAgent] = {}
+        self._servers: dict[str, PodresourcesServer] = {}
+        self._inbox: dict[str, tuple[str, str, str]] = {}
+        self._woken = asyncio.Event()
+        self._real, self._virtual = Agenda(), Agenda()
+        self._unlisten: list[Callable[[], None]] = []
+        self._addresses = 0
+
+    async def start(self) -> None:
+        """Write the nodes' files, register Node objects, resume pods, listen on the sockets. Raises StartError, OSError."""
+        self._unlisten.append(self._cluster.listen("pods", self._heard))
+        for node, files in self._nodes.values():
+            self._start_node(node, files)
+        for entry in self._cluster.list("pods"):
+            self._note(entry.obj)
+        for name, agent in self._agents.items():
+            server = PodresourcesServer(self._nodes[name][1].socket, agent)
+            await server.start()
+            self._servers[name] = server
+        self._real.add(time.monotonic() + SAVE_INTERVAL_S, self._save_all)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            self._work()
+            self._woken.clear()
+            try:
+                async with asyncio.timeout(self._pause_s()):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def stop(self) -> None:
+        """Stop serving and save every kubelet's state."""
+        for stop in self._unlisten:
+            stop()
+        await asyncio.gather(*(server.stop() for server in self._servers.values()))
+        for agent in self._agents.values():
+            agent.save_rest()
+
+    def agent(self, node: str) -> KubeletAgent:
+        """The kubelet of a node; KeyError for one that is not simulated here."""
+        return self._agents[node]
+
+    async def restart_node(self, node: str) -> None:
+        """Restart one kubelet on its checkpoints; its socket is replaced."""
+        await self._servers[node].stop()
+        self._agents[node].save_rest()
+        self._start_node(*self._nodes[node])
+        self._servers[node] = PodresourcesServer(self._nodes[node][1].socket, self._agents[node])
+        await self._servers[node].start()
+        for entry in self._cluster.list("pods", field_selector=f"spec.nodeName={node}"):
+            self._note(entry.obj)
+
+    def _start_node(self, node: SimulatedNode, files: NodeFiles) -> None:
+        machine_files.write(node, files)
+        fresh = kubelet.start(node)
+        stored, reason = kubelet_files.load(files.kubelet_dir, fresh.state)
+        if reason:
+            log.warning("kubelet state refused, starting empty", node=node.name, reason=reason)
+        pods = self._running_pods(node.name)
+        refused: list[tuple[str, Any]] = []
+        if pods:
+            fresh, refused = kubelet.resume(fresh, stored or fresh.state, pods)
+        agent = KubeletAgent(fresh, files.kubelet_dir, self._delays, self._real, time.monotonic, _Posts(self, node.name))
+        self._agents[node.name] = agent
+        self._register(node, files)
+        verdicts = dict(refused)
+        for pod in pods:
+            if pod.uid in verdicts:
+                self.refused(node.name, pod, verdicts[pod.uid].reason, verdicts[pod.uid].message)
+            else:
+                self._live(node.name, pod)
+
+    def _running_pods(self, node: str) -> list[Pod]:
+        """Pods that ran when the kubelet stopped, oldest first."""
+        entries = self._cluster.list("pods", field_selector=f"spec.nodeName={node}")
+        running = [entry.obj for entry in entries if entry.obj["status"].get("phase") == "Running"]
+        running.sort(key=lambda obj: (obj["status"].get("startTime", ""), obj["metadata"]["uid"]))
+        return [pod for pod in map(pod_from_manifest, running) if isinstance(pod, Pod)]
+
+    def _register(self, node: SimulatedNode, files: NodeFiles) -> None:
+        self._addresses += 1
+        address = f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}"
+        boot_id = machine_files.boot_id(node.name, str(files.sysfs))
+        if self._cluster.get("nodes", node.name) is None:
+            self._cluster.create("nodes", node_object(node, boot_id, address, now_text()))
+        else:
+            self._cluster.replace_status("nodes", node.name, "", node_status(node, boot_id, address, now_text()))
+        self._cluster.patch("nodes", node.name, "", _UNTAINTED, form="merge")
+
+    def _heard(self, change: Seen) -> None:
+        self._note(change.entry.obj)
+
+    def _note(self, obj: Json) -> None:
+        """Remember that a pod of ours changed; what is true of it is read when its turn comes."""
+        node = obj["spec"].get("nodeName")
+        if node not in self._agents:
+            return
+        metadata = obj["metadata"]
+        self._inbox[metadata["uid"]] = (node, metadata["namespace"], metadata["name"])
+        self._woken.set()
+
+    def _work(self) -> None:
+        """What has been heard and what is due now, a bounded slice of it."""
+        for uid in list(self._inbox)[:SLICE]:
+            self._pod_changed(uid, *self._inbox.pop(uid))
+        for action in self._real.due(time.monotonic()):
+            action()
+        for action in self._virtual.due(self._clock.now()):
+            action()
+
+    def _pause_s(self) -> float:
+        if self._inbox:
+            return 0.0
+        pause = 0.25
+        if self._real.next_at is not None:
+            pause = min(pause, self._real.next_at - time.monotonic())
+        if self._virtual.next_at is not None:
+            pause = min(pause, self._clock.real_until(self._virtual.next_at))
+        return max(0.001, pause)
+
+    def _pod_changed(self, uid: str, node: str, namespace: str, name: str) -> None:
+        agent = self._agents[node]
+        entry = self._cluster.get("pods", name, namespace)
+        if entry is None or entry.obj["metadata"]["uid"] != uid:
+            agent.end(uid)
+            return
+        obj = entry.obj
+        if obj["status"].get("phase") in _ENDED:
+            agent.end(uid)
+        elif obj["metadata"].get("deletionTimestamp"):
+            self._terminate(agent, uid, namespace, name)
+        elif not agent.knows(uid):
+            self._assign(agent, node, obj)
+
+    def _terminate(self, agent: KubeletAgent, uid: str, namespace: str, name: str) -> None:
+        if agent.knows(uid):
+            agent.terminate(uid)
+        else:
+            self._cluster.delete("pods", name, namespace, grace_s=0, uid=uid)
+
+    def _assign(self, agent: KubeletAgent, node: str, obj: Json) -> None:
+        pod = pod_from_manifest(obj)
+        if isinstance(pod, ManifestError):
+            log.warning("pod cannot be read", node=node, pod=obj["metadata"]["name"], error=str(pod))
+            self._refuse(node, obj, "UnexpectedAdmissionError", str(pod))
+        else:
+            agent.assign(pod)
+
+    def _current(self, pod: Pod) -> Json | None:
+        entry = self._cluster.get("pods", pod.name, pod.namespace)
+        return entry.obj if entry is not None and entry.obj["metadata"]["uid"] == pod.uid else None
+
+    def started(self, node: str, pod: Pod) -> None:
+        """Post Running, and let the pod's lifetime begin."""
+        obj = self._current(pod)
+        if obj is None or obj["metadata"].get("deletionTimestamp"):
+            return
+        self._addresses += 1
+        number = self._addresses
+        address = f"10.{64 + number // 65536 % 64}.{number // 256 % 256}.{number % 256}"
+        host = self._cluster_address(node)
+        status = pod_status.running(obj, now_text(), host, address)
+        self._cluster.replace_status("pods", pod.name, pod.namespace, status, pod.uid)
+        self._live(node, pod)
+
+    def refused(self, node: str, pod: Pod, reason: str, message: str) -> None:
+        """Post Failed with the kubelet's reason, and the Warning event."""
+        obj = self._current(pod)
+        if obj is not None:
+            self._refuse(node, obj, reason, message)
+
+    def stopped(self, pod: Pod) -> None:
+        """Finish a deletion: the containers ended, the object may go."""
+        obj = self._current(pod)
+        if obj is None:
+            return
+        if obj["status"].get("phase") == "Running":
+            status = pod_status.succeeded(obj, now_text())
+            self._cluster.replace_status("pods", pod.name, pod.namespace, status, pod.uid)
+        self._cluster.delete("pods", pod.name, pod.namespace, grace_s=0, uid=pod.uid)
+
+    def _refuse(self, node: str, obj: Json, reason: str, message: str) -> None:
+        metadata = obj["metadata"]
+        namespace, name, now = metadata["namespace"], metadata["name"], now_text()
+        self.rejections.append(Rejection(f"{namespace}/{name}", node, reason, message))
+        status = pod_status.refused(obj, reason, message, now)
+        self._cluster.replace_status("pods", name, namespace, status, metadata["uid"])
+        self._cluster.create("events", pod_status.refusal_event(obj, node, reason, message, now), namespace)
+
+    def _live(self, node: str, pod: Pod) -> None:
+        lifetime = _lifetime_s(pod)
+        if lifetime is not None:
+            self._virtual.add(self._clock.now() + lifetime, partial(self._finish, node, pod))
+
+    def _finish(self, node: str, pod: Pod) -> None:
+        """The pod has lived its time: it ends by itself with success."""
+        agent = self._agents[node]
+        obj = self._current(pod)
+        if obj is None or obj["metadata"].get("deletionTimestamp") or agent.end(pod.uid) is None:
+            return
+        status = pod_status.succeeded(obj, now_text())
+        self._cluster.replace_status("pods", pod.name, pod.namespace, status, pod.uid)
+
+    def _cluster_address(self, node: str) -> str:
+        entry = self._cluster.get("nodes", node)
+        addresses = entry.obj["status"].get("addresses", []) if entry else []
+        return next((one["address"] for one in addresses if one["type"] == "InternalIP"), "10.0.0.1")
+
+    def _save_all(self) -> None:
+        for agent in self._agents.values():
+            agent.save_rest()
+        self._real.add(time.monotonic() + SAVE_INTERVAL_S, self._save_all)
+
+
+class _Posts:
+    """A kubelet's voice, with its node's name."""
+
+    def __init__(self, runner: KubeletRunner, node: str) -> None:
+        self._runner = runner
+        self._node = node
+
+    def started(self, pod: Pod) -> None:
+        self._runner.started(self._node, pod)
+
+    def refused(self, pod: Pod, reason: str, message: str) -> None:
+        self._runner.refused(self._node, pod, reason, message)
+
+    def stopped(self, pod: Pod) -> None:
+        self._runner.stopped(pod)
+
+
+def now_text() -> str:
+    """The wall clock as the API writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _lifetime_s(pod: Pod) -> float | None:
+    """Virtual seconds the pod runs; None for ever (no annotation, or one that is no number)."""
+    try:
+        lifetime = float(pod.annotations[LIFETIME_ANNOTATION])
+    except (KeyError, ValueError):
+        return None
+    return lifetime if 0 <= lifetime < float("inf") else None

@@ -1,0 +1,76 @@
+"""What podresources answers for a simulated kubelet, as encoded messages made from the kubelet's state.
+
+As the real one: sidecars and app containers only, CPU ids in no order, one device entry for each device and zone, memory
+blocks with their whole set of zones. Must not know admission, sockets or time.
+"""
+
+from __future__ import annotations
+
+from services.exporter.podresources import podresources_pb2 as pb
+from shared.domain.pod import Pod
+from shared.kubelet.admission import placements
+from shared.kubelet.cpuset import each_cpu
+from shared.kubelet.device_state import Device
+from shared.kubelet.machine import KubeletState
+from shared.kubelet.masks import nodes_of
+
+
+def pod_message(pod: Pod, state: KubeletState) -> bytes:
+    """The pod's entry as a ListPodResourcesResponse of its own; such messages joined are one answer to List."""
+    response = pb.ListPodResourcesResponse()
+    _fill(response.pod_resources.add(), pod, state)
+    return response.SerializeToString()
+
+
+def get_message(pod: Pod, state: KubeletState) -> bytes:
+    """The answer to Get."""
+    response = pb.GetPodResourcesResponse()
+    _fill(response.pod_resources, pod, state)
+    return response.SerializeToString()
+
+
+def allocatable_message(state: KubeletState) -> bytes:
+    """The answer to GetAllocatableResources; it does not shrink when resources are handed out."""
+    response = pb.AllocatableResourcesResponse()
+    manager = state.kubelet.cpu
+    if manager.policy == "static":
+        response.cpu_ids.extend(reversed(list(each_cpu(manager.topology.every & ~manager.reserved))))
+    if state.memory.config.policy == "Static":
+        for zone, node in state.memory.nodes.items():
+            for resource, table in node.tables.items():
+                if table.allocatable:
+                    _block(response.memory.add(), resource, table.allocatable, 1 << zone)
+    for resource, devices in state.devices.registered.items():
+        for name, device in devices.items():
+            if device.healthy:
+                _add_device(response.devices, resource, name, device)
+    return response.SerializeToString()
+
+
+def _fill(entry: pb.PodResources, pod: Pod, state: KubeletState) -> None:
+    entry.name, entry.namespace = pod.name, pod.namespace
+    for container, held in zip(pod.containers, placements(state, pod), strict=True):
+        if container.kind == "init":
+            continue
+        listed = entry.containers.add(name=container.name)
+        if held.cpus:
+            listed.cpu_ids.extend(reversed(held.cpu_ids))
+        for block in held.memory:
+            _block(listed.memory.add(), block.resource, block.size, block.mask)
+        for resource, names in held.devices.items():
+            for name in names:
+                _add_device(listed.devices, resource, name, state.devices.registered[resource][name])
+
+
+def _block(entry: pb.ContainerMemory, resource: str, size: int, mask: int) -> None:
+    entry.memory_type, entry.size = resource, size
+    for zone in nodes_of(mask):
+        entry.topology.nodes.add(ID=zone)
+
+
+def _add_device(entries: object, resource: str, name: str, device: Device) -> None:
+    """One entry for each zone of the device; a device without topology has one entry without zones."""
+    for zone in nodes_of(device.mask) if device.mask else (None,):
+        entry = entries.add(resource_name=resource, device_ids=[name])  # type: ignore[attr-defined]
+        if zone is not None:
+            entry.topology.nodes.add(ID=zone)

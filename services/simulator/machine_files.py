@@ -1,0 +1,107 @@
+"""The files of a simulated node: a /sys tree, the kubelet's configuration, and where its socket and state lie.
+
+Writes few files (only what an exporter reads), so that hundreds of nodes cost tenths of a second. Must not know the
+kubelet's model beyond its configuration values, nor what runs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from services.simulator.cluster import SimulatedNode
+from shared.kubelet.config import ZoneConfig
+from shared.kubelet.cpuset import cpus_of, format_cpus
+
+HOST_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MAX_SOCKET_BYTES = 107
+_BOOT_NAMESPACE = uuid.UUID("8a5cbd6e-3f5a-4f0e-9d5c-6a2f5f6f7a01")
+
+
+class NodeFiles(msgspec.Struct, frozen=True):
+    """Where one node's files lie."""
+
+    name: str
+    sysfs: Path
+    kubelet_dir: Path
+    socket: Path
+
+    def for_exporter(self) -> dict[str, str]:
+        """The entry of an exporter's nodes file."""
+        paths = {"socket": str(self.socket), "sysfs": str(self.sysfs), "kubelet_dir": str(self.kubelet_dir)}
+        return {"name": self.name, **paths}
+
+
+def places(folder: Path, sockets: Path, nodes: tuple[SimulatedNode, ...]) -> tuple[NodeFiles, ...]:
+    """The places of all nodes under `folder`; sockets are numbered, since their paths must be short."""
+    return tuple(
+        NodeFiles(node.name, folder / node.name / "sys", folder / node.name / "kubelet", sockets / f"{number}.sock")
+        for number, node in enumerate(nodes)
+    )
+
+
+def socket_folder(folder: Path) -> Path:
+    """`folder`/sockets when paths in it are short enough for the kernel, else a new folder for temporary files."""
+    wanted = folder / "sockets"
+    if len(bytes(wanted / "99999.sock")) <= MAX_SOCKET_BYTES:
+        wanted.mkdir(mode=0o750, parents=True, exist_ok=True)
+        return wanted
+    return Path(tempfile.mkdtemp(prefix="topolog-"))
+
+
+def write(node: SimulatedNode, files: NodeFiles) -> None:
+    """Write the node's /sys tree and kubelet configuration; what is there already is replaced."""
+    base = files.sysfs / "devices" / "system" / "node"
+    for zone in node.machine.zones:
+        _write_zone(base / f"node{zone.id}", node, zone)
+    ids = format_cpus(cpus_of(zone.id for zone in node.machine.zones))
+    (base / "online").write_text(ids + "\n")
+    (files.sysfs / "boot_id").write_text(boot_id(node.name, str(files.sysfs)) + "\n")
+    files.kubelet_dir.mkdir(parents=True, exist_ok=True)
+    (files.kubelet_dir / "config.yaml").write_bytes(msgspec.json.format(msgspec.json.encode(configuration(node))))
+
+
+def boot_id(name: str, place: str) -> str:
+    """A boot id of the node's own that changes when the host reboots, as the host's boot clock then starts again."""
+    try:
+        host = HOST_BOOT_ID.read_text().strip()
+    except OSError:
+        host = "host"
+    return str(uuid.uuid5(_BOOT_NAMESPACE, f"{host}/{place}/{name}"))
+
+
+def configuration(node: SimulatedNode) -> dict[str, Any]:
+    """The KubeletConfiguration that a real kubelet would be given (JSON, which is YAML)."""
+    kubelet = node.kubelet
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cpuManagerPolicy": kubelet.cpu_policy,
+        "cpuManagerPolicyOptions": kubelet.cpu_options,
+        "memoryManagerPolicy": kubelet.memory_policy,
+        "topologyManagerPolicy": kubelet.topology_policy,
+        "topologyManagerScope": kubelet.topology_scope,
+        "topologyManagerPolicyOptions": kubelet.topology_options,
+        "reservedSystemCPUs": kubelet.reserved_cpus,
+        "reservedMemory": [
+            {"numaNode": zone, "limits": {name: str(amount) for name, amount in sorted(limits.items())}}
+            for zone, limits in sorted(kubelet.reserved_memory.items())
+        ],
+        "maxPods": node.max_pods,
+    }
+
+
+def _write_zone(folder: Path, node: SimulatedNode, zone: ZoneConfig) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    cpus = cpus_of(cpu.id for cpu in node.machine.cpus if cpu.numa == zone.id)
+    (folder / "cpulist").write_text(format_cpus(cpus) + "\n")
+    (folder / "distance").write_text(" ".join(map(str, zone.distances)) + "\n")
+    (folder / "meminfo").write_text(f"Node {zone.id} MemTotal: {zone.memory_bytes // 1024:>14} kB\n")
+    for size, pages in zone.hugepages.items():
+        pool = folder / "hugepages" / f"hugepages-{size // 1024}kB"
+        pool.mkdir(parents=True, exist_ok=True)
+        (pool / "nr_hugepages").write_text(f"{pages}\n")

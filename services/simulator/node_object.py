@@ -1,0 +1,73 @@
+"""The Node object of a simulated node, as its kubelet registers it. Pure. Must not know the API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.simulator.cluster import SimulatedNode
+from shared.domain.quantity import format_amount
+from shared.domain.resources import Amounts
+
+Json = dict[str, Any]
+KUBELET_VERSION = "v1.36.2"
+_CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+
+
+def node_object(node: SimulatedNode, boot_id: str, address: str, now: str) -> Json:
+    """The whole object, status included."""
+    labels = {
+        "beta.kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": node.name,
+        "kubernetes.io/os": "linux",
+        **node.labels,
+    }
+    metadata = {"name": node.name, "labels": labels}
+    return {"metadata": metadata, "spec": {}, "status": node_status(node, boot_id, address, now)}
+
+
+def node_status(node: SimulatedNode, boot_id: str, address: str, now: str) -> Json:
+    """The status that a kubelet posts."""
+    return {
+        "addresses": [{"address": address, "type": "InternalIP"}, {"address": node.name, "type": "Hostname"}],
+        "allocatable": _amounts(node.allocatable()),
+        "capacity": _amounts(node.capacity()),
+        "conditions": [
+            {
+                "type": name,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": now,
+            }
+            for name, status, reason, message in _CONDITIONS
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "nodeInfo": _info(node.name, boot_id),
+    }
+
+
+def _amounts(amounts: Amounts) -> Json:
+    return {name: format_amount(name, amounts[name]) for name in sorted(amounts)}
+
+
+def _info(name: str, boot_id: str) -> Json:
+    return {
+        "architecture": "amd64",
+        "bootID": boot_id,
+        "containerRuntimeVersion": "simulated://1",
+        "kernelVersion": "6.1.0",
+        "kubeProxyVersion": "",
+        "kubeletVersion": KUBELET_VERSION,
+        "machineID": name,
+        "operatingSystem": "linux",
+        "osImage": "Topolog simulated node",
+        "systemUUID": name,
+    }

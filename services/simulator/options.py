@@ -1,0 +1,153 @@
+"""What a simulation is told on its command line. Every mistake is named at once. Must not know how it is run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from services.simulator import traces, workload
+from services.simulator.cluster import Policies, SimulatedNode, lay_out, uniform
+from services.simulator.pace import Pace, parse_speed
+from services.simulator.workload import Arrival
+
+MAX_NODES = 5_000
+MAX_ZONES = 16
+DEMO, NONE, OPENB = "demo", "none", "openb:"
+_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+
+
+class OptionsError(ValueError):
+    """One line for each option that is wrong."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """A simulation: cluster, workload, pace, places."""
+
+    data_dir: Path
+    nodes: int = 8
+    zones: int = 2
+    workload: str = DEMO
+    pods: int = 60
+    load: float = 0.7
+    seed: int = 1
+    speed: str = "1"
+    policy: str = "single-numa-node"
+    scope: str = "container"
+    scheduler: str = "topolog"
+    namespace: str = "default"
+    api_host: str = "127.0.0.1"
+    api_port: int = 0
+    shards: int = 1
+    status_file: str = ""
+    json: bool = False
+    keep_finished: bool = False
+
+    @property
+    def policies(self) -> Policies:
+        """How the kubelets are configured."""
+        return Policies(self.policy, self.scope)
+
+    @property
+    def pace(self) -> Pace:
+        """How fast virtual time runs."""
+        return parse_speed(self.speed)
+
+    @property
+    def plays(self) -> bool:
+        """False for `none`: a cluster without a workload."""
+        return self.workload != NONE
+
+    @property
+    def workload_label(self) -> str:
+        """The workload's name as a label value."""
+        return "openb" if self.workload.startswith(OPENB) else self.workload
+
+    def cluster(self) -> tuple[SimulatedNode, ...]:
+        """The nodes. Raises TraceError or ValueError."""
+        if self.workload.startswith(OPENB):
+            return tuple(workload.trace_node(node, self.policies) for node in traces.read_nodes(self._folder(), self.nodes))
+        return uniform(self.nodes, workload.demo_shape(self.zones), self.policies)
+
+    def arrivals(self, nodes: tuple[SimulatedNode, ...]) -> list[Arrival]:
+        """The workload's tasks with their virtual times. Raises TraceError."""
+        if not self.plays:
+            return []
+        if self.workload.startswith(OPENB):
+            tasks, rate = workload.trace_tasks(traces.read_tasks(self._folder())), workload.trace_rate(nodes, self.load)
+        else:
+            tasks, rate = workload.demo_tasks(self.seed), workload.demo_rate(nodes, self.load)
+        return list(workload.poisson(islice(tasks, self.pods), rate, self.seed))
+
+    def _folder(self) -> Path:
+        return Path(self.workload.removeprefix(OPENB))
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """The options of a command line. Raises OptionsError with every problem."""
+    given = vars(_parser().parse_args(list(argv)))
+    given["data_dir"] = Path(given["data_dir"])
+    options = Options(**given)
+    problems = check(options)
+    if problems:
+        raise OptionsError("\n".join(problems))
+    return options
+
+
+def check(options: Options) -> list[str]:
+    """Every problem, one sentence each."""
+    problems = [
+        f"{flag} is {value}; give {low} to {high}"
+        for flag, value, low, high in (
+            ("--nodes", options.nodes, 1, MAX_NODES),
+            ("--zones", options.zones, 1, MAX_ZONES),
+            ("--pods", options.pods, 0, 1_000_000),
+            ("--load", options.load, 0.01, 100.0),
+            ("--api-port", options.api_port, 0, 65_535),
+            ("--shards", options.shards, 1, 64),
+        )
+        if not low <= value <= high
+    ]
+    if options.workload not in (DEMO, NONE) and not options.workload.startswith(OPENB):
+        problems.append(f"--workload {options.workload!r}: give demo, openb:FOLDER or none")
+    for make in (lambda: options.pace, lambda: _tried(options) if not problems else None):
+        try:
+            make()
+        except ValueError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _tried(options: Options) -> None:
+    """Read what the workload needs, so that a wrong folder is told now."""
+    if options.workload.startswith(OPENB):
+        options.cluster()
+        traces.read_tasks(Path(options.workload.removeprefix(OPENB)))
+    else:
+        lay_out("node", workload.demo_shape(options.zones), options.policies)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("topolog-simulator", description="A simulated cluster: API server, kubelets, workload.")
+    parser.add_argument("--data-dir", required=True, help="where the cluster keeps its state")
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--zones", type=int, default=2, help="NUMA zones of a demo node")
+    parser.add_argument("--workload", default=DEMO, help="demo, openb:FOLDER or none")
+    parser.add_argument("--pods", type=int, default=60)
+    parser.add_argument("--load", type=float, default=0.7, help="offered work as a share of the cluster")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--speed", default="1", help="max, or virtual seconds a real second (arrivals and lifetimes only)")
+    parser.add_argument("--policy", default="single-numa-node", choices=_POLICIES, help="the kubelets' Topology Manager policy")
+    parser.add_argument("--scope", default="container", choices=("container", "pod"))
+    parser.add_argument("--scheduler", default="topolog", help="schedulerName of the workload's pods")
+    parser.add_argument("--namespace", default="default")
+    parser.add_argument("--api-host", default="127.0.0.1")
+    parser.add_argument("--api-port", type=int, default=0, help="0: any free port")
+    parser.add_argument("--shards", type=int, default=1, help="how many exporter nodes files to write")
+    parser.add_argument("--status-file", default="", help="where to keep the newest status as JSON")
+    parser.add_argument("--json", action="store_true", help="print a status line every second")
+    parser.add_argument("--keep-finished", action="store_true", help="leave finished pods in the API")
+    return parser

@@ -1,0 +1,182 @@
+"""How far a workload is: every pod's stage from the cluster's own changes, counts, latencies, and when it is over.
+
+Pure bookkeeping: told of changes and moments, asked for a summary. Must not know clocks, HTTP or the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from services.simulator.feasibility import Infeasible
+
+Json = dict[str, Any]
+Stage = Literal["waiting", "bound", "running", "succeeded", "rejected", "lost"]
+LATENCIES_KEPT = 100_000
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Percentiles of a latency in real milliseconds, over `count` pods."""
+
+    count: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    max_ms: float = 0.0
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A workload at one moment. `infeasible` pods fit no node and are expected to wait for ever; `left` are feasible ones
+    that have not ended; `lost` vanished without having run to their end."""
+
+    total: int
+    created: int
+    waiting: int
+    bound: int
+    running: int
+    succeeded: int
+    rejected: int
+    lost: int
+    infeasible: tuple[Infeasible, ...]
+    left: tuple[str, ...]
+    done: bool
+    quiet_s: float
+    virtual_s: float
+    real_s: float
+    factor: float
+    to_bound: Outcome
+    to_running: Outcome
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What an earlier process saw of the same workload: pods created, and how those that are over ended."""
+
+    created: int = 0
+    succeeded: int = 0
+    rejected: int = 0
+    lost: int = 0
+
+
+class Progress:
+    """Counts of one workload of `total` pods; `before` is what an earlier process has done of it."""
+
+    def __init__(self, total: int, before: Ended | None = None) -> None:
+        self.total = total
+        self._before = before or Ended()
+        self._stages: dict[str, Stage] = {}
+        self._names: dict[str, str] = {}
+        self._infeasible: dict[str, Infeasible] = {}
+        self._stuck = 0
+        self._counts: dict[str, int] = dict.fromkeys(("waiting", "bound", "running"), 0)
+        self._counts |= {"succeeded": self._before.succeeded, "rejected": self._before.rejected, "lost": self._before.lost}
+        self._created_at: dict[str, float] = {}
+        self._to_bound: list[float] = []
+        self._to_running: list[float] = []
+        self._last_s = 0.0
+
+    @property
+    def created_before(self) -> int:
+        """How many pods an earlier process created."""
+        return self._before.created
+
+    @property
+    def ended(self) -> Ended:
+        """What a later process needs to know."""
+        counts = self._counts
+        return Ended(self._all_created(), counts["succeeded"], counts["rejected"], counts["lost"])
+
+    @property
+    def waiting(self) -> int:
+        """Feasible pods that no node has yet."""
+        return self._counts["waiting"] - self._stuck
+
+    @property
+    def done(self) -> bool:
+        """True when every pod was created and every feasible one has ended."""
+        ended = self._counts["succeeded"] + self._counts["rejected"] + self._counts["lost"]
+        return ended + self._stuck >= self.total
+
+    def expect_infeasible(self, found: Iterable[Infeasible]) -> None:
+        """Name tasks that fit no node; they may wait for ever."""
+        for one in found:
+            self._infeasible[one.task] = one
+            self._stuck += sum(self._names[uid] == one.task for uid, stage in self._stages.items() if stage == "waiting")
+
+    def created(self, uid: str, name: str, now_s: float) -> None:
+        """A pod was created; `now_s` is when its request was sent."""
+        self._created_at[uid] = now_s
+        self._names[uid] = name
+        if uid not in self._stages:
+            self._enter(uid, "waiting", now_s)
+
+    def seen(self, kind: str, obj: Json, now_s: float) -> Stage | None:
+        """A pod of the workload changed; the stage that it entered, or None."""
+        uid = obj["metadata"]["uid"]
+        self._names.setdefault(uid, obj["metadata"]["name"])
+        stage = _stage(kind, obj)
+        before = self._stages.get(uid)
+        if stage == before or before in ("succeeded", "rejected", "lost"):
+            return None
+        self._enter(uid, stage, now_s)
+        return stage
+
+    def summary(self, now_s: float, virtual_s: float, real_s: float) -> Summary:
+        """The workload now; `now_s` on the clock of `created` and `seen`."""
+        open_stages = ("waiting", "bound", "running")
+        left = sorted(self._names[uid] for uid, stage in self._stages.items() if stage in open_stages)
+        return Summary(
+            total=self.total,
+            created=self._all_created(),
+            **{**self._counts, "waiting": self.waiting},
+            infeasible=tuple(self._infeasible[name] for name in sorted(self._infeasible)),
+            left=tuple(name for name in left if name not in self._infeasible),
+            done=self.done,
+            quiet_s=round(now_s - self._last_s, 3),
+            virtual_s=round(virtual_s, 1),
+            real_s=round(real_s, 3),
+            factor=round(virtual_s / real_s, 2) if real_s > 0 else 0.0,
+            to_bound=_outcome(self._to_bound),
+            to_running=_outcome(self._to_running),
+        )
+
+    def _all_created(self) -> int:
+        """Pods that are there now or have ended, whoever created them."""
+        return sum(self._counts.values())
+
+    def _enter(self, uid: str, stage: Stage, now_s: float) -> None:
+        before = self._stages.get(uid)
+        if before is not None:
+            self._counts[before] -= 1
+        self._stages[uid] = stage
+        self._counts[stage] += 1
+        if self._names[uid] in self._infeasible:
+            self._stuck += (stage == "waiting") - (before == "waiting")
+        self._last_s = now_s
+        began = self._created_at.get(uid)
+        if began is not None and len(self._to_bound) < LATENCIES_KEPT:
+            if before == "waiting" and stage in ("bound", "running"):
+                self._to_bound.append(now_s - began)
+            if stage == "running":
+                self._to_running.append(now_s - began)
+
+
+def _stage(kind: str, obj: Json) -> Stage:
+    phase = obj["status"].get("phase")
+    if phase == "Succeeded":
+        return "succeeded"
+    if phase == "Failed":
+        return "rejected"
+    if kind == "DELETED":
+        return "lost"
+    if phase == "Running":
+        return "running"
+    return "bound" if obj["spec"].get("nodeName") else "waiting"
+
+
+def _outcome(latencies: list[float]) -> Outcome:
+    if not latencies:
+        return Outcome()
+    ordered = sorted(latencies)
+    last = len(ordered) - 1
+    return Outcome(len(ordered), *(round(ordered[round(last * share)] * 1000, 1) for share in (0.5, 0.99, 1.0)))
