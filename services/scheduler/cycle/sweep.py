@@ -73,7 +73,7 @@ class Sweep:
     def _in_spite_of(self, part: Part, fit: Bools, at: int, before: Amounts) -> Bools:
         """One zone holds this part and all before it, or more zones fit it than there are parts before it."""
         together = self._fit({name: amount + before.get(name, 0) for name, amount in part.amounts.items()})
-        enough: Bools = np.count_nonzero(fit, axis=0) > 0
+        enough: Bools = np.count_nonzero(fit, axis=0) > at
         return enough if together is None else enough | together.any(axis=0)
 
     def _best(self, part: Part, fit: Bools) -> npt.NDArray[Any]:

@@ -1,0 +1,214 @@
+"""Placing a pod the plain way: every node, every predicate, every zone, every branch and every outcome, without shortcuts.
+
+What the columnar cycle must equal. Works on ledger nodes and on own reservations that no fold has brought yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import xxhash
+
+from services.scheduler.cycle.branches import _kept, _reused, fits, minus
+from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.cycle.node_facts import report_state
+from services.scheduler.cycle.policy import combined, node_rule, pinned, pod_policy
+from services.scheduler.cycle.predicates import constraint_refusal
+from services.scheduler.cycle.shape import Part, is_memory
+from shared.domain.demand import ContainerDemand, most, peak, zonal_demand
+from shared.domain.effective import effective_request
+from shared.domain.pod import Pod
+from shared.domain.resources import Amounts
+from shared.ledger.charge import WHOLE_POD, charge_zones, possible_zones
+from shared.ledger.state import Charge, LedgerNode
+
+Zones = dict[int, Amounts]
+
+
+class Reference:
+    """Ledger nodes by name, and reservations ahead of the fold."""
+
+    def __init__(self, config: CycleConfig) -> None:
+        self.config = config
+        self.nodes: dict[str, LedgerNode] = {}
+        self.ahead: dict[str, list[Pod]] = {}
+
+    def put_node(self, node: LedgerNode) -> None:
+        """The ledger's word replaces everything."""
+        self.nodes[node.name] = node
+        self.ahead[node.name] = []
+
+    def drop_node(self, name: str) -> None:
+        """Forget it."""
+        self.nodes.pop(name, None)
+        self.ahead.pop(name, None)
+
+    def charge(self, name: str, pod: Pod) -> None:
+        """Reserve ahead of the fold."""
+        self.ahead[name].append(pod)
+
+    def scores(self, pod: Pod) -> dict[str, int]:
+        """Node -> score for every node that takes the pod."""
+        found = {name: self.score(pod, name) for name in self.nodes}
+        return {name: score for name, score in found.items() if score is not None}
+
+    def place(self, pod: Pod) -> tuple[str, int] | None:
+        """The best node and its score; ties go to the least distance between the hashes of node and pod."""
+        scores = self.scores(pod)
+        salt = xxhash.xxh3_64_intdigest(pod.uid.encode())
+        ranked = [(-score, xxhash.xxh3_64_intdigest(name.encode()) ^ salt, name) for name, score in scores.items()]
+        return (min(ranked)[2], -min(ranked)[0]) if ranked else None
+
+    def score(self, pod: Pod, name: str) -> int | None:
+        """The node's score, None when it refuses."""
+        node, config = self.nodes[name], self.config
+        if pod.constraints.unsupported or constraint_refusal(pod.constraints, node.observed, name) is not None:
+            return None
+        assert node.observed is not None
+        request = {each: held for each, held in effective_request(pod).items() if held > 0}
+        free = self._free(node)
+        if free.get("pods", 1) < 1 or any(free.get(each, 0) < held for each, held in request.items()):
+            return None
+        whole = _least_allocated(request, free) if request else 0
+        state = report_state(node)
+        every = {each for c in pod.containers for each in (*c.requests, *c.limits)}
+        if state:
+            return None if zonal_demand(pod, every) and config.on_missing_report == "refuse" else whole
+        assert node.basis is not None
+        labels = node.observed.labels
+        own = pod_policy(pod)
+        rule = combined(node_rule(node.basis, labels, config.policy_precedence), own.policy)
+        demand = zonal_demand(pod, pinned(node.basis, labels, config.policy_precedence))
+        if rule.problem and (own.policy or demand):
+            return None
+        if not demand:
+            return whole
+        if not node.lower:
+            return None
+        lower, upper, charges = self._bounds(node)
+        if rule.policy in ("none", "best-effort"):
+            return whole if _spread(demand, lower, rule.policy == "best-effort", rule.scope) else None
+        parts = [Part(d.name, d.kind, d.amounts) for d in demand]
+        if rule.scope == "pod":
+            parts = [Part("", "app", peak(demand))]
+        if not _every_outcome(parts, lower, upper, charges, node):
+            return None
+        return sum(_best_zone(part, lower) for part in parts) // len(parts)
+
+    def _free(self, node: LedgerNode) -> Amounts:
+        assert node.observed is not None
+        free = {name: held - node.requested.get(name, 0) for name, held in node.observed.allocatable.items()}
+        for pod in self.ahead[node.name]:
+            for name, held in {**effective_request(pod), "pods": 1}.items():
+                if name in free:
+                    free[name] -= held
+        return free
+
+    def _bounds(self, node: LedgerNode) -> tuple[Zones, Zones, list[Charge]]:
+        assert node.basis is not None
+        lower = {zone: dict(held) for zone, held in node.lower.items()}
+        charges = list(node.charges.values())
+        for pod in self.ahead[node.name]:
+            demand = zonal_demand(pod, node.basis.tracked)
+            charge = Charge(pod.uid, pod.key, 0, demand, possible_zones(demand, node.basis, node.upper))
+            charge.zones = charge_zones(demand, charge.possible, [zone.id for zone in node.basis.zones])
+            for zone, held in charge.zones.items():
+                lower[zone] = minus(lower[zone], {n: a for n, a in held.items() if n in lower[zone]})
+            charges.append(charge)
+        return lower, {zone: dict(held) for zone, held in node.upper.items()}, charges
+
+
+def _least_allocated(asked: Amounts, free: Amounts) -> int:
+    return sum((free[name] - held) * 100 // free[name] for name, held in asked.items()) // len(asked)
+
+
+def _best_zone(part: Part, lower: Zones) -> int:
+    return max((_least_allocated(part.amounts, held) for held in lower.values() if fits(part.amounts, held)), default=0)
+
+
+def _spread(demand: Sequence[ContainerDemand], lower: Zones, best_effort: bool, scope: str) -> bool:
+    total: Amounts = {}
+    for part in demand if scope == "container" or not best_effort else [ContainerDemand("", "app", peak(demand))]:
+        total = {name: total.get(name, 0) + part.amounts.get(name, 0) for name in {*total, *part.amounts}}
+    for name, held in total.items():
+        if not is_memory(name) and sum(zone.get(name, 0) for zone in lower.values()) < held:
+            return False
+    memory = {name: held for name, held in total.items() if is_memory(name)}
+    if not memory:
+        return True
+    several = sum(1 for part in demand if any(is_memory(name) for name in part.amounts)) > 1
+    fitting = [fits(memory, zone) for zone in lower.values()]
+    return all(fitting) if best_effort and (several or scope == "pod") else any(fitting)
+
+
+def _every_outcome(parts: list[Part], lower: Zones, upper: Zones, charges: list[Charge], node: LedgerNode) -> bool:
+    """Every combination of what unsettled pods may hold, each pod's absence included."""
+    open_charges = [charge for charge in charges if charge.zones and not charge.proven]
+    choices = [list(_outcomes(charge, node)) for charge in open_charges]
+    for chosen in product(*choices):
+        low, high = lower, upper
+        for charge, (at_most, at_least) in zip(open_charges, chosen, strict=True):
+            low = {zone: _plus(held, charge.zones.get(zone, {})) for zone, held in low.items()}
+            low = {zone: minus(held, at_most.get(zone, {})) for zone, held in low.items()}
+            high = {zone: minus(held, at_least.get(zone, {})) for zone, held in high.items()}
+        if all(held >= 0 for zone in high.values() for held in zone.values()) and not _walk(parts, low, high, {}):
+            return False
+    return True
+
+
+def _outcomes(charge: Charge, node: LedgerNode) -> Iterator[tuple[Zones, Zones]]:
+    assert node.basis is not None
+    report = node.basis
+    whole = charge.possible.get(WHOLE_POD)
+    yield {}, {}
+    if charge.held:
+        yield charge.zones, {}
+        return
+    if whole is None:
+        groups = [([part], charge.possible[part.name]) for part in charge.demand]
+    elif report.scope == "pod" and report.policy == "single-numa-node" and len(charge.possible) == 1:
+        groups = [(list(charge.demand), whole)]
+    elif report.scope == "container" and report.policy == "restricted" and len(charge.possible) == 1 and narrow(charge, node):
+        groups = [([part], whole) for part in charge.demand]
+    else:
+        yield charge.zones, {}
+        return
+    for zones in product(*(where for _, where in groups)):
+        held = {z: [p for (ps, _), where in zip(groups, zones, strict=True) if where == z for p in ps] for z in zones}
+        yield (
+            {z: most(parts) for z, parts in held.items()},
+            {z: most([p for p in parts if p.kind != "init"]) for z, parts in held.items()},
+        )
+
+
+def narrow(charge: Charge, node: LedgerNode) -> bool:
+    """Every amount fits some zone when it is empty."""
+    assert node.basis is not None
+    sizes = [{name: held.allocatable for name, held in zone.resources.items()} for zone in node.basis.zones]
+    return all(any(s.get(n, 0) >= a for s in sizes) for part in charge.demand for n, a in part.amounts.items())
+
+
+def _plus(held: Amounts, given: Amounts) -> Amounts:
+    return {name: amount + given.get(name, 0) for name, amount in held.items()}
+
+
+def _walk(parts: list[Part], lower: Zones, upper: Zones, reuse: dict[tuple[str, int], tuple[int, int, bool]]) -> bool:
+    if not parts:
+        return True
+    part, rest = parts[0], parts[1:]
+    pulls = [(zone, held) for (name, zone), held in reuse.items() if name in part.amounts]
+    if not any(fits(part.amounts, lower[z]) and all(zone == z for zone, held in pulls if held[1]) for z in lower):
+        return False
+    for z in upper:
+        if not fits(part.amounts, upper[z]) or any(zone != z for zone, held in pulls if held[0]):
+            continue
+        if part.kind == "init":
+            later = (lower, upper, _kept(part, z, reuse))
+        else:
+            low, high = {**lower, z: minus(lower[z], part.amounts)}, {**upper, z: minus(upper[z], part.amounts)}
+            later = (low, high, _reused(part, z, reuse))
+        if not _walk(rest, *later):
+            return False
+    return True
+

@@ -1,0 +1,170 @@
+"""The columnar cycle equals the plain reference over random clusters, pods and sequences of facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.cycle.outcome import Placed
+from shared.domain.pod import Constraints, Pod
+from shared.domain.report import Placement, ZonedAmount
+from shared.events.cluster_facts import NodeEnded, PodEnded
+from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, report, zone
+from tests.scheduler.reference_cycle import Reference
+
+POLICIES = ("single-numa-node", "single-numa-node", "restricted", "best-effort", "none")
+NAMES = ("n0", "n1", "n2", "n3")
+
+held = st.builds(amounts, cpu=st.integers(0, 7), memory=st.integers(0, 5), gpu=st.integers(0, 2))
+kinds = st.sampled_from(("app", "app", "app", "init", "sidecar"))
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Pod:
+    """Mostly guaranteed pods of one to three containers."""
+    count = draw(st.integers(1, 3))
+    containers = sorted(
+        (container(f"c{at}", draw(held), draw(kinds)) for at in range(count)), key=lambda each: each.kind == "app"
+    )
+    pod = guaranteed("", *containers, constraints=draw(st.sampled_from((Constraints(), Constraints(node_name="n1")))))
+    qos = draw(st.sampled_from(("Guaranteed", "Guaranteed", "Guaranteed", "Burstable")))
+    return Pod(uid="", namespace="ns", name="", qos=qos, containers=pod.containers, constraints=pod.constraints)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[Any, ...]:
+    """One thing that happens."""
+    kind = draw(st.sampled_from(("node", "place", "place", "place", "place", "foreign", "end", "report", "drop")))
+    name = draw(st.sampled_from(NAMES))
+    if kind == "node":
+        zones = tuple(draw(st.tuples(held, held)) for _ in range(draw(st.integers(1, 3))))
+        return kind, name, zones, draw(st.sampled_from(POLICIES)), draw(st.sampled_from(("container", "container", "pod")))
+    return kind, name, draw(pods()), draw(st.booleans()), draw(st.integers(0, 50))
+
+
+class Pair:
+    """A world and a reference that see the same."""
+
+    def __init__(self) -> None:
+        self.world, self.reference = World(CycleConfig(max_shapes=4)), Reference(CycleConfig())
+        self.count = 0
+        self.live: list[tuple[Pod, str]] = []
+
+    def follow(self) -> None:
+        """Hand every node of the ledger to the reference."""
+        known = set(self.reference.nodes)
+        for name, node in self.world.ledger.nodes.items():
+            self.reference.put_node(node)
+            known.discard(name)
+        for name in known:
+            self.reference.drop_node(name)
+        for pod, name in self.live:
+            if pod.uid not in self.world.ledger.pods and name in self.reference.nodes:
+                self.reference.charge(name, pod)
+
+    def named(self, pod: Pod) -> Pod:
+        self.count += 1
+        return guaranteed_like(pod, f"p{self.count}")
+
+    def step(self, kind: str, name: str, *rest: Any) -> None:
+        getattr(self, kind)(name, *rest)
+
+    def node(self, name: str, zones: tuple[Any, ...], policy: str, scope: str) -> None:
+        found = [zone(3 * at, _least(free, size), size) for at, (free, size) in enumerate(zones)]
+        self.forget_overlay(name)
+        self.world.node(name, *found, policy=policy, scope=scope)
+        self.follow()
+
+    def forget_overlay(self, name: str) -> None:
+        """A refreshed node forgets reservations that no fold brought."""
+        self.live = [(pod, at) for pod, at in self.live if at != name or pod.uid in self.world.ledger.pods]
+
+    def place(self, _: str, shape: Pod, fold_it: bool, __: int) -> None:
+        pod = self.named(shape)
+        placed, expected = self.world.cluster.place(pod), self.reference.place(pod)
+        scores = self.reference.scores(pod)
+        for name in self.reference.nodes:
+            assert (self.world.cluster.verdict(pod, name) is None) == (name in scores), name
+        assert self.world.cluster.waiting_could_fit(pod, NAMES) == bool(scores)
+        if expected is None:
+            assert not isinstance(placed, Placed)
+            assert placed.message.startswith(f"0/{len(self.reference.nodes)} nodes")
+            assert sum(placed.counts.values()) == len(self.reference.nodes)
+            return
+        assert isinstance(placed, Placed)
+        assert (placed.node, placed.score) == expected
+        assert placed.candidates >= len(scores)
+        charged = self.world.cluster.charge(placed, pod)
+        self.live.append((pod, placed.node))
+        if fold_it:
+            self.forget_overlay_but(placed.node, pod)
+            self.world.bound(pod, placed.node)
+            assert charged == self.world.ledger.nodes[placed.node].charges[pod.uid].zones
+        self.follow()
+
+    def forget_overlay_but(self, name: str, pod: Pod) -> None:
+        self.live = [(p, at) for p, at in self.live if at != name or p.uid in (*self.world.ledger.pods, pod.uid)]
+
+    def foreign(self, name: str, shape: Pod, _: bool, __: int) -> None:
+        if name in self.world.ledger.nodes:
+            pod = self.named(shape)
+            self.forget_overlay(name)
+            self.world.bound(pod, name)
+            self.live.append((pod, name))
+            self.follow()
+
+    def end(self, _: str, __: Pod, ___: bool, which: int) -> None:
+        bound = [(pod, name) for pod, name in self.live if pod.uid in self.world.ledger.pods]
+        if bound:
+            pod, name = bound[which % len(bound)]
+            self.live.remove((pod, name))
+            self.forget_overlay(name)
+            self.world.fold(f"pod/{pod.uid}", PodEnded(uid=pod.uid, cause="deleted", node=name))
+            self.follow()
+
+    def report(self, name: str, _: Pod, __: bool, which: int) -> None:
+        """A report that proves one of the node's pods in its first possible zones, whatever is free there."""
+        node = self.world.ledger.nodes.get(name)
+        if node is None or node.basis is None:
+            return
+        self.forget_overlay(name)
+        placements = []
+        for charge in list(node.charges.values())[: which % 3]:
+            for part in charge.demand:
+                where = charge.possible.get(part.name) or charge.possible.get("") or (0,)
+                shown = tuple(ZonedAmount(n, (where[0],), a) for n, a in part.amounts.items())
+                placements.append(Placement("ns", charge.key.split("/")[1], part.name, shown))
+        basis = node.basis
+        time_ms = basis.boot_time_ms + 1
+        self.world.report(report(name, basis.zones, basis.policy, basis.scope, placements, time_ms))
+        self.follow()
+
+    def drop(self, name: str, *_: Any) -> None:
+        if name in self.world.ledger.nodes and self.world.ledger.nodes[name].observed is not None:
+            self.live = [(pod, at) for pod, at in self.live if at != name]
+            self.world.fold(f"node/{name}", NodeEnded(name, name, "deleted"))
+            self.follow()
+
+
+def guaranteed_like(pod: Pod, name: str) -> Pod:
+    """The same pod under another name."""
+    return Pod(uid=name, namespace="ns", name=name, qos=pod.qos, containers=pod.containers, constraints=pod.constraints)
+
+
+def _least(free: dict[str, int], size: dict[str, int]) -> dict[str, int]:
+    return {name: min(free.get(name, 0), held) for name, held in size.items()}
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(steps(), min_size=4, max_size=25))
+def test_the_cycle_places_as_the_reference_does(history: list[tuple[Any, ...]]) -> None:
+    pair = Pair()
+    big = amounts(8, 6, 2)
+    pair.node("n0", ((big, big), (amounts(5, 6, 1), big)), "single-numa-node", "container")
+    pair.node("n1", ((big, big), (amounts(7, 4, 2), big)), "single-numa-node", "container")
+    for kind, name, *rest in history:
+        pair.step(kind, name, *rest)
+    assert GPU in big
