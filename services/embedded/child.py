@@ -56,7 +56,15 @@ class UserNamespaceIdentity(msgspec.Struct, frozen=True, tag=True):
     gid: int
 
 
-Identity = PlainIdentity | AccountIdentity | UserNamespaceIdentity
+class ReachingAccountIdentity(msgspec.Struct, frozen=True, tag=True):
+    """The child drops from root to this account and keeps one capability, to pass folders that are closed to it."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+Identity = PlainIdentity | AccountIdentity | UserNamespaceIdentity | ReachingAccountIdentity
 
 
 class RestartPolicy(msgspec.Struct, frozen=True):

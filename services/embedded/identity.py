@@ -1,7 +1,8 @@
 """Decides as whom Postgres runs. It refuses root, so root must become somebody else.
 
 Not root: as is. Root: a service account when it can reach binaries and data; else a user namespace, whose files stay
-root's; else a clear error. Existing data decides first: its owner keeps it.
+root's; else (containers refuse namespaces) a service account that may pass closed folders; else a clear error. Existing
+data decides first: its owner keeps it.
 """
 
 import os
@@ -10,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from services.embedded.binaries import PostgresBinaries
-from services.embedded.child import AccountIdentity, Identity, PlainIdentity, UserNamespaceIdentity
+from services.embedded.child import AccountIdentity, Identity, PlainIdentity, ReachingAccountIdentity, UserNamespaceIdentity
 from services.embedded.errors import ServerBinaryError
 from services.embedded.spawn import run_tool
 
@@ -31,16 +32,19 @@ def choose_identity(binaries: PostgresBinaries, data_dir: Path, cluster: Path) -
         return account
     if _works(binaries, namespace):
         return namespace
+    reaching = ReachingAccountIdentity(account.name, account.uid, account.gid) if account is not None else None
+    if reaching is not None and _works(binaries, reaching) and _enters(data_dir, reaching):
+        return reaching
     raise ServerBinaryError(
         f"Postgres does not run as root, no service account ({', '.join(_SERVICE_ACCOUNTS)}) can reach both "
         f"{binaries.folder} and {data_dir}, and user namespaces are refused here",
-        "Run as a normal user, install into a folder that others may enter, or set TOPOLOG_DATABASE_URL",
+        "Run as a normal user, use folders that others may enter, or set TOPOLOG_DATABASE_URL",
     )
 
 
 def give_to(identity: Identity, path: Path) -> None:
     """Make `path`, and all below it, belong to the account that the identity runs as (only a change of account does)."""
-    if not isinstance(identity, AccountIdentity):
+    if not isinstance(identity, AccountIdentity | ReachingAccountIdentity):
         return
     for folder, _folders, files in os.walk(path):
         for name in ("", *files):
@@ -75,8 +79,8 @@ def _namespace() -> UserNamespaceIdentity:
 
 def _works(binaries: PostgresBinaries, identity: Identity) -> bool:
     try:
-        run_tool((binaries.tool("initdb"), "--version"), identity, timeout_s=10)
-        run_tool((binaries.tool("postgres"), "--version"), identity, timeout_s=10)
+        # --show makes nothing, but looks for its own files and for postgres, as the real run does.
+        run_tool((binaries.tool("initdb"), "--show", "--no-locale", "-D", "/nonexistent"), identity, timeout_s=10)
     except (OSError, subprocess.SubprocessError):
         return False
     return True
@@ -85,9 +89,15 @@ def _works(binaries: PostgresBinaries, identity: Identity) -> bool:
 def _opens_to(data_dir: Path, account: AccountIdentity) -> bool:
     mode = data_dir.stat().st_mode & 0o777
     data_dir.chmod(0o711)
+    if _enters(data_dir, account):
+        return True
+    data_dir.chmod(mode)
+    return False
+
+
+def _enters(data_dir: Path, identity: Identity) -> bool:
     try:
-        run_tool(("/bin/sh", "-c", 'cd "$1"', "sh", str(data_dir)), account, timeout_s=10)
+        run_tool(("/bin/sh", "-c", 'cd "$1"', "sh", str(data_dir)), identity, timeout_s=10)
     except (OSError, subprocess.SubprocessError):
-        data_dir.chmod(mode)
         return False
     return True

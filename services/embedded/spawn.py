@@ -14,9 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
-from services.embedded.child import AccountIdentity, Identity, UserNamespaceIdentity
+from services.embedded.child import AccountIdentity, Identity, ReachingAccountIdentity, UserNamespaceIdentity
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP = 28, 1 << 2
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
+_CAP_DAC_OVERRIDE = 1
+_CAPABILITY_VERSION_3 = 0x20080522
 _CLONE_NEWUSER = 0x10000000
 _LOG_ROTATE_BYTES = 16 * 1024 * 1024
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -43,10 +47,30 @@ def _take_identity(identity: Identity) -> None:
             os.setgroups([])
             os.setgid(gid)
             os.setuid(uid)
+        case ReachingAccountIdentity(uid=uid, gid=gid):
+            _become_reaching(uid, gid)
         case UserNamespaceIdentity(uid=uid, gid=gid):
             _enter_user_namespace(uid, gid)
         case _:
             pass
+
+
+def _become_reaching(uid: int, gid: int) -> None:
+    """Change to the account with CAP_DAC_OVERRIDE as an ambient capability, which survives the exec (capabilities(7))."""
+    if _LIBC is None:
+        raise OSError("capabilities are Linux only")
+    # Not only setuid(2) would take the capability away: access(2), which initdb uses, ignores it without this bit.
+    _LIBC.prctl(_PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
+    os.setgroups([])
+    os.setgid(gid)
+    os.setuid(uid)
+    bit = 1 << _CAP_DAC_OVERRIDE
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    effective_permitted_inheritable = (ctypes.c_uint32 * 6)(bit, bit, bit, 0, 0, 0)
+    if _LIBC.capset(header, effective_permitted_inheritable) != 0:
+        raise OSError(ctypes.get_errno(), "the capability to pass closed folders is not to be had")
+    if _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_OVERRIDE, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "ambient capabilities are refused here")
 
 
 def _enter_user_namespace(uid: int, gid: int) -> None:

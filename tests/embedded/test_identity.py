@@ -12,7 +12,7 @@ import pytest
 
 from services.embedded import identity as identity_module
 from services.embedded.binaries import PostgresBinaries, find_postgres
-from services.embedded.child import AccountIdentity, PlainIdentity, UserNamespaceIdentity
+from services.embedded.child import AccountIdentity, Identity, PlainIdentity, ReachingAccountIdentity, UserNamespaceIdentity
 from services.embedded.errors import ServerBinaryError
 from services.embedded.identity import choose_identity
 from services.embedded.postgres import PostgresSettings
@@ -23,6 +23,7 @@ from tests.fixtures.servers import short_folder
 SMALL = PostgresSettings(shared_buffers_mb=32, max_connections=20)
 AS_ROOT = os.geteuid() == 0
 NOBODY = AccountIdentity("nobody", 65534, 65534)
+NOBODY_REACHING = ReachingAccountIdentity("nobody", 65534, 65534)
 NOBODY_INSIDE = UserNamespaceIdentity("nobody", 65534, 65534)
 
 
@@ -32,7 +33,7 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-def allowed(identity: AccountIdentity | UserNamespaceIdentity, *argv: str) -> bool:
+def allowed(identity: Identity, *argv: str) -> bool:
     """Whether this machine lets us run `argv` as that identity (root in a container may have no user namespaces)."""
     try:
         run_tool(argv, identity)
@@ -46,25 +47,63 @@ async def test_postgres_runs_whether_or_not_others_may_enter_the_folder(folder: 
     folder.chmod(enclosing_mode)
     servers = EmbeddedServers(folder / "data", want_nats=False, postgres_settings=SMALL)
     hidden = AS_ROOT and enclosing_mode == 0o700
-    if hidden and not allowed(NOBODY_INSIDE, "/bin/true"):
+    if hidden and not allowed(NOBODY_INSIDE, "/bin/true") and not allowed(NOBODY_REACHING, "/bin/true"):
         with pytest.raises(ServerBinaryError, match="Run as a normal user"):
             await servers.start()
         return
     for _ in range(2):
-        async with EmbeddedServers(folder / "data", want_nats=False, postgres_settings=SMALL) as servers:
-            connection = await asyncpg.connect(servers.database_url.replace("+asyncpg", ""))
-            assert await connection.fetchval("select 1") == 1
-            await connection.close()
-            pid = servers.supervisor.child("postgres").pid
-            identity = servers.supervisor.child("postgres").spec.identity
-            assert isinstance(identity, expected_identity(hidden))
-            assert Path(f"/proc/{pid}").exists()
+        assert isinstance(await runs_and_answers(folder / "data"), expected_identity(hidden))
+
+
+async def runs_and_answers(data_dir: Path) -> object:
+    """Start, ask, stop; the identity that the server ran as."""
+    async with EmbeddedServers(data_dir, want_nats=False, postgres_settings=SMALL) as servers:
+        connection = await asyncpg.connect(servers.database_url.replace("+asyncpg", ""))
+        assert await connection.fetchval("select 1") == 1
+        await connection.close()
+        return servers.supervisor.child("postgres").spec.identity
+
+
+async def test_where_namespaces_are_refused_root_still_runs_in_a_closed_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.chmod(0o700)
+    works = identity_module._works
+    monkeypatch.setattr(
+        identity_module, "_works", lambda binaries, who: not isinstance(who, UserNamespaceIdentity) and works(binaries, who)
+    )
+    if AS_ROOT and not allowed(NOBODY_REACHING, "/bin/true"):
+        with pytest.raises(ServerBinaryError, match="Run as a normal user"):
+            await runs_and_answers(folder / "data")
+        return
+    for _ in range(2):
+        identity = await runs_and_answers(folder / "data")
+        assert isinstance(identity, ReachingAccountIdentity if AS_ROOT else PlainIdentity)
+
+
+def test_no_identity_outlives_the_supervisor_that_started_it(folder: Path) -> None:
+    """Linux forgets the parent-death signal when credentials change: each identity must set it after."""
+    for identity in (PlainIdentity(), NOBODY, NOBODY_INSIDE, NOBODY_REACHING):
+        if not isinstance(identity, PlainIdentity) and not (AS_ROOT and allowed(identity, "/bin/true")):
+            continue
+        reading, writing = os.pipe()
+        parent = os.fork()
+        if parent == 0:
+            os.close(reading)
+            subprocess.Popen(["/bin/sleep", "60"], pass_fds=[writing], preexec_fn=before_exec(identity, signal.SIGTERM))  # noqa: PLW1509
+            os._exit(0)
+        os.close(writing)
+        os.waitpid(parent, 0)
+        with os.fdopen(reading) as pipe:
+            assert pipe.read() == "", "end of file comes only when the child, which holds the other end, is gone"
 
 
 def expected_identity(hidden: bool) -> type:
     if not AS_ROOT:
         return PlainIdentity
-    return UserNamespaceIdentity if hidden else AccountIdentity
+    if not hidden:
+        return AccountIdentity
+    return UserNamespaceIdentity if allowed(NOBODY_INSIDE, "/bin/true") else ReachingAccountIdentity
 
 
 def test_the_owner_of_existing_data_keeps_it(folder: Path) -> None:
@@ -112,7 +151,7 @@ asyncio.run(main())
 
 def test_both_servers_run_for_an_unprivileged_user_from_any_folder(folder: Path) -> None:
     """As root: as nobody when nobody can reach this Python, else in a user namespace, which is as unprivileged."""
-    identity: PlainIdentity | AccountIdentity | UserNamespaceIdentity = PlainIdentity()
+    identity: Identity = PlainIdentity()
     if AS_ROOT:
         identity = NOBODY if allowed(NOBODY, sys.executable, "--version") else NOBODY_INSIDE
     if isinstance(identity, UserNamespaceIdentity) and not allowed(identity, sys.executable, "--version"):

@@ -1,0 +1,121 @@
+"""The children of `topolog up` as declarations: simulator, topology-store, scheduler, binder, exporters. Starts nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from services.embedded.child import ChildSpec, HttpReady
+from services.embedded.data_dir import DataDir
+from services.embedded.running import RunningService
+from services.embedded.up.options import UpOptions
+
+SIMULATOR, STORE, SCHEDULER, BINDER = "simulator", "topology-store", "scheduler", "binder"
+SERVICES = ((STORE, "services.topology_store"), (SCHEDULER, "services.scheduler"), (BINDER, "services.binder"))
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """HTTP port by child name, chosen free before the start and kept over restarts of a child."""
+
+    by_name: dict[str, int]
+
+    def running(self) -> list[RunningService]:
+        """The note for other commands."""
+        return [RunningService(name, port) for name, port in self.by_name.items()]
+
+
+def choose_ports(options: UpOptions) -> Ports:
+    """A free port for every child that serves HTTP; held open together so that none is given twice."""
+    names = [name for name, _ in SERVICES]
+    if not options.kubeconfig:
+        names += [SIMULATOR, *exporter_names(options)]
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in names]
+    ports = {name: listener.getsockname()[1] for name, listener in zip(names, held, strict=True)}
+    for listener in held:
+        listener.close()
+    return Ports(ports)
+
+
+def exporter_names(options: UpOptions) -> list[str]:
+    """A few processes serve all simulated nodes."""
+    return [f"exporter-{number}" for number in range(min(options.exporters, options.nodes))]
+
+
+def environment(options: UpOptions, database_url: str, nats_url: str, kubeconfig: str, trace_file: Path) -> dict[str, str]:
+    """What all services are told."""
+    return {
+        "TOPOLOG_DATABASE_URL": database_url,
+        "TOPOLOG_NATS_URL": nats_url,
+        "TOPOLOG_KUBECONFIG": kubeconfig,
+        "TOPOLOG_TRACE_FILE": os.environ.get("TOPOLOG_TRACE_FILE", str(trace_file)),
+        "TOPOLOG_TRACE_RATIO": os.environ.get("TOPOLOG_TRACE_RATIO", "0.01"),
+        "TOPOLOG_REPORT_MAX_AGE_S": str(max(3 * options.report_interval_s, 10.0)),
+        **options.extra_env,
+    }
+
+
+def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
+    """API server, kubelets and workload in one process."""
+    port = ports.by_name[SIMULATOR]
+    flags = {
+        "--data-dir": str(folder.folder(SIMULATOR)),
+        "--port": str(port),
+        "--nodes": str(options.nodes),
+        "--zones": str(options.zones),
+        "--policy": options.policy,
+        "--scope": options.scope,
+        "--workload": options.workload,
+        "--pods": str(options.pods),
+        "--load": str(options.load),
+        "--speed": options.speed,
+        "--seed": str(options.seed),
+    }
+    argv = [part for pair in flags.items() for part in pair]
+    return _python(SIMULATOR, "services.simulator", argv, folder, {}, f"http://127.0.0.1:{port}/readyz", 60.0)
+
+
+def services(folder: DataDir, ports: Ports, env: Mapping[str, str]) -> list[ChildSpec]:
+    """topology-store, scheduler and binder, each its own process."""
+    specs = []
+    for name, module in SERVICES:
+        port = ports.by_name[name]
+        own = {**env, "TOPOLOG_HTTP_PORT": str(port)}
+        own["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
+        specs.append(_python(name, module, [], folder, own, f"http://127.0.0.1:{port}/livez", 30.0))
+    return specs
+
+
+def exporters(
+    options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str], nodes: list[dict[str, str]]
+) -> list[ChildSpec]:
+    """The production exporter, a share of the simulated nodes each."""
+    names = exporter_names(options)
+    specs = []
+    for number, name in enumerate(names):
+        share = folder.folder(SIMULATOR) / f"{name}.json"
+        share.write_bytes(msgspec.json.encode(nodes[number :: len(names)]))
+        port = ports.by_name[name]
+        argv = ["--nodes-file", str(share), "--interval", f"{options.report_interval_s:g}", "--http-port", str(port)]
+        own = {"TOPOLOG_NATS_URL": env["TOPOLOG_NATS_URL"]}
+        specs.append(_python(name, "services.exporter", argv, folder, own, f"http://127.0.0.1:{port}/healthz", 30.0))
+    return specs
+
+
+def _python(
+    name: str, module: str, argv: list[str], folder: DataDir, env: Mapping[str, str], ready_url: str, ready_timeout_s: float
+) -> ChildSpec:
+    """Run from the project's root, so that `topolog up` works from any folder."""
+    return ChildSpec(
+        name=name,
+        argv=(sys.executable, "-m", module, *argv),
+        ready=HttpReady(ready_url),
+        log_path=folder.logs / f"{name}.log",
+        env={"PYTHONUNBUFFERED": "1", **env},
+        cwd=Path(__file__).resolve().parents[3],
+        ready_timeout_s=ready_timeout_s,
+    )

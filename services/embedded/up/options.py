@@ -1,0 +1,92 @@
+"""What `topolog up` was asked for, and whether it can be meant. Values only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from services.embedded.errors import EmbeddedError
+
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+SCOPES = ("container", "pod")
+MAX_NODES, MAX_ZONES, MAX_PODS = 5_000, 8, 1_000_000
+
+
+class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds for `_s`. `speed` is `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing
+    is simulated. Empty `database_url` and `nats_url` mean the embedded servers."""
+
+    data_dir: Path
+    nodes: int = 8
+    zones: int = 2
+    workload: str = "demo"
+    pods: int = 60
+    load: float = 0.9
+    speed: str = "1"
+    policy: str = "single-numa-node"
+    scope: str = "container"
+    seed: int = 1
+    report_interval_s: float = 5.0
+    exit_when_idle: bool = False
+    idle_after_s: float = 60.0
+    json: bool = False
+    database_url: str = ""
+    nats_url: str = ""
+    kubeconfig: str = ""
+    exporters: int = 2
+    extra_env: dict[str, str] = {}
+
+
+class UsageError(EmbeddedError):
+    """An option that cannot be meant; the message has a line for each."""
+
+
+def check(options: UpOptions) -> UpOptions:
+    """The options, or UsageError with every problem at once."""
+    problems = [
+        *_between("--nodes", options.nodes, 1, MAX_NODES),
+        *_between("--zones", options.zones, 1, MAX_ZONES),
+        *_between("--pods", options.pods, 0, MAX_PODS),
+        *_between("--report-interval", options.report_interval_s, 0.1, 3600),
+        *_between("--exporters", options.exporters, 1, 64),
+        *_one_of("--policy", options.policy, POLICIES),
+        *_one_of("--scope", options.scope, SCOPES),
+        *_load(options),
+        *_speed(options.speed),
+        *_workload(options.workload),
+    ]
+    if problems:
+        raise UsageError("; ".join(problems), "topolog up --help")
+    return options
+
+
+def _between(flag: str, value: float, low: float, high: float) -> list[str]:
+    return [] if low <= value <= high else [f"{flag} is {value:g}; give {low:g} to {high:g}"]
+
+
+def _one_of(flag: str, value: str, known: tuple[str, ...]) -> list[str]:
+    return [] if value in known else [f"{flag} is {value!r}; give one of {', '.join(known)}"]
+
+
+def _load(options: UpOptions) -> list[str]:
+    return [] if 0 < options.load <= 10 else [f"--load is {options.load:g}; give a share of the cluster, above 0 to 10"]
+
+
+def _speed(text: str) -> list[str]:
+    try:
+        good = text == "max" or 0 < float(text) <= 1_000_000
+    except ValueError:
+        good = False
+    return [] if good else [f"--speed is {text!r}; give max, or virtual seconds a real second (above 0)"]
+
+
+def _workload(text: str) -> list[str]:
+    kind, _, folder = text.partition(":")
+    if kind in ("demo", "none") and not folder:
+        return []
+    if kind != "openb":
+        return [f"--workload is {text!r}; give demo, openb:FOLDER or none"]
+    return (
+        [] if Path(folder).is_dir() else [f"--workload openb: no folder {folder!r}; name the folder with the trace's CSV files"]
+    )

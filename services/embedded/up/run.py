@@ -1,0 +1,170 @@
+"""The run of `topolog up`: servers, migration, children, status, end. Composition and order only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from services.embedded.child import ChildEvent, ChildEventKind
+from services.embedded.data_dir import DataDir, ServerAddresses
+from services.embedded.errors import EmbeddedError
+from services.embedded.running import write_services
+from services.embedded.servers import EmbeddedServers
+from services.embedded.supervisor import Supervisor
+from services.embedded.up import children
+from services.embedded.up.children import SCHEDULER, SIMULATOR, Ports
+from services.embedded.up.display import Display, is_over
+from services.embedded.up.options import UpOptions
+from services.embedded.up.status import Scheduling, Status, Workload, ask
+from shared.eventlog.migrate import upgrade
+
+EXIT_OK, EXIT_REJECTED, EXIT_LEFT = 0, 3, 4
+STATUS_EVERY_S = 0.5
+
+
+class Up:
+    """One run on one data folder."""
+
+    def __init__(self, options: UpOptions) -> None:
+        self._options = options
+        self._display = Display(options.json)
+        self._supervisor = Supervisor(self._heard)
+        self._stopping = asyncio.Event()
+        self._begun_s = time.monotonic()
+        self._restarts = 0
+        self._status = Status(0.0)
+
+    async def run(self) -> int:
+        """Run until stopped or over; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stopping.set)
+        with DataDir(self._options.data_dir) as folder:
+            try:
+                return await self._serve(folder)
+            finally:
+                self._display.close()
+                await self._supervisor.stop()
+                write_services(folder.path, [])
+
+    async def _serve(self, folder: DataDir) -> int:
+        starting = asyncio.ensure_future(self._start(folder))
+        stop = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait({starting, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return EXIT_OK
+        ports = await starting
+        self._display.note(f"topolog up: ready after {self._elapsed():.1f} s, data in {folder.path}{_hint(self._options, ports)}")
+        await self._watch(ports)
+        code = exit_code(self._status.workload) if self._options.exit_when_idle else EXIT_OK
+        self._display.close()
+        self._display.summary(self._status, code)
+        return code
+
+    # -- starting ------------------------------------------------------------------------------------------------
+
+    async def _start(self, folder: DataDir) -> Ports:
+        ports = children.choose_ports(self._options)
+        try:
+            async with asyncio.TaskGroup() as group:
+                addresses = group.create_task(self._start_servers(folder))
+                if not self._options.kubeconfig:
+                    group.create_task(self._supervisor.start([children.simulator(self._options, folder, ports)]))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        await self._start_services(folder, ports, addresses.result())
+        write_services(folder.path, ports.running())
+        return ports
+
+    async def _start_servers(self, folder: DataDir) -> ServerAddresses:
+        options = self._options
+        servers = EmbeddedServers(
+            folder, want_postgres=not options.database_url, want_nats=not options.nats_url, supervisor=self._supervisor
+        )
+        await servers.start()
+        database_url = options.database_url or servers.database_url
+        await upgrade(database_url)
+        return ServerAddresses(database_url, options.nats_url or servers.nats_url)
+
+    async def _start_services(self, folder: DataDir, ports: Ports, addresses: ServerAddresses) -> None:
+        options = self._options
+        simulated = f"http://127.0.0.1:{ports.by_name[SIMULATOR]}" if not options.kubeconfig else ""
+        traces = folder.folder("traces") / "{service}.jsonl"
+        env = children.environment(
+            options, addresses.database_url or "", addresses.nats_url or "", options.kubeconfig or simulated, traces
+        )
+        specs = children.services(folder, ports, env)
+        if not options.kubeconfig:
+            specs += children.exporters(options, folder, ports, env, simulated_nodes(folder.folder(SIMULATOR)))
+        await self._supervisor.start(specs)
+
+    # -- watching ------------------------------------------------------------------------------------------------
+
+    async def _watch(self, ports: Ports) -> None:
+        failure = asyncio.ensure_future(self._supervisor.wait_for_failure())
+        try:
+            while not self._stopping.is_set():
+                await self._look(ports)
+                self._display.show(self._status)
+                if self._options.exit_when_idle and is_over(self._status.workload, self._options.idle_after_s):
+                    return
+                if failure.done():
+                    raise failure.result()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), STATUS_EVERY_S)
+        finally:
+            failure.cancel()
+
+    async def _look(self, ports: Ports) -> None:
+        before, now_s = self._status, self._elapsed()
+        workload: Workload = before.workload
+        if SIMULATOR in ports.by_name:
+            workload = await ask(f"http://127.0.0.1:{ports.by_name[SIMULATOR]}/topolog/summary", Workload, before.workload)
+        numbers: Scheduling = await ask(f"http://127.0.0.1:{ports.by_name[SCHEDULER]}/stats", Scheduling, before.scheduling)
+        passed_s = max(now_s - before.elapsed_s, 1e-3)
+        rate = (numbers.position - before.scheduling.position) / passed_s if before.scheduling.position else 0.0
+        self._status = Status(round(now_s, 1), workload, numbers, max(rate, 0.0), self._restarts)
+
+    def _heard(self, event: ChildEvent) -> None:
+        if event.kind is ChildEventKind.RESTARTED:
+            self._restarts += 1
+        if event.kind in (ChildEventKind.DIED, ChildEventKind.RESTARTED, ChildEventKind.GAVE_UP) and not self._stopping.is_set():
+            code = "" if event.exit_code is None else f" (exit {event.exit_code})"
+            self._display.note(f"{event.name} {event.kind.value.replace('_', ' ')}{code}")
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._begun_s
+
+
+def simulated_nodes(folder: Path) -> list[dict[str, str]]:
+    """The nodes that the simulator wrote files for: name, socket, sysfs, kubelet_dir."""
+    import msgspec
+
+    path = folder / "nodes.json"
+    try:
+        found: Any = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.MsgspecError) as error:
+        raise EmbeddedError(
+            f"the simulator left no list of nodes ({error})", f"See {folder.parent / 'logs' / 'simulator.log'}"
+        ) from error
+    return list(found)
+
+
+def exit_code(pods: Workload) -> int:
+    """0 when every feasible pod ran, 3 when a kubelet rejected one, 4 when a feasible one was left or lost."""
+    if pods.rejected:
+        return EXIT_REJECTED
+    return EXIT_LEFT if pods.left or pods.lost else EXIT_OK
+
+
+def _hint(options: UpOptions, ports: Ports) -> str:
+    if options.kubeconfig:
+        return ""
+    return f"; try: kubectl --server http://127.0.0.1:{ports.by_name[SIMULATOR]} get pods -w"

@@ -1,0 +1,83 @@
+"""What `topolog up` shows: the simulator's summary and the scheduler's numbers, asked over HTTP. Unreachable means unknown."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.request import urlopen
+
+import msgspec
+
+ASK_TIMEOUT_S = 2.0
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Percentiles in real milliseconds over `count` pods."""
+
+    count: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    max_ms: float = 0.0
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """The simulator's own count of its pods, from the API's side."""
+
+    total: int = 0
+    created: int = 0
+    waiting: int = 0
+    bound: int = 0
+    running: int = 0
+    succeeded: int = 0
+    rejected: int = 0
+    lost: int = 0
+    infeasible: tuple[dict[str, Any], ...] = ()
+    left: tuple[str, ...] = ()
+    done: bool = False
+    quiet_s: float = 0.0
+    virtual_s: float = 0.0
+    real_s: float = 0.0
+    factor: float = 0.0
+    to_bound: Latency = Latency()
+    to_running: Latency = Latency()
+
+
+class Scheduling(msgspec.Struct, frozen=True):
+    """The scheduler's numbers."""
+
+    position: int = 0
+    pods_pending: int = 0
+    pods_reserved: int = 0
+    pods_intended: int = 0
+    pods_bound: int = 0
+    pods_running: int = 0
+    nodes: int = 0
+    nodes_in_use: int = 0
+    zones: int = 0
+    zones_in_use: int = 0
+    unproven: int = 0
+    reserved: int = 0
+    conflicts: int = 0
+
+
+class Status(msgspec.Struct, frozen=True):
+    """One moment. `facts_per_s` over the time since the status before."""
+
+    elapsed_s: float
+    workload: Workload = Workload()
+    scheduling: Scheduling = Scheduling()
+    facts_per_s: float = 0.0
+    restarts: int = 0
+
+
+async def ask(url: str, kind: type[Any], default: Any) -> Any:
+    """GET a JSON value; the default when nobody answers in time."""
+    return await asyncio.to_thread(_ask, url, kind, default)
+
+
+def _ask(url: str, kind: type[Any], default: Any) -> Any:
+    try:
+        with urlopen(url, timeout=ASK_TIMEOUT_S) as answer:
+            return msgspec.json.decode(answer.read(), type=kind)
+    except (OSError, msgspec.MsgspecError):
+        return default
