@@ -24,13 +24,13 @@ from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 from shared.ledger import fold
-from shared.ledger.state import Ledger, LedgerPod, Stage
+from shared.ledger.state import Ledger, LedgerNode, LedgerPod, Stage
 
 
 class CoreConfig(msgspec.Struct, frozen=True):
     """What the core must be told: its name as a scheduler, the cycle's settings, the rejections that make a node dirty."""
 
-    scheduler_name: str = "topolog-scheduler"
+    scheduler_name: str = "topolog"
     cycle: CycleConfig = CycleConfig()
     dirty_after_rejections: int = 3
 
@@ -179,6 +179,8 @@ class SchedulerCore:
             "queue_waiting": self.queue.waiting_count(),
             "nodes": len(self.ledger.nodes),
             "nodes_in_use": sum(bool(node.charges) for node in nodes),
+            "zones": sum(len(node.upper) for node in nodes),
+            "zones_in_use": sum(_zones_in_use(node) for node in nodes),
             "unproven": sum(not charge.proven for node in nodes for charge in node.charges.values()),
             **msgspec.structs.asdict(self.counters),
         }
@@ -200,3 +202,13 @@ def _pod_of(fact: Fact) -> str:
         return fact.pod.uid
     uid = getattr(fact, "uid", "")
     return uid if not isinstance(fact, cluster_facts.NodeObserved | cluster_facts.NodeEnded) else ""
+
+
+def _zones_in_use(node: LedgerNode) -> int:
+    """Zones in which something is held or charged."""
+    if node.report is None:
+        return 0
+    return sum(
+        any(held.allocatable > node.lower.get(zone.id, {}).get(name, 0) for name, held in zone.resources.items())
+        for zone in node.report.zones
+    )

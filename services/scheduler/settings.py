@@ -17,7 +17,7 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     reserve-plugin design; `observe` off makes this process a mere decider."""
 
     kubeconfig: str = ""
-    scheduler_name: str = "topolog-scheduler"
+    scheduler_name: str = "topolog"
     dirty_after_rejections: Positive = 3
     batch_pods: Positive = 100
     observe: bool = True

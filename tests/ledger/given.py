@@ -38,7 +38,7 @@ def container(name: str, cpus: int = 0, gpus: int = 0, memory: int = 0, kind: st
 def pod(name: str, *containers: Container, uid: str = "", cpus: int = 0, **fields: object) -> Pod:
     """A Guaranteed pod; `cpus` is short for one container called c."""
     parts = containers or (container("c", cpus),)
-    return Pod(uid or f"uid-{name}", "ns", name, "Guaranteed", parts, scheduler_name="topolog-scheduler", **fields)  # type: ignore[arg-type]
+    return Pod(uid or f"uid-{name}", "ns", name, "Guaranteed", parts, scheduler_name="topolog", **fields)  # type: ignore[arg-type]
 
 
 def zone(zone_id: int, cpus: int, free: int | None = None, gpus: int = 0, free_gpus: int | None = None) -> Zone:

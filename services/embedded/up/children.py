@@ -64,7 +64,10 @@ def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
     port = ports.by_name[SIMULATOR]
     flags = {
         "--data-dir": str(folder.folder(SIMULATOR)),
-        "--port": str(port),
+        "--api-port": str(port),
+        "--shards": str(len(exporter_names(options))),
+        "--status-file": str(status_file(folder)),
+        "--scheduler": "topolog",
         "--nodes": str(options.nodes),
         "--zones": str(options.zones),
         "--policy": options.policy,
@@ -79,6 +82,11 @@ def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
     return _python(SIMULATOR, "services.simulator", argv, folder, {}, f"http://127.0.0.1:{port}/readyz", 60.0)
 
 
+def status_file(folder: DataDir) -> Path:
+    """Where the simulator keeps its newest status."""
+    return folder.folder(SIMULATOR) / "status.json"
+
+
 def services(folder: DataDir, ports: Ports, env: Mapping[str, str]) -> list[ChildSpec]:
     """topology-store, scheduler and binder, each its own process."""
     specs = []
@@ -90,19 +98,15 @@ def services(folder: DataDir, ports: Ports, env: Mapping[str, str]) -> list[Chil
     return specs
 
 
-def exporters(
-    options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str], nodes: list[dict[str, str]]
-) -> list[ChildSpec]:
-    """The production exporter, a share of the simulated nodes each."""
-    names = exporter_names(options)
+def exporters(options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str]) -> list[ChildSpec]:
+    """The production exporter, a share of the simulated nodes each; the simulator wrote the shares."""
     specs = []
-    for number, name in enumerate(names):
-        share = folder.folder(SIMULATOR) / f"{name}.json"
-        share.write_bytes(msgspec.json.encode(nodes[number :: len(names)]))
+    for number, name in enumerate(exporter_names(options)):
+        share = folder.folder(SIMULATOR) / f"exporter-{number}.json"
         port = ports.by_name[name]
         argv = ["--nodes-file", str(share), "--interval", f"{options.report_interval_s:g}", "--http-port", str(port)]
         own = {"TOPOLOG_NATS_URL": env["TOPOLOG_NATS_URL"]}
-        specs.append(_python(name, "services.exporter", argv, folder, own, f"http://127.0.0.1:{port}/healthz", 30.0))
+        specs.append(_python(name, "services.exporter", argv, folder, own, f"http://127.0.0.1:{port}/livez", 30.0))
     return specs
 
 

@@ -98,8 +98,8 @@ def summary_lines(status: Status) -> list[str]:
     """Counts, latencies, and the pods that did not run, with numbers."""
     pods = status.workload
     lines = [
-        f"{pods.succeeded + pods.running} of {pods.total} pods ran ({pods.succeeded} to their end), {pods.rejected} rejected by a "
-        f"kubelet, {pods.lost} lost, {len(pods.infeasible)} infeasible, {len(pods.left)} left",
+        f"{pods.succeeded + pods.running} of {pods.total} pods ran ({pods.succeeded} to their end), {pods.rejected} rejected "
+        f"by a kubelet, {pods.lost} lost, {len(pods.infeasible)} infeasible, {len(pods.left)} left",
         f"submitted to bound p50 {pods.to_bound.p50_ms:g} ms, p99 {pods.to_bound.p99_ms:g} ms; "
         f"to running p50 {pods.to_running.p50_ms:g} ms, p99 {pods.to_running.p99_ms:g} ms",
         f"{pods.virtual_s:g} s of workload in {pods.real_s:g} s: factor {pods.factor:g}; {status.scheduling.position} facts, "

@@ -7,11 +7,9 @@ import contextlib
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 from services.embedded.child import ChildEvent, ChildEventKind
 from services.embedded.data_dir import DataDir, ServerAddresses
-from services.embedded.errors import EmbeddedError
 from services.embedded.running import write_services
 from services.embedded.servers import EmbeddedServers
 from services.embedded.supervisor import Supervisor
@@ -19,7 +17,7 @@ from services.embedded.up import children
 from services.embedded.up.children import SCHEDULER, SIMULATOR, Ports
 from services.embedded.up.display import Display, is_over
 from services.embedded.up.options import UpOptions
-from services.embedded.up.status import Scheduling, Status, Workload, ask
+from services.embedded.up.status import Scheduling, Status, Workload, ask, read_workload
 from shared.eventlog.migrate import upgrade
 
 EXIT_OK, EXIT_REJECTED, EXIT_LEFT = 0, 3, 4
@@ -37,6 +35,7 @@ class Up:
         self._begun_s = time.monotonic()
         self._restarts = 0
         self._status = Status(0.0)
+        self._simulation = Path()
 
     async def run(self) -> int:
         """Run until stopped or over; returns the exit code."""
@@ -52,6 +51,8 @@ class Up:
                 write_services(folder.path, [])
 
     async def _serve(self, folder: DataDir) -> int:
+        self._simulation = children.status_file(folder)
+        self._simulation.unlink(missing_ok=True)
         starting = asyncio.ensure_future(self._start(folder))
         stop = asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait({starting, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -102,7 +103,7 @@ class Up:
         )
         specs = children.services(folder, ports, env)
         if not options.kubeconfig:
-            specs += children.exporters(options, folder, ports, env, simulated_nodes(folder.folder(SIMULATOR)))
+            specs += children.exporters(options, folder, ports, env)
         await self._supervisor.start(specs)
 
     # -- watching ------------------------------------------------------------------------------------------------
@@ -124,9 +125,9 @@ class Up:
 
     async def _look(self, ports: Ports) -> None:
         before, now_s = self._status, self._elapsed()
-        workload: Workload = before.workload
+        workload = before.workload
         if SIMULATOR in ports.by_name:
-            workload = await ask(f"http://127.0.0.1:{ports.by_name[SIMULATOR]}/topolog/summary", Workload, before.workload)
+            workload = read_workload(self._simulation, before.workload)
         numbers: Scheduling = await ask(f"http://127.0.0.1:{ports.by_name[SCHEDULER]}/stats", Scheduling, before.scheduling)
         passed_s = max(now_s - before.elapsed_s, 1e-3)
         rate = (numbers.position - before.scheduling.position) / passed_s if before.scheduling.position else 0.0
@@ -141,20 +142,6 @@ class Up:
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._begun_s
-
-
-def simulated_nodes(folder: Path) -> list[dict[str, str]]:
-    """The nodes that the simulator wrote files for: name, socket, sysfs, kubelet_dir."""
-    import msgspec
-
-    path = folder / "nodes.json"
-    try:
-        found: Any = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.MsgspecError) as error:
-        raise EmbeddedError(
-            f"the simulator left no list of nodes ({error})", f"See {folder.parent / 'logs' / 'simulator.log'}"
-        ) from error
-    return list(found)
 
 
 def exit_code(pods: Workload) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -68,6 +69,18 @@ class Status(msgspec.Struct, frozen=True):
     scheduling: Scheduling = Scheduling()
     facts_per_s: float = 0.0
     restarts: int = 0
+
+
+class _Simulation(msgspec.Struct):
+    workload: Workload | None = None
+
+
+def read_workload(path: Path, default: Workload) -> Workload:
+    """The workload as the simulator's status file shows it; the default while there is none."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Simulation).workload or default
+    except (OSError, msgspec.MsgspecError):
+        return default
 
 
 async def ask(url: str, kind: type[Any], default: Any) -> Any:
