@@ -51,9 +51,10 @@ async def upgrade(url: str) -> bool:
 async def _upgrade_locked(connection: AsyncConnection, found: str | None) -> bool:
     if found is not None and found > newest_revision():
         raise LogNotMigrated(f"the log has revision {found}, this release knows {newest_revision()}; run a newer release")
-    # A transaction lock, held to the commit of the migration, so that a crash leaves nothing behind.
-    await connection.execute(text("SET LOCAL lock_timeout = '60s'"))
-    await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+    # A session's lock, given up with the connection; the transaction after it sees what the holder before has committed.
+    await connection.execute(text("SET lock_timeout = '60s'"))
+    await connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK_KEY})
+    await connection.commit()
     if await current_revision(connection) == newest_revision():
         return False
     try:

@@ -147,7 +147,7 @@ class PostgresEventLog:
     async def _retried(self, use: Callable[[Any], Awaitable[T]]) -> T:
         """Run a query that may be repeated, for as long as a lost connection may be hidden."""
         async for attempt in stamina.retry_context(
-            on=LogUnavailable, attempts=None, timeout=self._retry_for_s, wait_initial=0.05, wait_max=2.0
+            on=LogUnavailable, attempts=None, timeout=self._retry_for_s, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
         ):
             with attempt:
                 return await self._once(use)

@@ -109,7 +109,7 @@ class Appender:
         observe(names.APPEND_BATCH_COMMITS, len(batch))
         try:
             async for attempt in stamina.retry_context(
-                on=LOST_CONNECTION, attempts=None, timeout=self._retry_for_s, wait_initial=0.05, wait_max=2.0
+                on=LOST_CONNECTION, attempts=None, timeout=self._retry_for_s, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
             ):
                 with attempt:
                     return await self._send_once(batch)

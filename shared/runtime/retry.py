@@ -19,7 +19,7 @@ async def retried(
 ) -> T:
     """Run `work`, again after each error in `on`, for `for_s` seconds; then the last error is raised."""
     async for attempt in stamina.retry_context(
-        on=on, attempts=None, timeout=for_s, wait_initial=first_pause_s, wait_max=longest_pause_s
+        on=on, attempts=None, timeout=for_s, wait_initial=first_pause_s, wait_max=longest_pause_s, wait_jitter=first_pause_s
     ):
         with attempt:
             return await work()
@@ -30,7 +30,9 @@ async def forever(
     work: Callable[[], Awaitable[T]], on: type[Exception] | tuple[type[Exception], ...], longest_pause_s: float = 5.0
 ) -> T:
     """Run `work`, again after each error in `on`, until it succeeds or the task is cancelled."""
-    async for attempt in stamina.retry_context(on=on, attempts=None, timeout=None, wait_initial=0.1, wait_max=longest_pause_s):
+    async for attempt in stamina.retry_context(
+        on=on, attempts=None, timeout=None, wait_initial=0.1, wait_max=longest_pause_s, wait_jitter=0.1
+    ):
         with attempt:
             return await work()
     raise AssertionError("a retry context ends by return or raise")

@@ -24,4 +24,7 @@ async def given(log: EventLog, *streams: str) -> None:
 
 async def places(log: EventLog) -> list[tuple[int, str, int]]:
     """(position, stream, version) of every fact."""
-    return [(fact.position, fact.stream, fact.version) for fact in await log.read(0, 10_000)]
+    found: list[tuple[int, str, int]] = []
+    while page := await log.read(len(found), 10_000):
+        found += [(fact.position, fact.stream, fact.version) for fact in page]
+    return found

@@ -1,0 +1,132 @@
+"""The cursor against every interleaving of appends, hints, losses, repeats, lies, reconnects and polls."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from shared.eventlog.cursor import Cursor, Open, Phase, Read, Wait, heard, next_step, opened, received
+from shared.eventlog.errors import LogBroken
+from shared.eventlog.port import LogIdentity
+from shared.events.envelope import Envelope
+
+LOG = LogIdentity("log", 1)
+PAGE = 2
+
+
+def envelope(position: int) -> Envelope:
+    return Envelope(position, "s", position, "PodRunning", 1, b"", 0, "r", 0, str(position))
+
+
+class World(NamedTuple):
+    """The log's head, hints under way, what the reader has been given, and its cursor."""
+
+    head: int
+    hints: tuple[int, ...]
+    given: tuple[int, ...]
+    cursor: Cursor
+
+
+def stepped(world: World) -> World:
+    """The reader does what its cursor says."""
+    step = next_step(world.cursor)
+    if isinstance(step, Open):
+        cursor, reset = opened(world.cursor, LOG, world.head)
+        assert reset is None
+        return world._replace(cursor=cursor)
+    if isinstance(step, Wait):
+        return world
+    page = [envelope(position) for position in range(step.after + 1, min(step.after + PAGE, world.head) + 1)]
+    cursor, fresh = received(world.cursor, page)
+    return world._replace(cursor=cursor, given=(*world.given, *(fact.position for fact in fresh)))
+
+
+def polled(world: World) -> World:
+    """A poll, or a reconnect: identity and head are asked again."""
+    cursor, reset = opened(world.cursor, LOG, world.head)
+    assert reset is None
+    return world._replace(cursor=cursor)
+
+
+def moves(world: World) -> list[World]:
+    """Every world that one event leads to."""
+    lied = world._replace(cursor=heard(world.cursor, world.head + 5))
+    found = [world._replace(head=world.head + 1, hints=(*world.hints, world.head + 1)), stepped(world), polled(world), lied]
+    for index, hint in enumerate(world.hints):
+        rest = world.hints[:index] + world.hints[index + 1 :]
+        told = heard(world.cursor, hint)
+        found += [world._replace(hints=rest, cursor=told), world._replace(cursor=told), world._replace(hints=rest)]
+    return found
+
+
+def settled(world: World) -> World:
+    """Faults stop, the bus is dead: only polling and reading remain."""
+    world = polled(world)
+    for _ in range(20):
+        world = stepped(world)
+    return world
+
+
+def check(world: World) -> None:
+    assert world.given == tuple(range(1, len(world.given) + 1))
+    assert world.cursor.position == len(world.given) <= world.head
+    end = settled(world)
+    assert end.given == tuple(range(1, world.head + 1))
+    assert end.cursor.phase is Phase.LIVE
+    assert next_step(end.cursor) == Wait(world.head)
+
+
+def test_every_interleaving_delivers_everything_once_in_order_and_ends_live() -> None:
+    reached = {World(0, (), (), Cursor()), World(3, (), (), Cursor())}
+    frontier = set(reached)
+    for _ in range(9):
+        frontier = {after for before in frontier for after in moves(before)} - reached
+        reached |= frontier
+    for world in reached:
+        check(world)
+    assert len(reached) > 10_000
+
+
+def test_a_reader_replays_then_catches_up_then_is_live() -> None:
+    cursor, _ = opened(Cursor(), LOG, 3)
+    phases = [cursor.phase]
+    for page in ([1, 2], [3, 4], [5]):
+        cursor = heard(cursor, 5)
+        cursor, _ = received(cursor, [envelope(position) for position in page])
+        phases.append(cursor.phase)
+    assert phases == [Phase.REPLAYING, Phase.REPLAYING, Phase.CATCHING_UP, Phase.LIVE]
+
+
+@pytest.mark.parametrize("page", [[3], [1, 3], [2, 1], [1, 1, 3], [1, 2, 2]])
+def test_a_hole_or_disorder_in_the_log_stops_the_reader(page: list[int]) -> None:
+    cursor, _ = opened(Cursor(), LOG, 9)
+    with pytest.raises(LogBroken, match="no hole"):
+        received(cursor, [envelope(position) for position in page])
+
+
+def test_facts_already_given_are_not_given_again() -> None:
+    cursor, _ = opened(Cursor(position=2), LOG, 4)
+    _, fresh = received(cursor, [envelope(position) for position in (1, 2, 3, 4)])
+    assert [fact.position for fact in fresh] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("identity", "head", "cause"),
+    [
+        (LogIdentity("other", 1), 9, "other_log"),
+        (LogIdentity("log", 2), 9, "other_timeline"),
+        (LOG, 4, "head_behind"),
+    ],
+)
+def test_another_history_resets_the_reader_to_the_beginning(identity: LogIdentity, head: int, cause: str) -> None:
+    cursor, _ = opened(Cursor(position=5), LOG, 5)
+    cursor, reset = opened(cursor, identity, head)
+    assert reset is not None
+    assert reset.cause == cause
+    assert (cursor.position, cursor.phase, next_step(cursor)) == (0, Phase.REPLAYING, Read(0))
+
+
+def test_a_reader_that_stands_beyond_the_head_at_its_start_is_reset() -> None:
+    _, reset = opened(Cursor(position=7), LOG, 5)
+    assert reset is not None

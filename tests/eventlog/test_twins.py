@@ -1,0 +1,99 @@
+"""Memory and Postgres, given any sequence of operations, answer alike."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import ANY_VERSION, Commit, Draft, EventLog
+from shared.eventlog.postgres import PostgresEventLog
+from shared.events.cluster_facts import PodRunning
+from tests.eventlog.conftest import migrated_database
+from tests.fixtures.servers import PostgresServer
+
+names = st.sampled_from(["a", "b", "pod/ü"])
+drafts = st.builds(
+    Draft, names, st.builds(PodRunning, names, st.text('x\x00"\\é', max_size=3)), st.sampled_from([ANY_VERSION, 0, 1, 2, 3])
+)
+commits = st.builds(
+    Commit,
+    commit_id=st.sampled_from([f"c{i}" for i in range(12)]),
+    role=st.sampled_from(["x", "y"]),
+    epoch=st.integers(0, 3),
+    time_us=st.integers(0, 10),
+    drafts=st.lists(drafts, min_size=1, max_size=3).map(tuple),
+    correlation=names,
+    causation=st.integers(0, 5),
+    trace=st.just("t"),
+)
+
+
+class Twins(RuleBasedStateMachine):
+    """Every rule asks both logs and compares."""
+
+    server: PostgresServer
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.url = migrated_database(self.server)
+        self.postgres = self.run(PostgresEventLog.open(self.url))
+        self.memory = MemoryEventLog()
+
+    def run(self, work: Any) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def both(self, ask: Any) -> None:
+        assert self.run(ask(self.postgres)) == self.run(ask(self.memory))
+
+    @rule(batch=st.lists(commits, min_size=1, max_size=6))
+    def append(self, batch: list[Commit]) -> None:
+        self.both(lambda log: log.append(batch))
+
+    @rule(stream=names, after=st.integers(0, 4), limit=st.integers(0, 3))
+    def read_stream(self, stream: str, after: int, limit: int) -> None:
+        self.both(lambda log: log.read_stream(stream, after, limit))
+
+    @rule(consumer=names, position=st.integers(0, 5), expected=st.integers(0, 5))
+    def checkpoint(self, consumer: str, position: int, expected: int) -> None:
+        self.both(lambda log: log.save_checkpoint(consumer, position, expected))
+        self.both(lambda log: log.load_checkpoint(consumer))
+
+    @rule(projection=names, position=st.integers(0, 9), fingerprint=st.sampled_from(["f", "g"]), state=st.binary(max_size=3))
+    def snapshot(self, projection: str, position: int, fingerprint: str, state: bytes) -> None:
+        self.both(lambda log: log.save_snapshot(projection, fingerprint, position, state))
+        self.both(lambda log: log.load_snapshot(projection, fingerprint))
+
+    @rule(role=st.sampled_from(["x", "y"]), holder=names, kept=st.booleans())
+    def lease(self, role: str, holder: str, kept: bool) -> None:
+        async def work(log: EventLog) -> Any:
+            lease = await log.acquire(role, holder, 100)
+            if lease is not None and not kept:
+                await log.release(lease)
+            return lease
+
+        self.both(work)
+
+    @invariant()
+    def hold_the_same(self) -> None:
+        self.both(lambda log: log.read(0, 1000))
+        self.both(lambda log: log.versions(["a", "b", "pod/ü"]))
+        self.both(lambda log: log.head())
+
+    def teardown(self) -> None:
+        self.run(self.postgres.close())
+        self.loop.close()
+        self.server.drop(self.url)
+
+
+def test_memory_and_postgres_answer_alike(postgres_server: PostgresServer) -> None:
+    machine = type("TwinsHere", (Twins,), {"server": postgres_server})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(max_examples=12, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)),
+    )
