@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.simulator.api.core import schema
 from services.simulator.api.core.kinds import PODS
 from services.simulator.api.core.refusals import Refusal, bad_request, conflict, not_found, refuse
 from services.simulator.api.core.store import Entry, Store
@@ -35,6 +36,8 @@ def bind(store: Store, namespace: str, name: str, body: Any, dry_run: bool, mome
 def _wrong_body(namespace: str, name: str, body: Any) -> Refusal | None:
     if not isinstance(body, dict):
         return bad_request("the object provided is unrecognized (must be of type Binding): no JSON object")
+    if wrong := schema.mistyped("Binding", body):
+        return bad_request(f'Binding in version "v1" cannot be handled as a Binding: {wrong}')
     metadata, target = body.get("metadata") or {}, body.get("target") or {}
     if metadata.get("namespace") not in (None, "", namespace):
         return bad_request("the namespace of the provided object does not match the namespace sent on the request")

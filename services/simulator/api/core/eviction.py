@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from services.simulator.api.core import schema
 from services.simulator.api.core.binding import with_condition
 from services.simulator.api.core.kinds import PODS
 from services.simulator.api.core.refusals import Refusal, bad_request, not_found, refuse
@@ -25,7 +26,10 @@ _BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
 
 def evict(store: Store, namespace: str, name: str, body: Any, options: DeleteOptions, moment: Moment) -> Entry | Refusal:
     """Delete a pod unless a budget forbids it. A terminating pod is left alone, with success."""
-    given = (body.get("metadata") or {}).get("name") if isinstance(body, dict) else None
+    wrong = schema.mistyped("Eviction", body) if isinstance(body, dict) else "it is no JSON object"
+    if wrong:
+        return bad_request(f'Eviction in version "v1" cannot be handled as a Eviction: {wrong}')
+    given = (body.get("metadata") or {}).get("name")
     if given not in (None, "", name):
         return bad_request(f"name in URL does not match name in Eviction object: {given}")
     pod = store.get("pods", namespace, name)

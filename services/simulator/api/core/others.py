@@ -77,16 +77,41 @@ def lease_problems(lease: Json) -> list[Cause]:
 def new_budget(budget: Json) -> Json:
     """A PodDisruptionBudget at creation; its status is filled as the disruption controller would."""
     status = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
-    return {**budget, "status": status}
+    return {**budget, "spec": budget.get("spec") or {}, "status": status}
 
 
 def budget_problems(budget: Json) -> list[Cause]:
     """Violations of a budget's spec."""
-    spec = budget.get("spec") or {}
+    spec = budget.get("spec")
+    if not isinstance(spec, dict):
+        return [Cause("FieldValueRequired", "Required value", "spec")]
+    causes = []
+    for field in ("minAvailable", "maxUnavailable"):
+        if spec.get(field) is not None and not _is_count(spec[field]):
+            text = f'Invalid value: "{spec[field]}": must be a whole number or a percentage such as "10%"'
+            causes.append(Cause("FieldValueInvalid", text, f"spec.{field}"))
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         text = f'Invalid value: "{spec["maxUnavailable"]}": minAvailable and maxUnavailable cannot be both set'
-        return [Cause("FieldValueInvalid", text, "spec")]
-    return []
+        causes.append(Cause("FieldValueInvalid", text, "spec"))
+    return causes + _selector_problems(spec.get("selector") or {})
+
+
+def _is_count(value: Any) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"\d{1,3}%", value) is not None
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _selector_problems(selector: Json) -> list[Cause]:
+    causes = []
+    for index, term in enumerate(selector.get("matchExpressions") or []):
+        path = f"spec.selector.matchExpressions[{index}]"
+        if term.get("operator") not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            text = f'Invalid value: "{term.get("operator")}": not a valid selector operator'
+            causes.append(Cause("FieldValueInvalid", text, f"{path}.operator"))
+        if not term.get("key"):
+            causes.append(Cause("FieldValueRequired", "Required value", f"{path}.key"))
+    return causes
 
 
 def topology_problems(topology: Json) -> list[Cause]:

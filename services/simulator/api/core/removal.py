@@ -16,6 +16,8 @@ from services.simulator.api.core.writes import Moment
 Json = dict[str, Any]
 
 DEFAULT_GRACE_S = 30
+MAX_GRACE_S = 1_000_000_000
+"""About 31 years: beyond it the time of deletion could not be written."""
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
@@ -76,9 +78,9 @@ def grace_of(pod: Json, options: DeleteOptions) -> int:
     if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Failed", "Succeeded"):
         return 0
     if options.grace_s is not None:
-        return max(0, options.grace_s)
+        return min(max(0, options.grace_s), MAX_GRACE_S)
     own = pod["spec"].get("terminationGracePeriodSeconds")
-    return max(1, own) if own is not None else DEFAULT_GRACE_S
+    return min(max(1, own), MAX_GRACE_S) if own is not None else DEFAULT_GRACE_S
 
 
 def _preview(kind: Kind, entry: Entry, options: DeleteOptions, moment: Moment) -> Entry:

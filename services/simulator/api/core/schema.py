@@ -10,12 +10,62 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from lightkube.models import coordination_v1, core_v1, events_v1, policy_v1
+from lightkube.models import coordination_v1, core_v1, events_v1, meta_v1, policy_v1
 from msgspec import inspect
 
 from services.simulator.api.core.kinds import Kind
 
+
+class ResourceInfo(msgspec.Struct):
+    """One resource of a zone; quantities may be written as strings or numbers."""
+
+    name: str
+    capacity: str | int
+    allocatable: str | int
+    available: str | int
+
+
+class CostInfo(msgspec.Struct):
+    """Distance to another zone."""
+
+    name: str
+    value: int
+
+
+class AttributeInfo(msgspec.Struct):
+    """A name and value."""
+
+    name: str
+    value: str
+
+
+class Zone(msgspec.Struct):
+    """A NUMA zone."""
+
+    name: str
+    type: str
+    parent: str | None = None
+    costs: list[CostInfo] | None = None
+    attributes: list[AttributeInfo] | None = None
+    resources: list[ResourceInfo] | None = None
+
+
+class NodeResourceTopology(msgspec.Struct):
+    """noderesourcetopologies.topology.node.k8s.io/v1alpha2."""
+
+    apiVersion: str  # noqa: N815
+    kind: str
+    metadata: meta_v1.ObjectMeta
+    topologyPolicies: list[str] | None = None  # noqa: N815
+    attributes: list[AttributeInfo] | None = None
+    zones: list[Zone] | None = None
+
+
 _MODELS: dict[str, Any] = {
+    "NodeResourceTopology": NodeResourceTopology,
+    "Binding": core_v1.Binding,
+    "Eviction": policy_v1.Eviction,
+    "DeleteOptions": meta_v1.DeleteOptions,
     "Pod": core_v1.Pod,
     "Node": core_v1.Node,
     "Namespace": core_v1.Namespace,
@@ -26,7 +76,7 @@ _MODELS: dict[str, Any] = {
     "PodDisruptionBudget": policy_v1.PodDisruptionBudget,
 }
 _QUANTITY_MAPS = frozenset({"requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"})
-_TOPOLOGY_FIELDS = frozenset({"apiVersion", "kind", "metadata", "topologyPolicies", "attributes", "zones"})
+_STRING_MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
 _GO_NAMES = {str: "string", bool: "bool", dict: "object", list: "array", int: "number", float: "number"}
 
 
@@ -48,18 +98,27 @@ class _Node(msgspec.Struct):
     """Struct fields and items are nodes, or model classes that become nodes on their first visit (models are recursive)."""
 
 
-def examine(kind: Kind, body: dict[str, Any]) -> Findings:
-    """Walk a body along its kind's fields."""
-    if kind.custom:
-        return Findings(tuple(sorted(key for key in body if key not in _TOPOLOGY_FIELDS)))
+_STRING = _Node("string", "string")
+
+
+def examine(kind: Kind, body: dict[str, Any], *, patch: bool = False) -> Findings:
+    """Walk a body along its kind's fields; in a patch, null stands for removal and `$` fields for directives."""
     model = _MODELS.get(kind.kind) or _MODELS[f"{kind.api_version}/{kind.kind}"]
-    walk = _Walk()
+    walk = _Walk(patch)
     walk.visit(_node_of(model), body, "", "")
     return Findings(tuple(walk.unknown), walk.wrong_type)
 
 
+def mistyped(model: str, body: Any) -> str:
+    """The first type error in a Binding, Eviction or DeleteOptions in Go's words, or empty."""
+    walk = _Walk(patch=True)
+    walk.visit(_node_of(_MODELS[model]), body, "", "")
+    return walk.wrong_type
+
+
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, patch: bool) -> None:
+        self.patch = patch
         self.unknown: list[str] = []
         self.wrong_type = ""
 
@@ -71,21 +130,37 @@ class _Walk:
             self._struct(node, value, path, owner)
         elif node.form == "list" and isinstance(value, list):
             for index, item in enumerate(value):
-                self.visit(_resolve(node.item), item, f"{path}[{index}]", owner)
+                self.item(_resolve(node.item), item, f"{path}[{index}]", owner)
         elif node.form == "map" and isinstance(value, dict):
-            if path.rpartition(".")[2] not in _QUANTITY_MAPS:
-                for key, item in value.items():
-                    self.visit(_resolve(node.item), item, f"{path}.{key}", owner)
+            self._map(node, value, path, owner)
         elif not _fits(node.form, value) and not self.wrong_type:
             found = _GO_NAMES[type(value)]
             self.wrong_type = f"json: cannot unmarshal {found} into Go struct field {owner} of type {node.go_type}"
+
+    def _map(self, node: _Node, value: dict[str, Any], path: str, owner: str) -> None:
+        field = path.rpartition(".")[2]
+        if field in _QUANTITY_MAPS:
+            return
+        element = _STRING if field in _STRING_MAPS else _resolve(node.item)
+        for key, item in value.items():
+            if item is not None or not self.patch:
+                self.item(element, item, f"{path}.{key}", owner)
+
+    def item(self, node: _Node, value: Any, path: str, owner: str) -> None:
+        """An element of a list or map: unlike a field, it may not be null."""
+        if value is None:
+            self.wrong_type = (
+                self.wrong_type or f"json: cannot unmarshal null into Go struct field {owner} of type {node.go_type}"
+            )
+        else:
+            self.visit(node, value, path, owner)
 
     def _struct(self, node: _Node, value: dict[str, Any], path: str, owner: str) -> None:
         trail = owner.partition(".")[2]
         for key, item in value.items():
             place = f"{path}.{key}" if path else key
             child = node.fields.get(key)
-            if child is None and key.startswith("$"):
+            if child is None and self.patch and key.startswith("$"):
                 continue
             if child is None:
                 self.unknown.append(place)

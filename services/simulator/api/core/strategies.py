@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from services.simulator.api.core import events, kinds, names, others, pod_rules, pods, schema
@@ -20,7 +21,7 @@ def decode(kind: Kind, body: Any, field_validation: str, examined: Json | None =
         return _unhandled(kind, f"json: cannot unmarshal {_go_type(body)} into Go value of type v1.{kind.kind}")
     if refused := _wrong_kind(kind, body):
         return refused
-    found = schema.examine(kind, body if examined is None else examined)
+    found = schema.examine(kind, body if examined is None else examined, patch=examined is not None)
     if found.wrong_type:
         return _unhandled(kind, found.wrong_type)
     if problem := _malformed(kind, body):
@@ -34,12 +35,25 @@ def decode(kind: Kind, body: Any, field_validation: str, examined: Json | None =
 
 
 def _without(body: Json, unknown: tuple[str, ...]) -> Json:
-    """The body without its apiVersion and kind and without unknown fields at its top or directly in its spec."""
-    obj = {key: value for key, value in body.items() if key not in ("apiVersion", "kind") and key not in unknown}
-    dropped = {path.removeprefix("spec.") for path in unknown if path.startswith("spec.")}
-    if dropped and isinstance(obj.get("spec"), dict):
-        obj["spec"] = {key: value for key, value in obj["spec"].items() if key not in dropped}
+    """The body without its apiVersion, its kind and its unknown fields."""
+    obj = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
+    for path in unknown:
+        steps = re.findall(r"[^.\[\]]+", path)
+        obj = _pruned(obj, steps)
     return obj
+
+
+def _pruned(value: Any, steps: list[str]) -> Any:
+    """A copy without what stands at a path of field names and list indices; as it is when nothing stands there."""
+    head, rest = steps[0], steps[1:]
+    if isinstance(value, dict) and head in value:
+        if not rest:
+            return {key: item for key, item in value.items() if key != head}
+        return {**value, head: _pruned(value[head], rest)}
+    if isinstance(value, list) and head.isdigit() and int(head) < len(value) and rest:
+        at = int(head)
+        return [*value[:at], _pruned(value[at], rest), *value[at + 1 :]]
+    return value
 
 
 def _go_type(value: Any) -> str:

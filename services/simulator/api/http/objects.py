@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from services.simulator.api.cluster_store import ClusterStore
-from services.simulator.api.core import kinds, tables
+from services.simulator.api.core import kinds, schema, tables
 from services.simulator.api.core.binding import bind
 from services.simulator.api.core.eviction import evict
 from services.simulator.api.core.kinds import Kind
@@ -15,6 +15,7 @@ from services.simulator.api.core.reads import Page, ReadOptions, page
 from services.simulator.api.core.refusals import (
     BOUND,
     Refusal,
+    bad_request,
     deleted_status,
     method_not_allowed,
     not_found,
@@ -174,8 +175,10 @@ def _patch(store: ClusterStore, target: Target, request: Request, form: Form) ->
     return _written(store, target.kind, result, request, form)
 
 
-def _delete_options(request: Request, body: Any) -> DeleteOptions:
-    given = body if isinstance(body, dict) else {}
+def _delete_options(request: Request, body: Any) -> DeleteOptions | Refusal:
+    if wrong := schema.mistyped("DeleteOptions", body):
+        return bad_request(f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {wrong}')
+    given: Json = body or {}
     unmet = given.get("preconditions") or {}
     grace = given.get("gracePeriodSeconds")
     if grace is None and "gracePeriodSeconds" in request.query:
@@ -194,6 +197,8 @@ def _delete(store: ClusterStore, target: Target, request: Request, form: Form) -
     if isinstance(body, Refusal):
         return refusal_answer(body)
     options = _delete_options(request, body)
+    if isinstance(options, Refusal):
+        return refusal_answer(options)
     result = delete(store.core, target.kind, target.namespace, target.name, options, store.moment())
     if isinstance(result, Refusal):
         return refusal_answer(result)
@@ -215,6 +220,8 @@ def _delete_collection(store: ClusterStore, target: Target, request: Request, fo
     if isinstance(body, Refusal):
         return refusal_answer(body)
     options = _delete_options(request, body)
+    if isinstance(options, Refusal):
+        return refusal_answer(options)
     found = page(store.core, target.kind, chosen, ReadOptions())
     entries = [] if isinstance(found, Refusal) else found.entries
     metadata: Json = {"resourceVersion": str(store.version)}
@@ -234,6 +241,8 @@ def _post_only(store: ClusterStore, target: Target, request: Request) -> Answer:
         return bound(store, target.namespace, target.name, body, request)
     given = (body.get("deleteOptions") if isinstance(body, dict) else None) or {}
     options = _delete_options(request, given)
+    if isinstance(options, Refusal):
+        return refusal_answer(options)
     result = evict(store.core, target.namespace, target.name, body, options, store.moment())
     return refusal_answer(result) if isinstance(result, Refusal) else value_answer(201, BOUND)
 
