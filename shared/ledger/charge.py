@@ -25,13 +25,29 @@ def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: M
     zones = sorted(bound)
     if report.policy != "single-numa-node":
         return {WHOLE_POD: tuple(zones)} if demand else {}
-    parts = {WHOLE_POD: peak(demand)} if report.scope == "pod" else {d.name: d.amounts for d in demand}
-    return {name: _holding(amounts, zones, bound) for name, amounts in parts.items() if amounts}
+    if report.scope == "pod":
+        whole = peak(demand)
+        return {WHOLE_POD: _holding(whole, zones, bound)} if whole else {}
+    found: Possible = {}
+    before: tuple[Amounts, tuple[int, ...]] = ({}, ())
+    for part in demand:
+        if part.amounts != before[0]:
+            before = (part.amounts, _holding(part.amounts, zones, bound))
+        found[part.name] = before[1]
+    return found
 
 
 def _holding(amounts: Amounts, zones: list[int], bound: Mapping[int, Amounts]) -> tuple[int, ...]:
-    fitting = tuple(z for z in zones if all(bound[z].get(name, 0) >= amount for name, amount in amounts.items()))
-    return fitting or tuple(zones)
+    fitting = [zone for zone in zones if holds(bound[zone], amounts)]
+    return tuple(fitting or zones)
+
+
+def holds(zone: Amounts, amounts: Amounts) -> bool:
+    """True when a zone has at least `amounts`."""
+    for name, amount in amounts.items():  # noqa: SIM110 - runs for each zone of every reservation; a generator doubles it
+        if zone.get(name, 0) < amount:
+            return False
+    return True
 
 
 def widen(old: Possible, new: Possible) -> Possible:
@@ -43,10 +59,14 @@ def charge_zones(demand: Collection[ContainerDemand], possible: Possible, zones:
     """Zone -> the most that the pod can hold there. Zones that the report no longer has are left out."""
     charged: ZoneAmounts = {}
     whole = possible.get(WHOLE_POD, ())
+    shared: dict[tuple[bool, ...], Amounts] = {}
     for zone in sorted(zones):
-        parts = [d for d in demand if zone in whole or zone in possible.get(d.name, ())]
-        if parts:
-            charged[zone] = most(parts)
+        present = tuple(zone in whole or zone in possible.get(part.name, ()) for part in demand)
+        if True in present:
+            amounts = shared.get(present)
+            if amounts is None:
+                amounts = shared[present] = most([part for part, there in zip(demand, present, strict=True) if there])
+            charged[zone] = dict(amounts)
     return charged
 
 
