@@ -8,7 +8,7 @@ compat.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -18,7 +18,6 @@ from shared.domain.pod import ContainerKind, Qos
 from shared.domain.pod import Pod as DomainPod
 from shared.domain.resources import is_device
 
-Phase = Literal["", "Pending", "Running", "Succeeded", "Failed", "Unknown"]
 _QOS_RESOURCES = ("cpu", "memory")
 
 
@@ -73,7 +72,7 @@ def parse_pod(raw: Mapping[str, Any]) -> Pod:
     )
 
 
-def from_domain(pod: DomainPod, node_name: str = "", phase: Phase = "") -> Pod:
+def from_domain(pod: DomainPod, node_name: str = "", phase: str = "") -> Pod:
     """Topolog's own pod value as the plugin would read it; its QoS class stands as status.qosClass would."""
     containers = tuple(
         Container(each.name, each.kind, from_amounts(each.requests), from_amounts(each.limits)) for each in pod.containers

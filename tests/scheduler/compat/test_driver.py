@@ -1,0 +1,113 @@
+"""Compat mode on facts: the plugin hears of them as its informers, watch and hooks would tell it."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.scheduler.compat.arguments import Arguments
+from services.scheduler.compat.driver import Driver
+from shared.domain.pod import Pod
+from shared.domain.report import Report
+from shared.events.binding_facts import BindRefused, PodBound
+from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.report_facts import NodeReportChanged, NodeReported
+from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
+from shared.kubelet.fingerprint import fingerprint
+from tests.ledger.given import pod, report, zone
+
+OVERRESERVE = Arguments(cache_resync_period_s=5, foreign_pods_detect="All")
+A, B = pod("a", cpus=6), pod("b", cpus=6)
+
+
+def told(*names: str, free: int = 8, at: int = 1) -> Report:
+    """A report without placements that says these pods are there."""
+    found = fingerprint([("ns", name) for name in names])
+    return report(zone(0, 8, free), at=at, placements=None, fingerprint=found, fingerprint_method="all")
+
+
+def driver(arguments: Arguments = OVERRESERVE, *pods: Pod) -> Driver:
+    """One node n1 with one zone of 8 CPUs, started, and these pods seen."""
+    made = Driver(A.scheduler_name, arguments)
+    made.evolve(NodeObserved("n1", "node-uid", allocatable={"cpu": 8000, "pods": 110}))
+    made.evolve(NodeReported(told()))
+    made.start()
+    for each in pods:
+        made.evolve(PodObserved(each))
+    return made
+
+
+@pytest.mark.parametrize("arguments", [Arguments(), Arguments(discard_reserved_nodes=True), OVERRESERVE])
+def test_every_cache_places_a_pod_on_a_free_node(arguments: Arguments) -> None:
+    assert driver(arguments, A).passing(A, ["n1", "n2"]) == [(25, "n1")]
+
+
+def test_a_reservation_counts_from_its_fact_until_it_is_withdrawn() -> None:
+    tested = driver(OVERRESERVE, A, B)
+    tested.evolve(PodReserved(A.uid, "n1"))
+    assert tested.verdict(B, "n1").message == "cannot align container"
+    tested.evolve(ReservationWithdrawn(A.uid, "n1", "operator"))
+    assert tested.verdict(B, "n1").passes
+
+
+def test_a_refused_bind_ends_the_reservation() -> None:
+    tested = driver(OVERRESERVE, A, B)
+    tested.evolve(PodReserved(A.uid, "n1"))
+    tested.evolve(BindRefused(A.uid, "n1", "other_node", ""))
+    assert tested.verdict(B, "n1").passes
+
+
+def test_discardreserved_opens_the_node_with_the_bind() -> None:
+    tested = driver(Arguments(discard_reserved_nodes=True), A, B)
+    tested.evolve(PodReserved(A.uid, "n1"))
+    assert tested.verdict(B, "n1").message == "invalid node topology data"
+    tested.evolve(PodBound(A.uid, "n1"))
+    assert tested.verdict(B, "n1").passes
+
+
+def test_a_tick_believes_a_report_whose_fingerprint_agrees_with_the_running_pods() -> None:
+    tested = driver(OVERRESERVE, A, B)
+    tested.evolve(PodReserved(A.uid, "n1"))
+    assert not tested.verdict(B, "n1").passes
+    tested.evolve(PodRunning(A.uid, "n1"))
+    tested.tick()
+    tested.evolve(NodeReported(told("a", free=7, at=2)))
+    tested.tick()
+    assert tested.verdict(B, "n1").passes
+
+
+def test_passthrough_sees_a_changed_report_at_once() -> None:
+    tested = driver(Arguments(), A)
+    tested.evolve(NodeReportChanged("n1", "boot-1", 2, available={0: {"cpu": 2000}}))
+    assert not tested.verdict(A, "n1").passes
+
+
+def test_a_foreign_pod_closes_the_node() -> None:
+    tested = driver(OVERRESERVE, A)
+    foreign = Pod("uid-f", "kube-system", "agent")
+    tested.evolve(PodObserved(foreign, node="n1", phase="Running"))
+    assert tested.verdict(A, "n1").message == "invalid node topology data"
+
+
+def test_ended_pods_and_nodes_leave_the_lister_and_the_api() -> None:
+    tested = driver(OVERRESERVE, A, B)
+    tested.evolve(PodEnded(A.uid, "deleted"))
+    tested.evolve(PodRunning(B.uid, "n1"))
+    tested.evolve(NodeEnded("n1", "node-uid", "deleted"))
+    assert (tested.mirror.lister(), tested.mirror.nodes(), tested.mirror.live("n1")) == ([], [], None)
+    assert tested.verdict(A, "n1").message == "node not found"
+
+
+def test_facts_about_unknown_pods_and_nodes_are_harmless() -> None:
+    tested = driver()
+    for fact in (PodEnded("x", "deleted"), PodRunning("x", "n9"), PodReserved("x", "n9"), PodBound("x", "n9")):
+        tested.evolve(fact)
+    tested.evolve(NodeReportChanged("n9", "boot", 1))
+    tested.tick()
+    assert tested.mirror.lister() == []
+
+
+def test_a_restart_forgets_what_the_original_would_forget() -> None:
+    tested = driver(OVERRESERVE, A, B)
+    tested.evolve(PodReserved(A.uid, "n1"))
+    tested.start()
+    assert tested.verdict(B, "n1").passes
