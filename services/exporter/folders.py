@@ -11,6 +11,7 @@ from pathlib import Path
 MAX_FILE_BYTES = 8 * 1024 * 1024
 HOST_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT_ID_FILE = "boot_id"
+BOOT_ID_MAX_BYTES = 4096
 CONFIG_FILE = "config.yaml"
 CPU_CHECKPOINT = "cpu_manager_state"
 
@@ -34,11 +35,11 @@ class FolderTree:
             return []
 
 
-def read_bounded(path: Path) -> bytes | None:
-    """The file's bytes up to MAX_FILE_BYTES, or None when it cannot be read."""
+def read_bounded(path: Path, limit_bytes: int = MAX_FILE_BYTES) -> bytes | None:
+    """The file's first `limit_bytes` bytes, or None when it cannot be read."""
     try:
         with path.open("rb") as file:
-            return file.read(MAX_FILE_BYTES)
+            return file.read(limit_bytes)
     except OSError:
         return None
 
@@ -47,7 +48,8 @@ def boot_id(sysfs_root: Path, configured: Path | None) -> str:
     """The configured file, else the tree's own `boot_id` (simulated nodes), else the kernel's. Raises ValueError."""
     candidates = [configured] if configured else [sysfs_root / BOOT_ID_FILE, HOST_BOOT_ID]
     for path in candidates:
-        text = (read_bounded(path) or b"").decode("ascii", "replace").strip()
+        # The kernel refuses reads of 4 MiB and more from /proc/sys with ENOMEM (proc_sys_call_handler).
+        text = (read_bounded(path, BOOT_ID_MAX_BYTES) or b"").decode("ascii", "replace").strip()
         if text:
             return text
     raise ValueError(f"no boot id in {' or '.join(map(str, candidates))}; name a file with --boot-id-file")
