@@ -58,7 +58,7 @@ class SchedulerCore:
         self.counters = Counters()
         self.marks = Marks(config.dirty_after_rejections)
         self._changed: set[str] = set()
-        self._placed_shapes: set[str] = set()
+        self._behind: set[str] = set()
         for node in self.ledger.nodes.values():
             self.cluster.put_node(node)
         for entry in self.ledger.pods.values():
@@ -114,9 +114,17 @@ class SchedulerCore:
                 self.cluster.drop_node(name)
             else:
                 self.cluster.put_node(node)
+            self._note_behind(name, node)
         for shape, pod in self.queue.waiting_shapes():
             if self.cluster.waiting_could_fit(pod, changed):
                 self.queue.wake_one(shape)
+
+    def _note_behind(self, name: str, node: LedgerNode | None) -> None:
+        """Nodes whose newest report does not count yet: only a comparison of fingerprints can help who waits for them."""
+        if node is not None and node.basis != node.report:
+            self._behind.add(name)
+        else:
+            self._behind.discard(name)
 
     # -- deciding ------------------------------------------------------------------------------------------------
 
@@ -133,7 +141,13 @@ class SchedulerCore:
             proposal = self._decide_one(pod, arrival, order, pending)
             if proposal is not None:
                 proposals.append(proposal)
+        self._refuse_silently()
         return proposals
+
+    def _refuse_silently(self) -> None:
+        """Pods that wait on are refused once more by every node that is behind: without it nobody would ask to compare it."""
+        if self._behind and not self.queue.ready_count() and self.queue.waiting_count():
+            self.marks.rejected(self.ledger, sorted(self._behind))
 
     def _decide_one(self, pod: Pod, arrival: int, order: int, pending: dict[str, int]) -> Proposal | None:
         self.counters.decided += 1

@@ -26,11 +26,12 @@ class Marks:
         self._dirty: set[str] = set()
 
     def rejected(self, ledger: Ledger, nodes: Iterable[str]) -> None:
-        """These nodes, which carry unproven charges, refused a pod."""
+        """These nodes, of which not everything is settled, refused a pod."""
         for name in nodes:
             count = self._rejections.get(name, 0) + 1
             self._rejections[name] = count
-            if count >= self._dirty_after and not ledger.nodes[name].dirty:
+            node = ledger.nodes.get(name)
+            if count >= self._dirty_after and node is not None and not node.dirty:
                 self._crossed.add(name)
 
     def accepted(self, name: str) -> None:
@@ -42,7 +43,7 @@ class Marks:
         found = []
         for name in sorted(self._crossed):
             node = ledger.nodes.get(name)
-            if node is not None and not node.dirty and node.charges:
+            if node is not None and not node.dirty and fingerprints.unsettled(node):
                 found.append(self._mark(node, ledger.position, versions))
         self._crossed.clear()
         for name in sorted(changed):
@@ -53,7 +54,7 @@ class Marks:
         return found
 
     def _mark(self, node: LedgerNode, position: int, versions: Mapping[str, int]) -> Proposal:
-        newest = max(charge.charged_at for charge in node.charges.values())
+        newest = max((charge.charged_at for charge in node.charges.values()), default=0)
         rejections = self._rejections.pop(node.name, 0)
         fact = NodeMarkedDirty(node.name, "rejections", rejections)
         stream = streams.node(node.name)
@@ -83,4 +84,5 @@ def _compared(ledger: Ledger, node: LedgerNode) -> tuple[ReconcileMethod, int] |
         proven = all(charge.proven for charge in node.charges.values())
         return ("proof", node.report_position) if proven else None
     matched = fingerprints.match(ledger, node)
-    return ("fingerprint", matched.position) if matched is not None else None
+    useful = matched is not None and fingerprints.would_settle(node, matched.position)
+    return ("fingerprint", matched.position) if matched is not None and useful else None

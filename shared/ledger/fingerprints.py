@@ -70,11 +70,30 @@ def _usage_covers(expectation: Expectation, report: Report, pods: Mapping[str, L
     return all(used.get(name, 0) >= amount for name, amount in demanded.items())
 
 
+def unsettled(node: LedgerNode) -> bool:
+    """True where a later report may still settle something: a live pod is unproven, or the bounds stand on an older report
+    (where reports carry no placements, a match alone makes the newest one count)."""
+    return node.basis != node.report or any(not charge.proven for charge in node.charges.values())
+
+
+def would_settle(node: LedgerNode, position: int) -> bool:
+    """True when a match at `position` changes anything: bounds, a charge, or a mark that nothing is left to justify."""
+    charges = node.charges.values()
+    return (
+        not unsettled(node)
+        or node.basis != node.report
+        or any(not charge.proven and 0 < charge.charged_at <= position for charge in charges)
+    )
+
+
 def reconciled(node: LedgerNode, fact: NodeReconciled) -> None:
-    """Fold a reconciliation: the dirty mark goes; a fingerprint match makes the compared report the basis. A match of a report
+    """Fold a reconciliation: a fingerprint match makes the compared report the basis. The dirty mark goes when nothing is left
+    unsettled; charges made after the matched position keep it, so that the next report is compared too. A match of a report
     that is no longer current settles nothing."""
-    node.dirty, node.dirty_at = "", 0
-    if fact.method != "fingerprint" or fact.report_version != node.report_version or node.report is None:
+    if fact.method != "fingerprint":
+        node.dirty, node.dirty_at = "", 0
+        return
+    if fact.report_version != node.report_version or node.report is None:
         return
     node.basis, node.freed = node.report, {}
     node.settled_to, node.settled_by = fact.settled_to, fact.report_version
@@ -82,3 +101,5 @@ def reconciled(node: LedgerNode, fact: NodeReconciled) -> None:
     node.history = kept
     node.ended = {}
     settle(node)
+    if not unsettled(node):
+        node.dirty, node.dirty_at = "", 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.scheduling_facts import NodeReconciled
+from shared.events.scheduling_facts import NodeMarkedDirty, NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
-from shared.ledger.fingerprints import match
+from shared.ledger.fingerprints import match, would_settle
 from tests.ledger.given import History, container, pod, zone
 
 
@@ -130,3 +130,49 @@ def test_a_match_of_a_report_that_is_no_longer_current_settles_nothing() -> None
     told(history, "a", "late", free0=1, at=3)
     history.tell(streams.node("n1"), NodeReconciled("n1", "fingerprint", version, history.ledger.position, ""))
     assert history.free(1) == 2
+
+
+def dirty(history: History) -> str:
+    history.tell(streams.node("n1"), NodeMarkedDirty("n1", "rejections", 3))
+    return history.n1.dirty
+
+
+def test_a_match_that_settles_everything_ends_the_dirty_mark() -> None:
+    history = charged(pod("a", cpus=6))
+    assert dirty(history)
+    told(history, "a", free0=2, at=2)
+    reconcile(history)
+    assert history.n1.dirty == ""
+
+
+def test_a_match_before_the_newest_charge_leaves_the_node_dirty_for_the_next_report() -> None:
+    history = charged(pod("a", cpus=6))
+    history.reserve(pod("b", cpus=2))
+    assert dirty(history)
+    told(history, "a", free0=2, at=2)
+    reconcile(history)
+    assert history.n1.dirty == "rejections"
+    assert history.free(1) == 6
+    told(history, "a", "b", free0=0, at=3)
+    reconcile(history)
+    assert history.n1.dirty == ""
+    assert history.free(1) == 8
+
+
+def test_a_match_of_a_replaced_report_leaves_the_node_dirty() -> None:
+    history = charged(pod("a", cpus=6))
+    assert dirty(history)
+    told(history, "a", free0=2, at=2)
+    version = history.n1.report_version
+    told(history, "a", "late", free0=1, at=3)
+    history.tell(streams.node("n1"), NodeReconciled("n1", "fingerprint", version, history.ledger.position, ""))
+    assert history.n1.dirty == "rejections"
+
+
+def test_only_a_match_that_changes_something_is_worth_a_fact() -> None:
+    history = charged(pod("a", cpus=6))
+    found = match(history.ledger, history.n1)
+    assert found is not None, "the report agrees with the time before the charge"
+    assert not would_settle(history.n1, found.position)
+    told(history, "a", free0=2, at=2)
+    assert would_settle(history.n1, history.charge(pod("a", cpus=6)).charged_at)

@@ -1,0 +1,134 @@
+"""Words for tests of the scheduler's core: one log, any number of cores that fold it, nodes, reports and pods in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.proposals import Proposal
+from shared.domain.pod import Pod
+from shared.domain.report import Report, Zone
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Appended, Commit, Draft, Duplicate, Outcome
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved
+from shared.events.codec import decode
+from shared.events.report_facts import NodeReported
+from shared.events.scheduling_facts import NodeMarkedDirty, NodeReconciled, PodReserved, PodVerdictChanged
+from shared.ledger.state import LedgerNode
+from tests.ledger.given import GIB, TRACKED
+
+ROOMY = {"cpu": 64_000, "memory": 256 * GIB, "pods": 110, "vendor.com/gpu": 8}
+
+
+class Story:
+    """A log and `schedulers` cores on it. Facts are told to the log; cores read it before they decide."""
+
+    def __init__(self, schedulers: int = 1, dirty_after: int = 3, **cycle: object) -> None:
+        self.log = MemoryEventLog("story", lambda: 0.0)
+        config = CoreConfig(cycle=CycleConfig(**cycle), dirty_after_rejections=dirty_after)  # type: ignore[arg-type]
+        self.cores = [SchedulerCore(config) for _ in range(schedulers)]
+
+    # -- the log ---------------------------------------------------------------------------------------------------
+
+    async def tell(self, stream: str, fact: Fact) -> int:
+        """Append one fact of somebody else and let every core fold it; returns its position."""
+        told = f"told/{await self.log.head()}"
+        outcome = (await self.log.append([Commit(told, "test", 0, 0, (Draft(stream, fact),))]))[0]
+        assert isinstance(outcome, Appended)
+        await self.fold()
+        return outcome.last
+
+    async def fold(self) -> None:
+        """Every core reads what it has not seen."""
+        for core in self.cores:
+            for envelope in await self.log.read(core.ledger.position):
+                core.evolve(envelope, decode(envelope))
+
+    async def append(self, core: SchedulerCore, proposals: Sequence[Proposal]) -> list[Outcome]:
+        """Append proposals and tell the core what became of them, as the deciding loop does."""
+        commits = [Commit(p.commit_id, "scheduler", 0, 0, p.drafts, p.correlation, p.causation) for p in proposals]
+        outcomes = await self.log.append(commits)
+        await self.fold()
+        for proposal, outcome in zip(proposals, outcomes, strict=True):
+            if not isinstance(outcome, Appended):
+                core.conflicted(proposal)
+        return outcomes
+
+    async def decide(self, limit: int = 100) -> dict[str, str]:
+        """The first core decides and appends until it has nothing to say; uid -> node of what it reserved."""
+        core = self.cores[0]
+        reserved: dict[str, str] = {}
+        for _ in range(20):
+            proposals = core.decide(limit)
+            if not proposals and not core.queue.ready_count():
+                return reserved
+            for proposal, outcome in zip(proposals, await self.append(core, proposals), strict=True):
+                if isinstance(outcome, Appended | Duplicate) and proposal.node and proposal.uid:
+                    reserved[proposal.uid] = proposal.node
+        raise AssertionError("the core does not come to rest")
+
+    async def facts(self, kind: type[Fact]) -> list[Fact]:
+        """All facts of one type in the log."""
+        return [fact for envelope in await self.log.read(0) if isinstance(fact := decode(envelope), kind)]
+
+    # -- words -------------------------------------------------------------------------------------------------------
+
+    async def node(self, name: str = "n1", uid: str = "", **fields: object) -> None:
+        observed = {"allocatable": ROOMY, **fields}
+        await self.tell(streams.node(name), NodeObserved(name, uid or f"uid-{name}", **observed))  # type: ignore[arg-type]
+
+    async def report(self, *zones: Zone, node: str = "n1", at: int = 1, boot: str = "boot-1", **fields: object) -> None:
+        settings: dict[str, object] = {
+            "policy": "single-numa-node", "scope": "container", "tracked": TRACKED, "placements": (), **fields,
+        }  # fmt: skip
+        made = Report(node, boot, at, "exporter-1", zones=zones, **settings)  # type: ignore[arg-type]
+        await self.tell(streams.report(node), NodeReported(made))
+
+    async def arrives(self, *pods: Pod) -> None:
+        """Pods that wait to be scheduled are seen."""
+        for each in pods:
+            await self.tell(streams.pod(each.uid), PodObserved(each))
+
+    async def seen_bound(self, made: Pod, node: str = "n1", **fields: object) -> None:
+        """A pod is seen on a node, whoever bound it."""
+        await self.tell(streams.pod(made.uid), PodObserved(made, node=node, **fields))  # type: ignore[arg-type]
+
+    async def ends(self, made: Pod) -> None:
+        await self.tell(streams.pod(made.uid), PodEnded(made.uid, "deleted"))
+
+    async def node_goes(self, name: str = "n1") -> None:
+        await self.tell(streams.node(name), NodeEnded(name, f"uid-{name}", "deleted"))
+
+    async def verdicts(self, made: Pod) -> list[str]:
+        """The messages of all the pod's verdicts."""
+        found = await self.facts(PodVerdictChanged)
+        return [fact.message for fact in found if isinstance(fact, PodVerdictChanged) and fact.uid == made.uid]
+
+    async def reservations(self) -> list[tuple[str, str]]:
+        """(uid, node) of all reservations in the log's order."""
+        return [(fact.uid, fact.node) for fact in await self.facts(PodReserved) if isinstance(fact, PodReserved)]
+
+    async def marks(self) -> list[NodeMarkedDirty]:
+        return [fact for fact in await self.facts(NodeMarkedDirty) if isinstance(fact, NodeMarkedDirty)]
+
+    async def reconciliations(self) -> list[NodeReconciled]:
+        return [fact for fact in await self.facts(NodeReconciled) if isinstance(fact, NodeReconciled)]
+
+    def ledger_node(self, name: str = "n1") -> LedgerNode:
+        return self.cores[0].ledger.nodes[name]
+
+    def ready(self) -> list[str]:
+        """Uids that the first core would decide now, in its order, once the facts so far have had their effect."""
+        core = self.cores[0]
+        assert core.decide(0) == []
+        return [uid for _, _, uid in sorted(core.queue._heap) if uid in core.queue._ready]
+
+
+def foreign(made: Pod) -> Pod:
+    """The pod, as another scheduler's."""
+    return msgspec.structs.replace(made, scheduler_name="default-scheduler")
