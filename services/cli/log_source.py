@@ -48,16 +48,16 @@ class LogSource:
 
         if not (folder / "VERSION").exists():
             raise CommandError(f"no Topolog data folder at {folder}", "topolog up, --data-dir or --database-url", EXIT_USAGE)
+        data_dir = DataDir(folder)
         try:
-            servers = EmbeddedServers(DataDir(folder), want_nats=False)
-            servers.data_dir.open()
-        except DataFolderError:
+            self._stack.enter_context(data_dir)
+        except DataFolderError as error:
             running = read_addresses(folder).database_url
             if running is None:
-                raise
+                raise CommandError(error.problem, error.remedy) from error
             return running
+        servers = EmbeddedServers(data_dir, want_nats=False)
         try:
-            self._stack.callback(servers.data_dir.close)
             await self._stack.enter_async_context(servers)
         except EmbeddedError as error:
             raise CommandError(error.problem, error.remedy) from error
