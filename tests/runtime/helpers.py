@@ -1,0 +1,89 @@
+"""Logs that misbehave, tasks that end with their test, and waiting for a condition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import LogIdentity
+from shared.events.envelope import Envelope
+from shared.runtime.consumer import ConsumerOptions
+
+QUICK = ConsumerOptions(page_facts=3, poll_s=0.03, pause_s=0.01)
+
+
+class FaultyLog(MemoryEventLog):
+    """A log that may be away, deaf, damaged, or replaced by an older copy of itself."""
+
+    def __init__(self) -> None:
+        super().__init__("faulty")
+        self.away = False
+        self.deaf = False
+        self.damage: Callable[[list[Envelope]], list[Envelope]] = lambda page: page
+
+    def restore(self, head: int) -> None:
+        """A backup as of `head` takes the place of the log, without a new timeline."""
+        self._facts = self._facts[:head]
+
+    async def _here(self) -> None:
+        await asyncio.sleep(0)
+        if self.away:
+            raise LogUnavailable("away")
+
+    async def identity(self) -> LogIdentity:
+        await self._here()
+        return await super().identity()
+
+    async def head(self) -> int:
+        await self._here()
+        return await super().head()
+
+    async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
+        await self._here()
+        return self.damage(await super().read(after, limit))
+
+    async def wait(self, after: int, timeout_s: float) -> bool:
+        await self._here()
+        if self.deaf:
+            await asyncio.sleep(timeout_s)
+            return False
+        return await super().wait(after, timeout_s)
+
+    async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
+        await self._here()
+        return await super().save_checkpoint(consumer, position, expected)
+
+
+def undecodable(at: int) -> Callable[[list[Envelope]], list[Envelope]]:
+    """Damage that makes the fact at a position one of an unknown type."""
+    return lambda page: [msgspec.structs.replace(fact, type="FromTheFuture") if fact.position == at else fact for fact in page]
+
+
+def hole(at: int) -> Callable[[list[Envelope]], list[Envelope]]:
+    """Damage that hides the fact at a position."""
+    return lambda page: [fact for fact in page if fact.position != at]
+
+
+@asynccontextmanager
+async def running(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[Sequence[asyncio.Task[Any]]]:
+    """Run the works as tasks while the block runs."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(condition: Callable[[], object], limit_s: float = 10.0) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(limit_s):
+        while not condition():  # noqa: ASYNC110 - any condition, not an event
+            await asyncio.sleep(0.005)

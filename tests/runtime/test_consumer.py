@@ -1,0 +1,172 @@
+"""A consumer hears everything once and in order, whatever log, bus and handlers do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from shared.bus.memory import MemoryBus
+from shared.events.envelope import Envelope
+from shared.runtime.consumer import Consumer, Overtaken
+from shared.runtime.health import Health
+from tests.bus.contract import fact_message
+from tests.eventlog.words import given
+from tests.runtime.helpers import QUICK, FaultyLog, hole, running, until
+
+
+class Heard:
+    """A handler that remembers positions, and resets."""
+
+    def __init__(self) -> None:
+        self.positions: list[int] = []
+        self.resets: list[str] = []
+
+    async def handle(self, page: Sequence[Envelope]) -> None:
+        self.positions += [fact.position for fact in page]
+
+    async def reset(self, cause: str) -> None:
+        self.resets.append(cause)
+        self.positions.clear()
+
+
+@pytest.fixture
+def log() -> FaultyLog:
+    return FaultyLog()
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+async def test_everything_is_heard_from_the_start_and_then_as_it_comes(log: FaultyLog, heard: Heard) -> None:
+    await given(log, *"abcdefgh")
+    consumer = Consumer("c", log, heard.handle, options=QUICK)
+    async with running(consumer.run()):
+        await until(consumer.live.is_set)
+        await given(log, "x", "y")
+        assert await consumer.wait_for(9, 5)
+    assert heard.positions[:9] == list(range(1, 10))
+
+
+async def test_a_deaf_log_and_no_bus_still_converge_by_polling(log: FaultyLog, heard: Heard) -> None:
+    log.deaf = True
+    consumer = Consumer("c", log, heard.handle, options=QUICK)
+    async with running(consumer.run()):
+        await until(consumer.live.is_set)
+        await given(log, "x", "y")
+        await until(lambda: heard.positions == [1, 2])
+
+
+async def test_a_broken_doorbell_costs_nothing_but_speed(log: FaultyLog, heard: Heard) -> None:
+    def broken() -> AsyncIterator[int]:
+        raise OSError("no bus")
+
+    consumer = Consumer("c", log, heard.handle, doorbell=broken, options=QUICK)
+    async with running(consumer.run()):
+        await given(log, "x")
+        await until(lambda: heard.positions == [1])
+
+
+async def test_the_doorbell_wakes_a_consumer_whose_log_is_deaf_and_a_false_ring_harms_nothing(
+    log: FaultyLog, heard: Heard
+) -> None:
+    log.deaf, bus = True, MemoryBus()
+    slow = type(QUICK)(page_facts=3, poll_s=60.0, pause_s=0.01)
+    consumer = Consumer("c", log, heard.handle, doorbell=bus.facts, options=slow)
+    async with running(consumer.run()):
+        await until(consumer.live.is_set)
+        await bus.publish_many([fact_message(99)])
+        await given(log, "x")
+        await bus.publish_many([fact_message(1)])
+        await until(lambda: heard.positions == [1])
+
+
+async def test_a_log_that_is_away_makes_it_wait_and_not_ready(log: FaultyLog, heard: Heard) -> None:
+    health = Health()
+    consumer = Consumer("c", log, heard.handle, health=health, options=QUICK)
+    async with running(consumer.run()):
+        await until(consumer.live.is_set)
+        assert health.status().ready
+        log.away = True
+        await until(lambda: not health.status().ready)
+        await given(log, "x", "y")
+        log.away = False
+        await until(lambda: heard.positions == [1, 2])
+        await until(lambda: health.status().ready)
+
+
+async def test_a_hole_halts_this_consumer_red_and_no_other(log: FaultyLog, heard: Heard) -> None:
+    await given(log, *"abcd")
+    health, other, fine = Health(), Heard(), FaultyLog()
+    await given(fine, *"abcd")
+    log.damage = hole(3)
+    broken = Consumer("broken", log, heard.handle, health=health, options=QUICK)
+    healthy = Consumer("healthy", fine, other.handle, health=health, options=QUICK)
+    async with running(broken.run(), healthy.run()) as tasks:
+        await until(lambda: other.positions == [1, 2, 3, 4])
+        await until(lambda: not health.status().healthy)
+        await given(fine, "e")
+        await until(lambda: 5 in other.positions)
+        assert not any(task.done() for task in tasks)
+    assert "no hole" in health.status().red["consumer broken"]
+    assert 4 not in heard.positions
+
+
+async def test_a_new_timeline_resets_and_refolds(log: FaultyLog, heard: Heard) -> None:
+    await given(log, *"abc")
+    consumer = Consumer("c", log, heard.handle, on_reset=heard.reset, options=QUICK)
+    async with running(consumer.run()):
+        await until(lambda: heard.positions == [1, 2, 3])
+        await log.begin_timeline()
+        await until(lambda: heard.resets == ["other_timeline"] and heard.positions == [1, 2, 3])
+
+
+async def test_a_log_set_back_by_a_restore_resets_and_refolds(log: FaultyLog, heard: Heard) -> None:
+    await given(log, *"abcde")
+    consumer = Consumer("c", log, heard.handle, on_reset=heard.reset, options=QUICK)
+    async with running(consumer.run()):
+        await until(lambda: len(heard.positions) == 5)
+        log.restore(2)
+        await until(lambda: heard.resets == ["head_behind"] and heard.positions == [1, 2])
+
+
+async def test_a_checkpoint_is_never_ahead_of_what_was_handled(log: FaultyLog) -> None:
+    await given(log, *"abcdefg")
+    done: list[int] = []
+    broken = asyncio.Event()
+    broken.set()
+
+    async def effect(page: Sequence[Envelope]) -> None:
+        assert await log.load_checkpoint("c") == (done[-1] if done else 0)
+        if broken.is_set() and page[-1].position > 3:
+            raise RuntimeError("effect failed")
+        done.extend(fact.position for fact in page)
+
+    with pytest.raises(RuntimeError):
+        await Consumer("c", log, effect, checkpoint=True, options=QUICK).run()
+    assert await log.load_checkpoint("c") == 3
+    broken.clear()
+    again = Consumer("c", log, effect, checkpoint=True, options=QUICK)
+    async with running(again.run()):
+        await again.wait_for(7, 5)
+    assert done == [1, 2, 3, 4, 5, 6, 7]
+    assert await log.load_checkpoint("c") == 7
+
+
+async def test_a_consumer_whose_checkpoint_another_moved_stops(log: FaultyLog, heard: Heard) -> None:
+    consumer = Consumer("c", log, heard.handle, checkpoint=True, options=QUICK)
+    async with running(consumer.run()) as (task,):
+        await until(consumer.live.is_set)
+        await log.save_checkpoint("c", 40, 0)
+        await given(log, "a")
+        with pytest.raises(Overtaken):
+            await asyncio.wait_for(task, 5)
+
+
+async def test_waiting_for_a_position_that_does_not_come_ends_false(log: FaultyLog, heard: Heard) -> None:
+    consumer = Consumer("c", log, heard.handle, options=QUICK)
+    async with running(consumer.run()):
+        assert not await consumer.wait_for(1, 0.05)

@@ -1,0 +1,101 @@
+"""One leader a role; work stops before it can be another's; an old leader writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shared.eventlog.port import Fenced, Lease
+from shared.runtime.leadership import Leadership, LeaseLost
+from tests.eventlog.words import commit
+from tests.runtime.helpers import FaultyLog, running, until
+
+
+class LeasedLog(FaultyLog):
+    """Leases go away with the log."""
+
+    async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
+        await self._here()
+        return await super().acquire(role, holder, ttl_s)
+
+
+class Work:
+    """Work that remembers who does it now."""
+
+    def __init__(self) -> None:
+        self.now: list[str] = []
+        self.epochs: list[int] = []
+
+    def of(self, holder: str):  # type: ignore[no-untyped-def]
+        async def work(lease: Lease) -> None:
+            self.now.append(holder)
+            self.epochs.append(lease.epoch)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.now.remove(holder)
+
+        return work
+
+
+async def test_one_of_many_leads_and_another_follows_when_it_stops() -> None:
+    log, work = LeasedLog(), Work()
+    leaders = {name: Leadership(log, "role", name, ttl_s=0.3) for name in "abc"}
+    async with running(*(leader.run(work.of(name)) for name, leader in leaders.items())) as tasks:
+        await until(lambda: len(work.now) == 1)
+        first = work.now[0]
+        tasks["abc".index(first)].cancel()
+        await until(lambda: work.now and work.now[0] != first)
+        assert len(work.now) == 1
+    assert work.epochs == sorted(set(work.epochs))
+
+
+async def test_a_leader_that_cannot_renew_stops_before_another_may_begin() -> None:
+    log, work = LeasedLog(), Work()
+    leader = Leadership(log, "role", "a", ttl_s=0.3)
+    async with running(leader.run(work.of("a"))):
+        await until(lambda: work.now == ["a"])
+        log.away = True
+        await until(lambda: work.now == [])
+        assert leader.lease is None
+        log.away = False
+        await until(lambda: work.now == ["a"])
+
+
+async def test_a_leader_whose_lease_was_taken_stops_and_its_epoch_is_fenced() -> None:
+    log, work = LeasedLog(), Work()
+    leader = Leadership(log, "role", "a", ttl_s=0.3)
+    async with running(leader.run(work.of("a"))):
+        await until(lambda: leader.lease is not None)
+        old = leader.lease
+        assert old is not None
+        await log.release(old)
+        new = await log.acquire("role", "b", 30)
+        assert new is not None
+        assert await log.append([commit("late", role="role", epoch=old.epoch)]) == [Fenced("role", old.epoch, new.epoch)]
+        await until(lambda: work.now == [])
+
+
+async def test_work_that_says_it_was_fenced_gives_up_the_lease_and_stands_again() -> None:
+    log, runs = LeasedLog(), []
+
+    async def work(lease: Lease) -> None:
+        runs.append(lease.epoch)
+        if len(runs) == 1:
+            raise LeaseLost("fenced")
+
+    await asyncio.wait_for(Leadership(log, "role", "a", ttl_s=0.2).run(work), 5)
+    assert len(runs) == 2
+    assert runs[1] > runs[0]
+
+
+async def test_an_error_of_the_work_ends_the_leadership_and_frees_the_role() -> None:
+    log = LeasedLog()
+
+    async def work(_lease: Lease) -> None:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        await Leadership(log, "role", "a", ttl_s=30).run(work)
+    assert await log.acquire("role", "b", 30) is not None

@@ -1,0 +1,128 @@
+"""A projector's state is the fold of the whole log, by whatever way it got there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.eventlog.port import EventLog
+from shared.eventlog.postgres import PostgresEventLog
+from shared.events.catalog import Fact
+from shared.events.envelope import Envelope
+from shared.runtime.health import Health
+from shared.runtime.projector import Fold, Projector
+from tests.eventlog.conftest import log_url, postgres_log  # noqa: F401 - fixtures
+from tests.eventlog.words import given
+from tests.runtime.helpers import QUICK, FaultyLog, running, undecodable, until
+
+State = dict[str, int]
+
+
+def evolve(state: State, envelope: Envelope, _fact: Fact) -> None:
+    """Order-sensitive, so that a fact missed, repeated or misplaced shows."""
+    state[envelope.stream] = (state.get(envelope.stream, 0) * 31 + envelope.position) % 1_000_003
+
+
+def fold(fingerprint: str = "f1") -> Fold[State]:
+    def load(state: bytes) -> State:
+        return msgspec.json.decode(state, type=State)
+
+    return Fold(dict, evolve, fingerprint, msgspec.json.encode, load)
+
+
+async def folded(log: EventLog, head: int) -> State:
+    """The plain fold of 1..head."""
+    state: State = {}
+    for envelope in await log.read(0, head):
+        evolve(state, envelope, None)  # type: ignore[arg-type]
+    return state
+
+
+async def run_to(log: EventLog, head: int, **options: Any) -> Projector[State]:
+    projector = Projector("p", log, options.pop("fold", fold()), options=QUICK, **options)
+    async with running(projector.run()):
+        assert await projector.wait_for(head, 10)
+    return projector
+
+
+async def test_the_state_is_the_fold_of_the_log(postgres_log: PostgresEventLog) -> None:  # noqa: F811
+    await given(postgres_log, *"abcabcabca")
+    projector = Projector("p", postgres_log, fold(), options=QUICK)
+    async with running(projector.run()):
+        await projector.wait_live()
+        await given(postgres_log, *"xyz")
+        assert await projector.wait_for(13, 10)
+        assert (projector.state, projector.position) == (await folded(postgres_log, 13), 13)
+
+
+@pytest.mark.parametrize("at", range(0, 12, 2))
+async def test_a_fold_from_any_snapshot_equals_the_fold_of_everything(at: int) -> None:
+    log = FaultyLog()
+    await given(log, *"abcabcabcabc"[:at])
+    first = await run_to(log, at)
+    await first.save()
+    await given(log, *"bcdbcd")
+    second = await run_to(log, at + 6)
+    assert second.state == await folded(log, at + 6)
+
+
+async def test_a_snapshot_spares_the_replay() -> None:
+    log = FaultyLog()
+    await given(log, *"abcabc")
+    await (await run_to(log, 6)).save()
+    read: list[int] = []
+    log.damage = lambda page: (read.extend(fact.position for fact in page), page)[1]  # type: ignore[func-returns-value]
+    await given(log, "z")
+    assert (await run_to(log, 7)).state == await folded(log, 7)
+    assert read[:1] == [7]
+
+
+async def test_a_damaged_snapshot_or_one_of_other_code_is_replayed_instead() -> None:
+    log = FaultyLog()
+    await given(log, *"abc")
+    await log.save_snapshot("p", "f1", 2, b"TPLS1 nonsense")
+    assert (await run_to(log, 3)).state == await folded(log, 3)
+    await (await run_to(log, 3, fold=fold("old code"))).save()
+    assert (await run_to(log, 3)).state == await folded(log, 3)
+
+
+async def test_snapshots_are_saved_as_the_log_grows() -> None:
+    log = FaultyLog()
+    await given(log, *"abcabcabc")
+    await run_to(log, 9, snapshot_every=4)
+    found = await log.load_snapshot("p", "f1")
+    assert found is not None
+    assert 4 <= found[0] <= 9
+
+
+async def test_an_undecodable_fact_stops_this_projection_and_what_came_before_was_told() -> None:
+    log, health, told = FaultyLog(), Health(), []
+    await given(log, *"abcde")
+    log.damage = undecodable(5)
+
+    def after(_state: State, page: Any) -> None:
+        told.extend(envelope.position for envelope, _ in page)
+
+    broken = Projector("broken", log, fold(), after=after, health=health, options=QUICK)
+    async with running(broken.run()) as (task,):
+        await until(lambda: not health.status().healthy)
+        assert not task.done()
+    problem = health.status().red["consumer broken"]
+    assert "fact 5" in problem
+    assert "topolog replay" in problem
+    assert (told, broken.position) == ([1, 2, 3, 4], 4)
+    assert broken.state == await folded(log, 4)
+
+
+async def test_a_reset_folds_the_other_history_from_the_beginning() -> None:
+    log, resets = FaultyLog(), []
+    await given(log, *"abcde")
+    projector = Projector("p", log, fold(), on_reset=lambda state: resets.append(dict(state)), options=QUICK)
+    async with running(projector.run()):
+        assert await projector.wait_for(5, 5)
+        log.restore(3)
+        await until(lambda: projector.position == 3)
+        assert projector.state == await folded(log, 3)
+    assert resets == [{}]
