@@ -22,11 +22,11 @@ from services.simulator.api.core.binding import bind
 from services.simulator.api.core.eviction import evict, refresh_budgets
 from services.simulator.api.core.kinds import Kind
 from services.simulator.api.core.reads import seen
-from services.simulator.api.core.refusals import Refusal
+from services.simulator.api.core.refusals import Refusal, not_found
 from services.simulator.api.core.removal import Deleted, DeleteOptions, delete
 from services.simulator.api.core.selectors import Selection, selection
 from services.simulator.api.core.store import Change, Entry, Store
-from services.simulator.api.core.writes import Moment, Options, Written, create, patch, update
+from services.simulator.api.core.writes import Moment, Options, Written, create, patch, replace, update
 from services.simulator.api.journal import Journal
 from services.simulator.api.settings import ApiSettings
 
@@ -129,13 +129,12 @@ class ClusterStore:
     def replace_status(self, kind: Kind | str, name: str, namespace: str, status: Json, uid: str = "") -> Entry | Refusal:
         """Put a whole status in place of the old one (lists too)."""
         found = kind_of(kind)
-        entry = self.core.get(found.storage, namespace, name)
-        metadata: Json = {"name": name} if entry is None else {**entry.obj["metadata"]}
-        metadata.pop("resourceVersion", None)
-        if uid:
-            metadata["uid"] = uid
-        body = {**(entry.obj if entry else {}), "metadata": metadata, "status": status}
-        return _entry(update(self.core, found, namespace, name, body, "status", Options(), self.moment()))
+        old = self.core.get(found.storage, namespace, name)
+        if old is None:
+            return not_found(found, name)
+        metadata = {**old.obj["metadata"], "uid": uid or old.uid}
+        new = {**old.obj, "metadata": metadata, "status": status}
+        return _entry(replace(self.core, found, old, new, "status", Options()))
 
     def bind(self, name: str, namespace: str, node: str, uid: str = "") -> Entry | Refusal:
         """Bind a pod to a node."""
@@ -154,7 +153,10 @@ class ClusterStore:
         return delete(self.core, kind_of(kind), namespace, name, options, self.moment())
 
     def listen(self, kind: Kind | str, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `listener` at each change, at once and in order; returns the call that stops it. It must not raise."""
+        """Call `listener` at each change, at once and in order; returns the call that stops it.
+
+        It must neither raise nor write: who listens after it would hear a newer change before the older one.
+        """
         return self.core.listen(kind_of(kind).storage, listener)
 
     async def watch(
