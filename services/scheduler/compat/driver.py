@@ -8,16 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
+from services.scheduler.compat import pod as compat
 from services.scheduler.compat.arguments import Arguments
-from services.scheduler.compat.filter import Verdict
+from services.scheduler.compat.filter import Verdict, filter_node
 from services.scheduler.compat.foreign import Profiles
 from services.scheduler.compat.mirror import Mirror, NrtSeen, PodSeen, Seen
+from services.scheduler.compat.nrt import Nrt
 from services.scheduler.compat.plugin import Plugin
 from services.scheduler.compat.pod import from_domain
 from shared.domain.pod import Pod
 from shared.events import binding_facts as binding
 from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
+
+LIMIT_SHAPES = 256
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What one node answered to one shape of pod, and the view it answered by."""
+
+    nrt: Nrt | None
+    fresh: bool
+    offered: frozenset[str] | None
+    verdict: Verdict
+    score: int
 
 
 class Driver:
@@ -29,11 +45,13 @@ class Driver:
         self.mirror = Mirror()
         self.plugin = Plugin(profile, arguments, [], self._profiles)
         self._started = False
+        self._judged: dict[bytes, dict[str, Judgement]] = {}
 
     def start(self) -> None:
         """List the objects once, and start with nothing reserved and nothing dirty (what upstream loses at a restart)."""
         self.plugin = Plugin(self._profile, self._arguments, self.mirror.nrts(), self._profiles)
         self._started = True
+        self._judged.clear()
 
     def evolve(self, fact: Fact) -> None:
         """Fold the fact; once started, the cache hears of it as its informers, watch and hooks would tell it."""
@@ -51,11 +69,30 @@ class Driver:
         return self.plugin.filter(from_domain(pod), node, self.mirror.offered(node), self.mirror.live)
 
     def passing(self, pod: Pod, nodes: Iterable[str]) -> list[tuple[int, str]]:
-        """(score, node) of the nodes that pass, best first, then by name."""
+        """(score, node) of the nodes that pass, best first, then by name. Refusing nodes are marked."""
         tested = from_domain(pod)
-        passing = [node for node in nodes if self.verdict(pod, node).passes]
-        scored = [(self.plugin.score(tested, node, self.mirror.live), node) for node in passing]
-        return sorted(scored, key=lambda each: (-each[0], each[1]))
+        judged = self._judged_by_shape(tested)
+        found = [(node, self._judge(tested, node, judged)) for node in nodes]
+        scores = [(each.score, node) for node, each in found if each.verdict.passes]
+        return sorted(scores, key=lambda each: (-each[0], each[1]))
+
+    def _judge(self, pod: compat.Pod, node: str, judged: dict[str, Judgement]) -> Judgement:
+        """The node's judgement, made again only when its view or its resource names differ from the last time."""
+        view, names = self.plugin.cache.view(node, self.mirror.live), self.mirror.offered(node)
+        known = judged.get(node)
+        if known is None or known.nrt is not view.nrt or known.fresh != view.fresh or known.offered is not names:
+            verdict, score = filter_node(pod, names, view), self.plugin.score(pod, node, self.mirror.live)
+            known = judged[node] = Judgement(view.nrt, view.fresh, names, verdict, score)
+        if known.verdict.marks:
+            self.plugin.cache.node_maybe_overreserved(node)
+        return known
+
+    def _judged_by_shape(self, pod: compat.Pod) -> dict[str, Judgement]:
+        """Judgements kept for pods that ask the same; all are dropped when there are too many shapes."""
+        shape = msgspec.json.encode((pod.containers, pod.overhead, pod.reported_qos))
+        if shape not in self._judged and len(self._judged) >= LIMIT_SHAPES:
+            self._judged.clear()
+        return self._judged.setdefault(shape, {})
 
     def _tell(self, seen: Seen) -> None:
         match seen:

@@ -48,9 +48,16 @@ class OverReserve:
         self.foreign: Counter[str] = Counter()
         self.attr_update: Counter[str] = Counter()
         self.generation = 0
+        self._views: dict[str, View] = {}
 
     def view(self, node: str, live: Live) -> View:
         """The cached object with every reservation subtracted from every zone, floor zero. `live` is never asked."""
+        known = self._views.get(node)
+        if known is None:
+            known = self._views[node] = self._view(node)
+        return known
+
+    def _view(self, node: str) -> View:
         if self.foreign[node]:
             return View(None, fresh=False)
         nrt = self._nrts.get(node)
@@ -61,10 +68,12 @@ class OverReserve:
         """Remember the pod's effective request under its name; ignored for a node without cached object (R8)."""
         if node in self._nrts:
             self.assumed.setdefault(node, {})[pod.key] = effective_request(pod)
+            self._views.pop(node, None)
 
     def unreserve(self, node: str, pod: Pod) -> None:
         """Forget whatever is reserved under the pod's name."""
-        self.assumed.get(node, {}).pop(pod.key, None)
+        if self.assumed.get(node, {}).pop(pod.key, None) is not None:
+            self._views.pop(node, None)
 
     def post_bind(self, node: str, pod: Pod) -> None:
         """The reservation stays until a flush."""
@@ -80,6 +89,7 @@ class OverReserve:
             return
         if self._profiles.is_foreign(pod, nrt.resource_names):
             self.foreign[pod.node_name] += 1
+            self._views.pop(pod.node_name, None)
 
     def nrt_event(self, event: str, nrt: Nrt) -> bool:
         """Only a MODIFIED of a known node with another Topology Manager configuration is noticed."""
@@ -116,6 +126,7 @@ class OverReserve:
         flushed = list(nrts)
         for nrt in flushed:
             self._nrts[nrt.name] = nrt
+            self._views.pop(nrt.name, None)
             self.assumed.pop(nrt.name, None)
             for marks in (self.maybe_overreserved, self.foreign, self.attr_update):
                 marks.pop(nrt.name, None)

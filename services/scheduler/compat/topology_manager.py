@@ -8,7 +8,7 @@ duplicates win.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -28,7 +28,8 @@ class TopologyManager(msgspec.Struct, frozen=True):
     max_numa_nodes: int = DEFAULT_MAX_NUMA_NODES
 
 
-def topology_manager(policies: Sequence[str], attributes: Iterable[tuple[str, str]]) -> TopologyManager:
+@lru_cache(maxsize=4096)
+def topology_manager(policies: tuple[str, ...], attributes: tuple[tuple[str, str], ...]) -> TopologyManager:
     """The effective settings. Invalid values are ignored one by one, as upstream does."""
     policy, scope = _legacy(policies[0]) if policies else ("none", "container")
     limit = DEFAULT_MAX_NUMA_NODES

@@ -6,6 +6,8 @@ skipped like the ids above it. Zones that share an id stay separate entries, as 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from services.scheduler.compat.amounts import Quantities
@@ -35,6 +37,7 @@ def numa_zones(nrt: Nrt) -> list[NumaZone]:
     return found
 
 
+@lru_cache(maxsize=1024)
 def parse_zone_id(name: str) -> int | None:
     """The id in `node-<id>`, or None for any other name."""
     parts = name.split("-")

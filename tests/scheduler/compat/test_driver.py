@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from services.scheduler.compat.arguments import Arguments
 from services.scheduler.compat.driver import Driver
+from services.scheduler.compat.pod import from_domain
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.events.binding_facts import BindRefused, PodBound
@@ -111,3 +114,32 @@ def test_a_restart_forgets_what_the_original_would_forget() -> None:
     tested.evolve(PodReserved(A.uid, "n1"))
     tested.start()
     assert tested.verdict(B, "n1").passes
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["reserve", "withdraw", "report", "foreign", "tick", "place"]), st.integers(0, 3)), max_size=25
+    )
+)
+@settings(max_examples=100, deadline=None)
+def test_kept_judgements_equal_fresh_ones_whatever_happened_between(story: list[tuple[str, int]]) -> None:
+    pods = [pod(f"p{at}", cpus=2 + at) for at in range(4)]
+    tested = driver(OVERRESERVE, *pods)
+    for number, (step, at) in enumerate(story):
+        match step:
+            case "reserve":
+                tested.evolve(PodReserved(pods[at].uid, "n1"))
+            case "withdraw":
+                tested.evolve(ReservationWithdrawn(pods[at].uid, "n1", "operator"))
+            case "report":
+                tested.evolve(NodeReported(told("f", free=2 * at, at=2 + number)))
+            case "foreign":
+                tested.evolve(PodObserved(Pod("uid-f", "ns", "f", scheduler_name="other"), node="n1", phase="Running"))
+            case "tick":
+                tested.tick()
+            case _:
+                tested.passing(pods[at], ["n1"])
+        for each in pods:
+            passes, kept = tested.verdict(each, "n1").passes, tested.passing(each, ["n1"])
+            fresh = tested.plugin.score(from_domain(each), "n1", tested.mirror.live)
+            assert kept == ([(fresh, "n1")] if passes else [])
