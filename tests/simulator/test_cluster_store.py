@@ -83,12 +83,23 @@ def test_a_restart_resumes_objects_and_versions(tmp_path: Path) -> None:
     store.bind("a", "default", "n1")
     store.delete("pods", "c", "default")
     before, version = _contents(store), store.version
+    store.close()
     again = ClusterStore(journal_path=path)
     assert (_contents(again), again.version) == (before, version)
     again.create("nodes", {"metadata": {"name": "n1"}})
     assert again.version == version + 1
+    again.close()
     third = ClusterStore(journal_path=path)
     assert _contents(third) == _contents(again)
+
+
+def test_two_clusters_never_share_a_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    store = ClusterStore(journal_path=path)
+    with pytest.raises(JournalError, match="another process has this cluster open"):
+        ClusterStore(journal_path=path)
+    store.close()
+    ClusterStore(journal_path=path).close()
 
 
 def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:

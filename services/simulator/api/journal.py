@@ -6,6 +6,7 @@ Lines: `V<TAB>version`, `P<TAB>storage<TAB>json`, `D<TAB>storage<TAB>namespace<T
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,15 +29,36 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = -1
+        self._lock = -1
         self._written = 0
         self._compact_at = COMPACT_FLOOR_BYTES
 
     def restore(self, store: Store) -> None:
         """Fill an empty store from the file, then rewrite the file as one snapshot and keep it open."""
+        self._take()
+        try:
+            self._read(store)
+            self.compact(store)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, store: Store) -> None:
         if self.path.exists():
             for number, line in enumerate(_complete_lines(self.path.read_bytes()), start=1):
                 self._replay(store, line, number)
-        self.compact(store)
+
+    def _take(self) -> None:
+        """Keep a second process out of the same file; the lock goes with this process, however it ends."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            remedy = "stop that cluster first, or use another data folder"
+            raise JournalError(f"{self.path}: another process has this cluster open; {remedy}") from error
+        self._lock = lock
 
     def _replay(self, store: Store, line: bytes, number: int) -> None:
         mark, _, rest = line.partition(b"\t")
@@ -57,8 +79,7 @@ class Journal:
 
     def compact(self, store: Store) -> None:
         """Replace the file by the live objects."""
-        self.close()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._close_file()
         fresh = self.path.with_suffix(".new")
         with fresh.open("wb") as out:
             out.write(b"V\t%d\n" % store.version)
@@ -85,7 +106,13 @@ class Journal:
         return self._written > self._compact_at
 
     def close(self) -> None:
-        """Close the file; `append` is not allowed afterwards."""
+        """Close the file and let others have it; `append` is not allowed afterwards."""
+        self._close_file()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _close_file(self) -> None:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
