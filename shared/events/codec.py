@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import msgspec
 
 from shared.events.catalog import CATALOG, Fact
@@ -44,7 +43,10 @@ def decode(envelope: Envelope) -> Fact:
         raise UndecodableFact(envelope, f"schema is newer than {entry.schema}")
     try:
         if envelope.schema == entry.schema:
-            return _decoder.decode(envelope.payload)
+            fact = _decoder.decode(envelope.payload)
+            if type(fact) is not entry.struct:
+                raise UndecodableFact(envelope, f"payload says that it is {type_of(fact)}")
+            return fact
         old = msgspec.json.decode(envelope.payload, type=dict)
         new = upcast(envelope.type, envelope.schema, entry.schema, old)
         return msgspec.convert(new, entry.struct)

@@ -1,0 +1,115 @@
+"""What was once stored decodes for ever; every fact type and schema has a vector; nothing else decodes at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.events import upcasting
+from shared.events.catalog import CATALOG, Entry
+from shared.events.codec import UndecodableFact, decode, encode, type_of
+from shared.events.envelope import Envelope
+from tests.events.make_vectors import FOLDER, path_of
+from tests.events.samples import full, plain
+
+VECTORS = [msgspec.json.decode(path.read_bytes()) for path in sorted(FOLDER.glob("*.json"))]
+CASES = [(vector, case) for vector in VECTORS for case in vector["cases"]]
+
+
+def stored(type_name: str, schema: int, payload: bytes) -> Envelope:
+    return Envelope(7, "s", 1, type_name, schema, payload, 0, "r", 0, "c")
+
+
+def holds(actual: Any, expected: Any) -> bool:
+    """Whether `actual` has all that is expected; it may have fields that came later."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return all(key in actual and holds(actual[key], value) for key, value in expected.items())
+    if isinstance(expected, list) and isinstance(actual, list):
+        return len(actual) == len(expected) and all(map(holds, actual, expected))
+    return type(actual) is type(expected) and actual == expected
+
+
+@pytest.mark.parametrize(("vector", "case"), CASES, ids=[f"{v['type']}.{v['schema']} {c['name']}" for v, c in CASES])
+def test_a_stored_fact_decodes_to_what_it_was(vector: dict[str, Any], case: dict[str, Any]) -> None:
+    fact = decode(stored(vector["type"], vector["schema"], case["payload"].encode()))
+    assert type_of(fact) == vector["type"]
+    assert holds(plain(fact), case["decoded"])
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_every_fact_type_and_schema_has_a_vector(name: str) -> None:
+    for schema in range(1, CATALOG[name].schema + 1):
+        assert path_of(name, schema).exists(), f"write it: python -m tests.events.make_vectors ({name} schema {schema})"
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_a_fact_as_it_is_now_has_no_field_that_its_vector_does_not_know(name: str) -> None:
+    """A field was added: a defaulted one goes into a new schema with its own vector, or this vector's `decoded`."""
+    vector = next(v for v in VECTORS if (v["type"], v["schema"]) == (name, CATALOG[name].schema))
+    known = next(case["decoded"] for case in vector["cases"] if case["name"] == "full")
+    assert holds(known, {key: known.get(key) for key in plain(full(CATALOG[name].struct))})
+    assert set(plain(full(CATALOG[name].struct))) == set(known)
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_encoding_and_decoding_is_the_identity(name: str) -> None:
+    fact = full(CATALOG[name].struct)
+    assert decode(stored(name, CATALOG[name].schema, encode(fact))) == fact
+
+
+def test_every_old_schema_has_an_upcaster_and_no_upcaster_is_left_over() -> None:
+    wanted = {(name, schema) for name, entry in CATALOG.items() for schema in range(1, entry.schema)}
+    assert set(upcasting.UPCASTERS) == wanted
+
+
+def test_the_catalog_names_each_struct_by_its_own_name_and_in_one_area() -> None:
+    assert all(entry.struct.__name__ == name for name, entry in CATALOG.items())
+    assert {entry.area for entry in CATALOG.values()} == {"report", "cluster", "scheduling", "binding", "log"}
+    assert all(entry.struct.__module__ == f"shared.events.{entry.area}_facts" for entry in CATALOG.values())
+
+
+@pytest.mark.parametrize(
+    ("envelope", "problem"),
+    [
+        (stored("FromTheFuture", 1, b"{}"), "unknown type"),
+        (stored("PodBound", 99, b"{}"), "newer"),
+        (stored("PodBound", 1, b'{"type":"PodRunning","uid":"u","node":"n"}'), "PodRunning"),
+        (stored("PodBound", 1, b'{"type":"PodBound","uid":1,"node":"n"}'), "uid"),
+        (stored("PodBound", 1, b""), "truncated"),
+        (stored("PodBound", 1, b"\xff\xfe"), "malformed"),
+    ],
+)
+def test_what_cannot_be_decoded_is_told_with_position_type_and_remedy(envelope: Envelope, problem: str) -> None:
+    with pytest.raises(UndecodableFact, match="topolog replay") as refusal:
+        decode(envelope)
+    assert "fact 7" in str(refusal.value)
+    assert envelope.type in str(refusal.value)
+    assert problem in str(refusal.value)
+
+
+@given(st.sampled_from(CASES), st.data())
+def test_damaged_payloads_are_refused_and_never_crash(chosen: tuple[dict[str, Any], dict[str, Any]], data: st.DataObject) -> None:
+    vector, case = chosen
+    payload = bytearray(case["payload"].encode())
+    index = data.draw(st.integers(0, len(payload) - 1))
+    payload[index] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(payload)))
+    for damaged in (bytes(payload), bytes(payload[:cut])):
+        try:
+            decode(stored(vector["type"], vector["schema"], damaged))
+        except UndecodableFact:
+            continue
+
+
+def test_an_older_schema_is_upcast_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = CATALOG["PodRunning"]
+    monkeypatch.setitem(CATALOG, "PodRunning", Entry(entry.struct, 3, entry.area))
+    monkeypatch.setitem(upcasting.UPCASTERS, ("PodRunning", 1), lambda old: {**old, "uid": old["pod_uid"]})
+    monkeypatch.setitem(upcasting.UPCASTERS, ("PodRunning", 2), lambda old: {**old, "node": old["node"].lower()})
+    fact = decode(stored("PodRunning", 1, b'{"type":"PodRunning","pod_uid":"u","node":"N"}'))
+    assert plain(fact)["uid"] == "u"
+    assert plain(fact)["node"] == "n"
