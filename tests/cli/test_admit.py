@@ -1,0 +1,183 @@
+"""`topolog admit` as a user meets it: verdicts as table and JSON, exit codes, and what is said of wrong files."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from services.cli.main import app
+from services.cli.output import CommandError
+
+ARCHIVE = Path(__file__).parents[1] / "exporter" / "recordings.tar.gz"
+
+MACHINE: dict[str, Any] = {
+    "zones": [
+        {"id": 0, "cpus": "0-3,8-11", "memory": "16Gi", "hugepages": {"2Mi": 512}, "distances": [10, 21]},
+        {"id": 1, "cpus": "4-7,12-15", "memory": "16Gi", "distances": [21, 10]},
+    ],
+    "threads_per_core": 2,
+    "sockets": ["0-3,8-11", "4-7,12-15"],
+    "kubelet": {
+        "topologyManagerPolicy": "single-numa-node",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0,8",
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}, {"numaNode": 1, "limits": {"memory": "1Gi"}}],
+        "maxPods": 110,
+    },
+    "devices": {"example.com/gpu": [{"id": "gpu-0", "zones": [1]}, {"id": "gpu-1", "zones": [1], "healthy": False}]},
+}
+
+
+def pod(name: str, **limits: str) -> dict[str, Any]:
+    amounts = {key.replace("_", "."): value for key, value in limits.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": amounts}}]},
+    }
+
+
+def gpu_pod(name: str, cpu: str = "2") -> dict[str, Any]:
+    made = pod(name, cpu=cpu, memory="1Gi")
+    made["spec"]["containers"][0]["resources"]["limits"]["example.com/gpu"] = "1"
+    return made
+
+
+def run(folder: Path, machine: object, pods: list[object], *options: str) -> Result:
+    (folder / "machine.yaml").write_text(machine if isinstance(machine, str) else yaml.safe_dump(machine))
+    (folder / "pods.yaml").write_text(yaml.safe_dump_all(pods))
+    files = ["--machine", str(folder / "machine.yaml"), "--pods", str(folder / "pods.yaml")]
+    return CliRunner().invoke(app, ["admit", *files, *options])
+
+
+def complaint(result: Result) -> str:
+    assert isinstance(result.exception, CommandError), result
+    assert (result.exception.exit_code, bool(result.exception.remedy)) == (2, True)
+    return str(result.exception)
+
+
+def test_pods_are_admitted_in_order_and_shown_with_what_they_hold(tmp_path: Path) -> None:
+    result = run(tmp_path, MACHINE, [gpu_pod("a"), gpu_pod("b"), pod("c", cpu="6", memory="2Gi")], "--json")
+    first, second, third = map(json.loads, result.stdout.splitlines())
+    assert first["containers"][0] == {
+        "name": "c",
+        "hint": {"zones": [1], "preferred": True},
+        "cpus": "4,12",
+        "memory": [{"resource": "memory", "bytes": 1 << 30, "zones": [1]}],
+        "devices": {"example.com/gpu": ["gpu-0"]},
+    }
+    assert (second["admitted"], second["reason"]) == (False, "TopologyAffinityError")
+    assert third["containers"][0]["hint"]["zones"] == [0]
+    assert result.exit_code == 3
+
+
+def test_the_table_names_containers_and_tells_the_kubelets_refusal(tmp_path: Path) -> None:
+    result = run(tmp_path, MACHINE, [pod("fits", cpu="2", memory="1Gi"), pod("wide", cpu="9", memory="1Gi")])
+    assert "default/fits" in result.stdout
+    assert "default/wide rejected: TopologyAffinityError: Resources cannot be allocated with" in result.stdout
+    assert run(tmp_path, MACHINE, [pod("fits", cpu="2", memory="1Gi")]).exit_code == 0
+
+
+def test_a_list_of_pods_as_kubectl_prints_it_is_read(tmp_path: Path) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": [pod("a", cpu="1", memory="1Gi"), pod("b")]}
+    lines = run(tmp_path, MACHINE, [listed], "--json").stdout.splitlines()
+    assert [json.loads(line)["pod"] for line in lines] == ["default/a", "default/b"]
+
+
+def test_a_recorded_host_describes_itself_as_a_machine_that_admits(tmp_path: Path) -> None:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    options = ["--sysfs", str(tmp_path / "sysfs"), "--kubelet-config", str(tmp_path / "kubelet-config.yaml")]
+    described = CliRunner().invoke(app, ["admit", "--describe", *options])
+    assert described.exit_code == 0
+    result = run(tmp_path, described.stdout, [pod("a", cpu="2", memory="128Mi")], "--json")
+    assert json.loads(result.stdout)["containers"][0]["cpus"] == "1-2"
+
+
+def test_a_folder_that_is_no_sys_tree_is_said_to_be_none(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["admit", "--describe", "--sysfs", str(tmp_path)])
+    assert "this is no /sys tree" in complaint(result)
+
+
+def test_without_files_the_next_command_is_named() -> None:
+    result = CliRunner().invoke(app, ["admit"])
+    assert isinstance(result.exception, CommandError)
+    assert "--describe" in result.exception.remedy
+
+
+def changed(path: str, value: object) -> dict[str, Any]:
+    """MACHINE with the field at a dotted path replaced."""
+    machine: Any = json.loads(json.dumps(MACHINE))
+    *parents, last = path.split("/")
+    at = machine
+    for step in parents:
+        at = at[int(step)] if isinstance(at, list) else at[step.replace("~", "/")]
+    at[int(last) if isinstance(at, list) else last] = value
+    return dict(machine)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("zones", [], "zones: a list of 0 items: list at least one zone"),
+        ("zones/0/id", 64, "zones[0].id: 64: write the NUMA node's id, 0 to 63"),
+        ("zones/1/id", 0, "zones: a list of 2 items: describe zone 0 once"),
+        ("zones/0/cpus", "0-", "zones[0].cpus: '0-': write a Linux list"),
+        ("zones/1/cpus", "3-7", "zones[1].cpus: 3: list each CPU once"),
+        ("zones/0/cpus", "1-3,8-11", "sockets[0]: '0-3,8-11': list CPUs that a zone lists too"),
+        ("zones/0/memory", "16Gib", "memory: '16Gib': write a quantity"),
+        ("zones/0/memory", "-1", "memory: '-1': write an amount of zero or more"),
+        ("zones/0/hugepages", {"2Mi": "many"}, "zones[0].hugepages.2Mi: 'many': write the number of pages"),
+        ("zones/0/hugepages", {"0": 4}, "zones[0].hugepages: '0': write a page size"),
+        ("zones/0/hugepages", {"1Gi": 17}, "hugepages are part of memory"),
+        ("zones/0/distances", [10], "distances of zone 0: a list of 1 items: write 2 numbers"),
+        ("zones/0/distances", [10, "x"], "zones[0].distances[1]: 'x': write an ACPI distance"),
+        ("zones/0/cpu", "0-3", "zones[0].cpu: '0-3': is no field here; use id, cpus"),
+        ("sockets", ["0-3,8-11"], "sockets: a list of 1 items: list every CPU; 4 is missing"),
+        ("sockets", ["0-16"], "sockets[0]: '0-16': list CPUs that a zone lists too"),
+        ("threads_per_core", 3, "threads_per_core: 3: the machine has 16 CPUs"),
+        ("kubelet/reservedSystemCPUs", "0,99", "unknown CPU ID: 99"),
+        ("kubelet/reservedMemory", [{"numaNode": 0, "limits": {"memory": "x"}}], "limits.memory: 'x': write a quantity"),
+        ("kubelet/topologyManagerPolicy", "strict", 'kubelet: would not start: unknown policy: "strict"'),
+        ("kubelet/cpuManagerPolicyOptions", {"full-pcpus-only": True}, "full-pcpus-only: True: write a text"),
+        ("kubelet/cpuManagerPolicyOptions", {"align-by-socket": "true"}, "Alpha-level Options not enabled"),
+        ("devices", {"gpu": []}, "devices.gpu: 'gpu': write a device resource"),
+        ("devices/example.com~gpu/0/zones", [7], "zones[0]: 7: write ids of zones: 0, 1"),
+        ("devices/example.com~gpu/1/id", "gpu-0", "give each device an id of its own"),
+        ("devices/example.com~gpu/1/healthy", "no", "healthy: 'no': write true or false"),
+    ],
+)
+def test_a_wrong_machine_file_is_refused_by_field_value_and_remedy(tmp_path: Path, path: str, value: object, said: str) -> None:
+    assert said in complaint(run(tmp_path, changed(path, value), [pod("a")]))
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([pod("a", cpu="two")], "pod 1: spec.containers[0].resources.limits.cpu: 'two': write a quantity"),
+        ([pod("a"), pod("a")], "'default/a' is there twice"),
+        ([], "holds 0 pods"),
+        ([{"kind": "Deployment"}], "pod 1: kind: 'Deployment'"),
+        (["text"], "pod 1: "),
+    ],
+)
+def test_a_wrong_pod_file_is_refused_by_field_value_and_remedy(tmp_path: Path, pods: list[object], said: str) -> None:
+    assert said in complaint(run(tmp_path, MACHINE, pods))
+
+
+@pytest.mark.parametrize("text", ["{", "a: [1", "\x00", "- &a [*a", "[" * 20000])
+def test_a_machine_file_that_is_no_yaml_is_refused(tmp_path: Path, text: str) -> None:
+    assert "YAML" in complaint(run(tmp_path, text, [pod("a")]))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["admit", "--machine", str(tmp_path / "none.yaml"), "--pods", "x"])
+    assert "none.yaml: No such file or directory" in complaint(result)
