@@ -37,6 +37,11 @@ def aligned(facts: NodeFacts, plan: Plan, config: CycleConfig) -> str:
         return TOO_MANY
 
 
+def surely(facts: NodeFacts, plan: Plan) -> bool:
+    """The common case, cheap: one zone surely holds all parts together. False says nothing."""
+    return bool(plan.together) and plan.mode == "aligned" and any(fits(plan.together, zone) for zone in facts.lower.values())
+
+
 def holds(facts: NodeFacts, plan: Plan, config: CycleConfig, lower: Bounds, upper: Bounds, budget: Budget) -> bool:
     """Admitted whatever is free between `lower` and `upper`. Raises LimitError."""
     if plan.whole_cores and not _whole_cores(facts, plan, config, lower):

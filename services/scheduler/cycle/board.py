@@ -57,15 +57,20 @@ class Board:
         self.sure[:, slot] = True
 
     def top(self, row: int, salt: int) -> tuple[int, int]:
-        """(slot, score) of the best node, ties by the pod's salt; score RULED_OUT when there is none."""
+        """(slot, score) of the best node, ties in the pod's own order; score RULED_OUT when nobody is left."""
         scores = self.scores[row, : self.size]
         best = int(scores.max()) if self.size else RULED_OUT
         if best == RULED_OUT:
             return -1, RULED_OUT
-        ties = np.flatnonzero(scores == best)
-        if len(ties) == 1:
-            return int(ties[0]), best
-        return int(ties[np.argmin(self.ranks[ties] ^ np.uint64(salt))]), best
+        ties = (scores == best).nonzero()[0]
+        return (int(ties[(self.ranks[ties] ^ np.uint64(salt)).argmin()]) if len(ties) > 1 else int(ties[0])), best
+
+    def unsure_at(self, row: int, score: int) -> npt.NDArray[np.int64]:
+        """The nodes that stand at this score without being sure of it."""
+        found: npt.NDArray[np.int64] = np.flatnonzero(
+            (self.scores[row, : self.size] == score) & ~self.sure[row, : self.size]
+        )
+        return found
 
     def candidates(self, row: int) -> int:
         """Nodes not ruled out."""

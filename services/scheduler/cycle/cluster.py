@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
+import numpy.typing as npt
 
 from services.scheduler.cycle import explain, pipeline
 from services.scheduler.cycle.blocking import blocked, plan_for
-from services.scheduler.cycle.board import OPTIMISTIC, RULED_OUT, Board
+from services.scheduler.cycle.board import RULED_OUT, Board
 from services.scheduler.cycle.columns import Columns
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.gates import Gates
@@ -19,8 +20,8 @@ from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.outcome import Placed, Unplaceable
 from services.scheduler.cycle.reservation import claim_restored, reserve
 from services.scheduler.cycle.scoring import STRATEGIES
-from services.scheduler.cycle.shape import Shape, key_of
-from services.scheduler.cycle.sweep import NOT, Sweep
+from services.scheduler.cycle.shape import Plan, Shape, key_of
+from services.scheduler.cycle.sweep import Sweep
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
 from shared.ledger.state import LedgerNode, ZoneAmounts
@@ -40,6 +41,8 @@ class Cluster:
         self._stale: set[int] = set()
         self._shapes: dict[str, Shape] = {}
         self._claims: dict[str, str] = {}
+        nobody = Pod("", "", "")
+        self._latest = nobody, Shape("", nobody, -1)
         self._unsettled: set[str] = set()
 
     def __len__(self) -> int:
@@ -62,7 +65,7 @@ class Cluster:
         self._claims.update(dict.fromkeys(facts.claims, node.name))
         self._note_unsettled(facts)
         self._touch(facts)
-        self._columns.set_profile(facts.slot, facts.profile)
+        facts.profile_id = self._columns.set_profile(facts.slot, facts.profile)
         self.board.changed(facts.slot)
 
     def drop_node(self, name: str) -> None:
@@ -84,7 +87,9 @@ class Cluster:
         facts = self._by_name[placed.node]
         zones = reserve(facts, pod, self.shape(pod))
         self._note_unsettled(facts)
-        self._touch(facts)
+        facts.version += 1
+        if facts.slot not in self._stale:
+            self._columns.subtract(facts, zones, self.shape(pod).requested)
         if self.strategy.falls:
             self.board.lowered(facts.slot)
         else:
@@ -173,6 +178,8 @@ class Cluster:
 
     def shape(self, pod: Pod) -> Shape:
         """The pod's shape; the longest unused one makes room for a new one."""
+        if pod is self._latest[0]:
+            return self._latest[1]
         key = key_of(pod)
         shape = self._shapes.pop(key, None)
         if shape is None:
@@ -183,6 +190,7 @@ class Cluster:
             self.board.start(row)
             self.board.sure[row, :], shape.swept = False, False
         self._shapes[key] = shape
+        self._latest = pod, shape
         return shape
 
     def sweep_if_new(self, shape: Shape) -> None:
@@ -191,29 +199,34 @@ class Cluster:
             shape.swept = True
             self._sweep(shape, None)
 
-    def sweep_stale(self, shape: Shape) -> bool:
-        """Judge all nodes of which nothing is known for the shape; False when there are few."""
-        scores, _ = self.board.row(shape.row)
-        unknown = scores == OPTIMISTIC
-        if np.count_nonzero(unknown) < pipeline.SWEEP_AFTER:
-            return False
-        self._sweep(shape, unknown)
-        return True
+    def sweep_unsure(self, shape: Shape, score: int) -> bool:
+        """Judge at once all nodes that stand at `score` in doubt; False when no more than doubt comes out of it."""
+        unsure = self.board.unsure_at(shape.row, score)
+        self._sweep(shape, unsure)
+        return len(unsure) > len(self.board.unsure_at(shape.row, score))
 
-    def _sweep(self, shape: Shape, only: np.ndarray | None) -> None:
+    def plan(self, shape: Shape, facts: NodeFacts) -> tuple[Plan, bool]:
+        """The shape's plan on this node, and whether the node is barred whatever it has free."""
+        found = shape.verdicts.get(facts.profile_id)
+        if found is None:
+            plan = plan_for(shape, facts.profile, self.config)
+            found = shape.verdicts[facts.profile_id] = plan, blocked(shape, facts.profile, plan, self.config) is not None
+        return found
+
+    def _write_columns(self) -> None:
         self._columns.write([facts for slot in sorted(self._stale) if (facts := self._slots[slot]) is not None])
         self._stale.clear()
-        scores = np.full(self.board.size, RULED_OUT, dtype=np.int16)
-        sure = np.ones(self.board.size, dtype=np.bool_)
+
+    def _sweep(self, shape: Shape, only: npt.NDArray[np.int64] | None) -> None:
+        self._write_columns()
+        scores, sure = self.board.row(shape.row)
         gate = self._gates.column(shape.pod.constraints, self._slots)
-        for profile, selection, count in self._columns.groups():
+        if only is None:
+            scores[:], sure[:] = RULED_OUT, True
+        for profile, selection, count in self._columns.groups(only):
             plan = plan_for(shape, profile, self.config)
             if blocked(shape, profile, plan, self.config) is None:
                 swept = Sweep(self._columns, selection, count, profile[4], self.strategy)
-                scores[selection], sure[selection] = swept.run(shape, plan)
-        scores[~gate], sure[~gate] = NOT, True
-        kept_scores, kept_sure = self.board.row(shape.row)
-        if only is None:
-            kept_scores[:], kept_sure[:] = scores, sure
-        else:
-            kept_scores[only], kept_sure[only] = scores[only], sure[only]
+                scores[selection], sure[selection] = swept.run(shape, plan, gate[selection])
+            else:
+                scores[selection], sure[selection] = RULED_OUT, True

@@ -15,7 +15,8 @@ from services.scheduler.cycle.node_facts import NodeFacts, Profile
 from services.scheduler.cycle.unsettled import capacities
 from shared.domain.resources import PODS, Amounts
 
-Selection = slice | npt.NDArray[np.int64]
+Slots = npt.NDArray[np.int64]
+Selection = slice | Slots
 _LIMIT = 1 << 62
 
 
@@ -59,8 +60,8 @@ class Columns:
         self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
         self.profile = np.append(self.profile, np.full(wide - len(self.profile), -1, dtype=np.int32))
 
-    def set_profile(self, slot: int, profile: Profile | None) -> None:
-        """Move a slot to a profile; None empties it."""
+    def set_profile(self, slot: int, profile: Profile | None) -> int:
+        """Move a slot to a profile and return its number; None empties the slot."""
         old = int(self.profile[slot])
         new = -1 if profile is None else self.profile_id(profile)
         if old >= 0:
@@ -68,15 +69,22 @@ class Columns:
         if new >= 0:
             self._counts[new] += 1
         self.profile[slot] = new
+        return new
 
-    def groups(self) -> list[tuple[Profile, Selection, int]]:
-        """Each profile in use with its slots and their number."""
+    def groups(self, only: Slots | None) -> list[tuple[Profile, Selection, int]]:
+        """Each profile in use with its slots and their number; of the slots in `only` where it is given."""
         found: list[tuple[Profile, Selection, int]] = []
+        profiles = self.profile[: self.size] if only is None else self.profile[only]
         for number, count in enumerate(self._counts):
+            if not count:
+                continue
             if count == self.size:
-                found.append((self.profiles[number], slice(0, self.size), count))
-            elif count:
-                found.append((self.profiles[number], np.flatnonzero(self.profile[: self.size] == number), count))
+                found.append((self.profiles[number], slice(0, self.size) if only is None else only, len(profiles)))
+                continue
+            members = np.flatnonzero(profiles == number)
+            slots = members if only is None else only[members]
+            if len(slots):
+                found.append((self.profiles[number], slots, len(slots)))
         return found
 
     def write(self, many: Sequence[NodeFacts]) -> None:
@@ -93,6 +101,23 @@ class Columns:
             self.upper[:, :, slots] = self._block([f.upper for f in many], [f.zone_ids for f in many])
             self.largest[:, slots] = _table(self.rows, [capacities(f.report) if f.report else {} for f in many])
         self.free[:, slots] = _table(self.free_rows, [_free(f) for f in many])
+
+    def subtract(self, facts: NodeFacts, zones: Mapping[int, Amounts], request: Amounts) -> None:
+        """Take an own reservation out of one node's columns, which are otherwise up to date."""
+        places = {zone: at for at, zone in enumerate(facts.zone_ids)}
+        column = self.lower[:, :, facts.slot]
+        delta = np.zeros(column.shape, dtype=np.int64)
+        for zone, amounts in zones.items():
+            at = places.get(zone)
+            if at is not None:
+                for name, amount in amounts.items():
+                    if name in facts.lower[zone]:
+                        delta[self.rows[name], at] = amount
+        column -= delta
+        for name, amount in request.items():
+            row = self.free_rows.get(name)
+            if row is not None:
+                self.free[row, facts.slot] -= amount
 
     def _learn(self, many: Sequence[NodeFacts]) -> None:
         for facts in many:

@@ -24,7 +24,7 @@ class NodeFacts:
     """Mutable columns of one node. `lower` and `upper` are zone id -> amounts; `free` is allocatable minus requested."""
 
     __slots__ = (
-        "allocatable", "claims", "ledger", "lower", "name", "observed", "overlay", "profile", "report", "requested",
+        "allocatable", "claims", "ledger", "lower", "name", "observed", "overlay", "profile", "profile_id", "report", "requested",
         "rule", "slot", "unsettled", "upper", "version", "zone_ids",
     )  # fmt: skip
 
@@ -42,6 +42,7 @@ class NodeFacts:
         self.overlay: dict[str, Charge] = {}
         self.rule = policy.Rule()
         self.profile: Profile = ("missing", self.rule, (), (), 0)
+        self.profile_id = -1
         self.unsettled = False
 
     def free(self, name: str) -> int:

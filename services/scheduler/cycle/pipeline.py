@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from services.scheduler.cycle import explain
-from services.scheduler.cycle.alignment import YES, aligned
-from services.scheduler.cycle.blocking import blocked, plan_for
+from services.scheduler.cycle.alignment import YES, aligned, surely
 from services.scheduler.cycle.board import RULED_OUT, salt_of
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.outcome import Placed, Unplaceable
@@ -23,8 +22,8 @@ from shared.domain.pod import Pod
 if TYPE_CHECKING:
     from services.scheduler.cycle.cluster import Cluster
 
-SWEEP_AFTER = 48
-"""Single judgements after which a sweep over all nodes is cheaper."""
+SWEEP_AFTER = 4
+"""Single judgements after which one sweep over all nodes in doubt is cheaper."""
 
 
 def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
@@ -44,31 +43,31 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
 
 
 def _best(cluster: Cluster, pod: Pod, shape: Shape) -> tuple[NodeFacts, int] | None:
-    board, salt, judged = cluster.board, salt_of(pod.uid), 0
+    board, salt, row, unsure = cluster.board, salt_of(pod.uid), shape.row, 0
     while True:
-        slot, score = board.top(shape.row, salt)
-        if score == RULED_OUT:
+        slot, best = board.top(row, salt)
+        if best == RULED_OUT:
             return None
         facts = cluster.at(slot)
-        if board.sure[shape.row, slot]:
-            return facts, score
-        judged += 1
-        if judged == SWEEP_AFTER and cluster.sweep_stale(shape):
+        if board.sure[row, slot]:
+            return facts, best
+        unsure += 1
+        if unsure % SWEEP_AFTER == 0 and cluster.sweep_unsure(shape, best):
             continue
-        board.scores[shape.row, slot] = judge(cluster, shape, facts)
-        board.sure[shape.row, slot] = True
+        board.scores[row, slot] = score = judge(cluster, shape, facts)
+        board.sure[row, slot] = True
+        if score == best:
+            return facts, best
 
 
 def judge(cluster: Cluster, shape: Shape, facts: NodeFacts) -> int:
     """The score of one node, or RULED_OUT: filter, hints and merge, score."""
-    plan = plan_for(shape, facts.profile, cluster.config)
-    if blocked(shape, facts.profile, plan, cluster.config):
+    plan, barred = cluster.plan(shape, facts)
+    if barred or not fits_node(shape.request, facts):
         return RULED_OUT
     if constraint_refusal(shape.pod.constraints, facts.observed, facts.name) is not None:
         return RULED_OUT
-    if not fits_node(shape.request, facts):
-        return RULED_OUT
-    if plan.mode != "free" and aligned(facts, plan, cluster.config) != YES:
+    if plan.mode != "free" and not surely(facts, plan) and aligned(facts, plan, cluster.config) != YES:
         return RULED_OUT
     return score_node(facts, shape, plan, cluster.strategy)
 
@@ -83,6 +82,6 @@ def _nominated(cluster: Cluster, pod: Pod, shape: Shape) -> Placed | None:
 
 
 def _placed(cluster: Cluster, pod: Pod, shape: Shape, facts: NodeFacts, score: int) -> Placed:
-    plan = plan_for(shape, facts.profile, cluster.config)
+    plan, _ = cluster.plan(shape, facts)
     candidates = cluster.board.candidates(shape.row)
     return Placed(facts.name, score, candidates, facts.ledger.report_version, predict(facts, plan))

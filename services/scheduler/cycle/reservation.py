@@ -6,12 +6,14 @@ from copy import copy
 
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.shape import Shape
-from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
-from shared.domain.resources import PODS
+from shared.domain.report import Report
 from shared.ledger.charge import charge_zones, possible_zones
 from shared.ledger.state import Charge, ZoneAmounts
 from shared.ledger.view import restore, subtract
+
+REMEMBERED = 256
+"""Charges kept for one shape: the same zones come again and again."""
 
 
 def reserve(facts: NodeFacts, pod: Pod, shape: Shape) -> ZoneAmounts:
@@ -21,14 +23,24 @@ def reserve(facts: NodeFacts, pod: Pod, shape: Shape) -> ZoneAmounts:
     charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand)
     if report is not None and demand:
         charge.possible = possible_zones(demand, report, facts.upper)
-        charge.zones = charge_zones(demand, charge.possible, [zone.id for zone in report.zones])
+        charge.zones = _zones(charge, report, shape)
         subtract(facts.lower, charge.zones)
         facts.unsettled = True
-    for name, amount in effective_request(pod).items():
+    for name, amount in shape.requested.items():
         facts.requested[name] = facts.requested.get(name, 0) + amount
-    facts.requested[PODS] = facts.requested.get(PODS, 0) + 1
     facts.overlay[pod.uid] = charge
     return charge.zones
+
+
+def _zones(charge: Charge, report: Report, shape: Shape) -> ZoneAmounts:
+    ids = tuple([zone.id for zone in report.zones])
+    key = (report.tracked, ids, *charge.possible.items())
+    zones = shape.charges.get(key)
+    if zones is None:
+        zones = charge_zones(charge.demand, charge.possible, ids)
+        if len(shape.charges) < REMEMBERED:
+            shape.charges[key] = zones
+    return {zone: dict(amounts) for zone, amounts in zones.items()}
 
 
 def claim_restored(facts: NodeFacts, uid: str) -> NodeFacts:

@@ -1,24 +1,25 @@
 """Scoring a node from the zones that its pod's parts fit: the best zone of each part, averaged over the parts.
 
-A strategy judges one zone: `one` for a single zone in plain Python, `many` the same over columns. Exact integers: a float
+A strategy judges zones: `best` in plain Python for one node, `many` each zone of all nodes. Exact integers: a float
 quotient of integers below 2^53 cannot cross an integer here. Must not know feasibility or policies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.cycle.branches import fits
 from services.scheduler.cycle.node_facts import NodeFacts
-from services.scheduler.cycle.shape import Plan, Shape
-from shared.domain.resources import PODS, Amounts
+from services.scheduler.cycle.shape import Items, Plan, Shape
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+NONE_FITS = -1
+_NEVER = 1 << 62
 
 
 class ZoneStrategy(Protocol):
@@ -27,8 +28,8 @@ class ZoneStrategy(Protocol):
     name: str
     falls: bool
 
-    def one(self, asked: Amounts, held: Mapping[str, int]) -> int:
-        """The score of one zone that fits."""
+    def best(self, asked: Items, zones: Iterable[Mapping[str, int]]) -> int:
+        """The score of the best zone that fits, NONE_FITS when none does."""
         ...
 
     def many(self, asked: Sequence[int], held: Sequence[npt.NDArray[Any]]) -> Floats:
@@ -41,9 +42,19 @@ class LeastAllocated:
 
     name, falls = "LeastAllocated", True
 
-    def one(self, asked: Amounts, held: Mapping[str, int]) -> int:
-        """The score of one zone that fits."""
-        return sum(100 + (-100 * amount) // held[name] for name, amount in asked.items()) // len(asked)
+    def best(self, asked: Items, zones: Iterable[Mapping[str, int]]) -> int:
+        """The score of the best zone that fits, NONE_FITS when none does."""
+        least = _NEVER
+        for zone in zones:
+            cost = 0
+            for name, amount in asked:
+                free = zone.get(name, 0)
+                if free < amount:
+                    break
+                cost -= -100 * amount // free
+            else:
+                least = min(cost, least)
+        return (100 * len(asked) - least) // len(asked) if least < _NEVER else NONE_FITS
 
     def many(self, asked: Sequence[int], held: Sequence[npt.NDArray[Any]]) -> Floats:
         """The same, elementwise."""
@@ -59,9 +70,13 @@ class MostAllocated:
 
     name, falls = "MostAllocated", False
 
-    def one(self, asked: Amounts, held: Mapping[str, int]) -> int:
-        """The score of one zone that fits."""
-        return sum(100 * amount // held[name] for name, amount in asked.items()) // len(asked)
+    def best(self, asked: Items, zones: Iterable[Mapping[str, int]]) -> int:
+        """The score of the best zone that fits, NONE_FITS when none does."""
+        most = NONE_FITS
+        for zone in zones:
+            if all(zone.get(name, 0) >= amount for name, amount in asked):
+                most = max(most, sum(100 * amount // zone[name] for name, amount in asked) // len(asked))
+        return most
 
     def many(self, asked: Sequence[int], held: Sequence[npt.NDArray[Any]]) -> Floats:
         """The same, elementwise."""
@@ -80,13 +95,14 @@ def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: ZoneStrateg
     if plan.mode != "aligned":
         return score_whole(facts, shape, strategy)
     total = 0
-    for part in plan.parts:
-        fitting = [strategy.one(part.amounts, zone) for zone in facts.lower.values() if fits(part.amounts, zone)]
-        total += max(fitting, default=0)
+    for items, count in plan.kinds:
+        total += count * max(0, strategy.best(items, facts.lower.values()))
     return total // len(plan.parts)
 
 
 def score_whole(facts: NodeFacts, shape: Shape, strategy: ZoneStrategy) -> int:
     """The node as one zone, for pods that need no alignment. A pod that asks for nothing scores 0 everywhere."""
-    asked = {name: amount for name, amount in shape.request.items() if name != PODS}
-    return strategy.one(asked, {name: facts.free(name) for name in asked}) if asked else 0
+    if not shape.asked:
+        return 0
+    free = {name: facts.free(name) for name in shape.asked}
+    return max(0, strategy.best(tuple(shape.asked.items()), (free,)))

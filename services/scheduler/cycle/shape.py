@@ -5,6 +5,8 @@ A shape has one plan for each profile of nodes: the demand that such nodes pin, 
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import xxhash
 
@@ -16,9 +18,12 @@ from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, MEMORY, PODS, Amounts, is_hugepages
 from shared.events.cluster_facts import NodeObserved
+from shared.ledger.state import ZoneAmounts
 
 ABSURD = 1 << 61
 """Amounts from here on are refused before they meet 64-bit columns."""
+
+Items = tuple[tuple[str, int], ...]
 
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -33,18 +38,25 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 
 class Plan(msgspec.Struct, frozen=True):
     """A shape on a profile. `mode`: `free` (nothing pinned), `aligned` (each part in one zone set), `spread` (policy none
-    or best-effort: totals, and memory by zone). `parts` are in the kubelet's order."""
+    or best-effort: totals, and memory by zone). `parts` are in the kubelet's order, `kinds` their distinct amounts with
+    how many parts ask for each. `together` is what all parts hold at once, empty where one zone with that much would not
+    be enough to be sure (init containers, whole cores)."""
 
     mode: str
     rule: policy.Rule
     parts: tuple[Part, ...] = ()
     whole_cores: bool = False
+    kinds: tuple[tuple[Items, int], ...] = ()
+    together: Amounts = {}
 
 
 class Shape:
     """The shape, its node-level request and its plans so far. `row` is its row on the board of verdicts."""
 
-    __slots__ = ("demands", "key", "plans", "pod", "problem", "refusals", "request", "row", "swept", "wanted", "zonal")
+    __slots__ = (
+        "asked", "charges", "demands", "key", "plans", "pod", "problem", "refusals", "request", "requested",
+        "row", "swept", "verdicts", "wanted", "zonal",
+    )  # fmt: skip
 
     def __init__(self, key: str, pod: Pod, row: int) -> None:
         self.key, self.pod, self.row = key, pod, row
@@ -56,6 +68,10 @@ class Shape:
         every = {name for container in pod.containers for name in (*container.requests, *container.limits)}
         self.zonal = bool(zonal_demand(pod, every))
         self.demands: dict[tuple[str, ...], tuple[ContainerDemand, ...]] = {}
+        self.asked = {name: held for name, held in self.request.items() if name != PODS}
+        self.requested = {**effective_request(pod), PODS: 1}
+        self.charges: dict[tuple[object, ...], ZoneAmounts] = {}
+        self.verdicts: dict[int, tuple[Plan, bool]] = {}
         self.swept = False
         self.refusals: dict[str, tuple[int, NodeObserved | None, Refusal]] = {}
 
@@ -106,7 +122,19 @@ def make_plan(pod: Pod, wanted: str, profile: Profile) -> Plan:
         return Plan("free", rule)
     whole_cores = ("full-pcpus-only", "true") in options and any(CPU in part.amounts for part in demand)
     mode = "aligned" if rule.policy in (policy.SINGLE, policy.RESTRICTED) else "spread"
-    return Plan(mode, rule, _parts(demand, rule), whole_cores)
+    parts = _parts(demand, rule)
+    kinds = tuple(Counter(tuple(part.amounts.items()) for part in parts).items())
+    forcing = len(parts) > 1 and any(part.kind == "init" for part in parts)
+    together = {} if whole_cores or forcing else _sum(parts)
+    return Plan(mode, rule, parts, whole_cores, kinds, together)
+
+
+def _sum(parts: tuple[Part, ...]) -> Amounts:
+    total: Amounts = {}
+    for part in parts:
+        for name, amount in part.amounts.items():
+            total[name] = total.get(name, 0) + amount
+    return total
 
 
 def _parts(demand: tuple[ContainerDemand, ...], rule: policy.Rule) -> tuple[Part, ...]:

@@ -16,7 +16,7 @@ from services.scheduler.cycle.columns import Columns, Selection
 from services.scheduler.cycle.scoring import ZoneStrategy
 from services.scheduler.cycle.shape import Part, Plan, Shape
 from services.scheduler.cycle.spread import demand_of
-from shared.domain.resources import PODS, Amounts
+from shared.domain.resources import Amounts
 
 Bools = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.int16]
@@ -32,22 +32,22 @@ class Sweep:
         self._zones, self._strategy = zones, strategy
         self._fit_cache: dict[tuple[tuple[str, int], ...], Bools | None] = {}
 
-    def run(self, shape: Shape, plan: Plan) -> tuple[Scores, Bools]:
-        """Judge the shape; scores and certainty in the selection's order."""
+    def run(self, shape: Shape, plan: Plan, gate: Bools) -> tuple[Scores, Bools]:
+        """Judge the shape; scores and certainty in the selection's order. `gate` is where its constraints let it go."""
         if plan.mode == "aligned":
             candidates, sure, scores = self._aligned(plan)
         elif plan.mode == "spread":
             candidates, sure, scores = (*self._spread(plan), self._whole(shape))
         else:
             candidates, sure, scores = self._every(), self._every(), self._whole(shape)
-        candidates &= self._fits_node(shape.request)
+        candidates &= gate & self._fits_node(shape.request)
         return np.where(candidates, scores, NOT).astype(np.int16), sure | ~candidates
 
     # -- zones -----------------------------------------------------------------------------------------------------
 
     def _aligned(self, plan: Plan) -> tuple[Bools, Bools, npt.NDArray[Any]]:
         necessary, sure = self._every(), self._every()
-        total = np.zeros(self._count)
+        total = self._total_scores(plan)
         before: Amounts = {}
         for at, part in enumerate(plan.parts):
             fit = self._fit(part.amounts)
@@ -55,7 +55,6 @@ class Sweep:
                 necessary[:] = False
                 continue
             somewhere = fit.any(axis=0)
-            total += self._best(part, fit)
             necessary &= somewhere
             if at:
                 sure &= self._in_spite_of(part, fit, at, before)
@@ -76,11 +75,16 @@ class Sweep:
         enough: Bools = np.count_nonzero(fit, axis=0) > at
         return enough if together is None else enough | together.any(axis=0)
 
-    def _best(self, part: Part, fit: Bools) -> npt.NDArray[Any]:
-        held = [self._lower(name) for name in part.amounts]
-        scores = self._strategy.many(list(part.amounts.values()), held)
-        scores[~fit] = 0
-        return scores.max(axis=0) if len(scores) else np.zeros(self._count)
+    def _total_scores(self, plan: Plan) -> npt.NDArray[Any]:
+        """The sum over parts of each part's best zone."""
+        total = np.zeros(self._count)
+        for items, count in plan.kinds:
+            fit = self._fit(dict(items))
+            if fit is not None and len(fit):
+                scores = self._strategy.many([amount for _, amount in items], [self._lower(name) for name, _ in items])
+                np.copyto(scores, 0.0, where=~fit)
+                total += count * scores.max(axis=0)
+        return total
 
     def _with_upper(self, plan: Plan, necessary: Bools) -> Bools:
         """Nodes that the upper bound does not rule out either: the exact judgement may find them certain."""
@@ -159,7 +163,7 @@ class Sweep:
         return enough
 
     def _whole(self, shape: Shape) -> npt.NDArray[Any]:
-        asked = {name: amount for name, amount in shape.request.items() if name != PODS}
+        asked = shape.asked
         rows = [self._columns.free_rows.get(name) for name in asked]
         if not asked or None in rows:
             return np.zeros(self._count)
