@@ -1,0 +1,145 @@
+"""Bench of the event log on an embedded Postgres with fsync on: appending one at a time, by many, in batches; reading back.
+
+A JSON line a measurement, first the settings that decide durability. `appends` are commits of one fact. `p50_ms` and `p99_ms`
+are of one append call. `--database-url` measures a server of your own (a new, empty database; nothing is removed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+
+from services.embedded.postgres import PostgresSettings
+from services.embedded.servers import EmbeddedServers
+from shared.eventlog.migrate import upgrade
+from shared.eventlog.port import Appended, Commit, Draft
+from shared.eventlog.postgres import PostgresEventLog
+from shared.eventlog.postgres_engine import plain_url
+from shared.events.codec import decode
+from shared.events.scheduling_facts import NodeCharged, PodReserved
+
+GIB = 1 << 30
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench log", description=__doc__)
+    parser.add_argument("--database-url", default="", help="an empty database; default: an embedded one, made and removed")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each measurement")
+    given = parser.parse_args(argv)
+    asyncio.run(_run(given.database_url, given.seconds))
+
+
+async def _run(url: str, seconds: float) -> None:
+    if url:
+        return await _measure(url, seconds)
+    with tempfile.TemporaryDirectory(prefix="topolog-bench-") as folder:
+        os.chmod(folder, 0o711)
+        servers = EmbeddedServers(Path(folder) / "data", want_nats=False, postgres_settings=PostgresSettings(durable=True))
+        async with servers:
+            await _measure(servers.database_url, seconds)
+    return None
+
+
+async def _measure(url: str, seconds: float) -> None:
+    await upgrade(url)
+    await _show_settings(url)
+    log = await PostgresEventLog.open(url)
+    try:
+        await _appending(log, "one at a time", callers=1, batch=1, seconds=seconds)
+        for callers in (8, 64, 500):
+            await _appending(log, f"{callers} callers, group commit", callers=callers, batch=1, seconds=seconds)
+        for batch in (10, 100, 500):
+            await _appending(log, f"batches of {batch}", callers=1, batch=batch, seconds=seconds)
+        await _contended(url, seconds)
+        await _reading(log)
+    finally:
+        await log.close()
+
+
+async def _show_settings(url: str) -> None:
+    connection = await asyncpg.connect(plain_url(url))
+    names = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level", "shared_buffers")
+    _print("settings", **{name: await connection.fetchval(f"SHOW {name}") for name in names})
+    await connection.close()
+
+
+def _commits(tag: str) -> Iterator[Commit]:
+    """Reservations of ever new pods, as large as real ones."""
+    number = 0
+    while True:
+        number += 1
+        uid = f"{tag}-{number:012d}"
+        reserved = PodReserved(uid, "node-17", 3, 41, 1, 87, 412, {"main": (0,)}, False, "c0ffee", "badcafe")
+        yield Commit(f"reserve/{uid}", "scheduler", 0, 1, (Draft(f"pod/{uid}", reserved, 0),), uid)
+
+
+async def _appending(log: PostgresEventLog, what: str, callers: int, batch: int, seconds: float) -> None:
+    took_s: list[float] = []
+    begun_s = time.perf_counter()
+
+    async def caller(number: int) -> None:
+        source = _commits(f"{what}-{number}")
+        while time.perf_counter() - begun_s < seconds:
+            commits = [next(source) for _ in range(batch)]
+            asked_s = time.perf_counter()
+            outcomes = await log.append(commits)
+            took_s.append(time.perf_counter() - asked_s)
+            assert all(isinstance(outcome, Appended) for outcome in outcomes)
+
+    await asyncio.gather(*(caller(number) for number in range(callers)))
+    elapsed_s = time.perf_counter() - begun_s
+    took_s.sort()
+    _print(
+        "append",
+        how=what,
+        appends_per_s=round(len(took_s) * batch / elapsed_s),
+        p50_ms=round(took_s[len(took_s) // 2] * 1e3, 3),
+        p99_ms=round(took_s[int(len(took_s) * 0.99)] * 1e3, 3),
+    )
+
+
+async def _contended(url: str, seconds: float) -> None:
+    """Four processes' worth of logs reserve on few nodes at once, two facts a commit, each expecting the version it saw."""
+    logs = [await PostgresEventLog.open(url, pool_size=2) for _ in range(4)]
+    begun_s, won, lost = time.perf_counter(), 0, 0
+
+    async def scheduler(number: int, log: PostgresEventLog) -> None:
+        nonlocal won, lost
+        for turn, commit in enumerate(_commits(f"race-{number}")):
+            if time.perf_counter() - begun_s > seconds:
+                return
+            node = f"node/{turn % 8}"
+            version = (await log.versions([node]))[node]
+            charge = Draft(node, NodeCharged(node, commit.correlation, {0: {"cpu": 4000, "memory": 8 * GIB}}), version)
+            (outcome,) = await log.append([Commit(commit.commit_id, "s", 0, 1, (*commit.drafts, charge))])
+            won, lost = won + isinstance(outcome, Appended), lost + (not isinstance(outcome, Appended))
+
+    await asyncio.gather(*(scheduler(number, log) for number, log in enumerate(logs)))
+    _print("contended", schedulers=4, nodes=8, commits_per_s=round(won / seconds), conflicts=lost)
+    for log in logs:
+        await log.close()
+
+
+async def _reading(log: PostgresEventLog) -> None:
+    begun_s, last, decoded_s = time.perf_counter(), 0, 0.0
+    while page := await log.read(last, 10_000):
+        assert page[0].position == last + 1
+        last = page[-1].position
+        asked_s = time.perf_counter()
+        for envelope in page:
+            decode(envelope)
+        decoded_s += time.perf_counter() - asked_s
+    elapsed_s = time.perf_counter() - begun_s
+    _print("replay", facts=last, facts_per_s=round(last / elapsed_s), of_which_decoding_share=round(decoded_s / elapsed_s, 2))
+
+
+def _print(kind: str, **values: object) -> None:
+    print(json.dumps({"bench": "log", "kind": kind, **values}), flush=True)
