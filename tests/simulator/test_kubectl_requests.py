@@ -12,6 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from services.simulator.api.core import kinds
+from services.simulator.api.http.protobuf import fields_of
 from tests.simulator.contract import Api, normal, recordings
 
 Json = dict[str, Any]
@@ -187,3 +189,20 @@ async def test_discovery_names_every_resource_that_is_served(api: Api) -> None:
                 for item in version["resources"]:
                     if "list" in item["verbs"]:
                         assert (await api.ask("GET", f"{base}/{item['resource']}")).status_code == 200
+
+
+async def test_older_kubectls_find_a_patch_operation_for_every_kind_in_openapi_v2(api: Api) -> None:
+    answer = await api.client.get("/openapi/v2")
+    assert answer.headers["Content-Type"] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    document = fields_of(answer.content)
+    paths = [fields_of(_bytes(item)) for item in fields_of(_bytes(document[8][0]))[2]]
+    operations = {_bytes(path[1][0]).decode(): fields_of(_bytes(fields_of(_bytes(path[2][0]))[8][0])) for path in paths}
+    assert b"fieldValidation" in _bytes(operations["/api/v1/namespaces/{namespace}/pods/{name}"][8][0])
+    extensions = [fields_of(_bytes(operation[13][0])) for operation in operations.values()]
+    named = {_bytes(fields_of(_bytes(extension[2][0]))[2][0]).decode().split("kind: ")[1].split()[0] for extension in extensions}
+    assert named == {kind.kind for kind in kinds.KINDS}
+
+
+def _bytes(value: bytes | int) -> bytes:
+    assert isinstance(value, bytes)
+    return value

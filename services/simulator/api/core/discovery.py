@@ -162,12 +162,13 @@ def openapi_document(group_name: str, version: str) -> Json | None:
     """GET /openapi/v3/...: one PATCH operation for each kind, carrying a fieldValidation parameter."""
     if (group_name, version) not in kinds.GROUP_VERSIONS:
         return None
-    paths = {_object_path(kind): {"patch": _patch_operation(kind)} for kind in _kinds_of(group_name)}
+    paths = {object_path(kind): {"patch": _patch_operation(kind)} for kind in _kinds_of(group_name)}
     info = {"title": "Topolog simulated cluster", "version": VERSION["gitVersion"]}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": {}}}
 
 
-def _object_path(kind: Kind) -> str:
+def object_path(kind: Kind) -> str:
+    """The path template of an object."""
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     place = "/namespaces/{namespace}" if kind.namespaced else ""
     return f"{root}{place}/{kind.resource}/{{name}}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from services.simulator.api.core import discovery
 from services.simulator.api.core.refusals import Refusal, method_not_allowed, resource_not_found
+from services.simulator.api.http import openapi_v2
 from services.simulator.api.http.negotiate import Form
 from services.simulator.api.http.request import Request
 from services.simulator.api.http.responses import NO_SUCH_PAGE, Answer, refusal_answer, text_answer, value_answer
@@ -23,6 +24,8 @@ def answer(request: Request, form: Form | None, address: str) -> Answer:
         return _health(request)
     if request.method not in ("GET", "HEAD"):
         return refusal_answer(method_not_allowed())
+    if parts == ["openapi", "v2"]:
+        return Answer(200, openapi_v2.document(), [(b"content-type", openapi_v2.CONTENT_TYPE.encode())])
     form = form or Form("object")
     if parts in (["api"], ["apis"]) and form.shape == "Discovery":
         return value_answer(200, discovery.aggregated(core=parts == ["api"]), _AGGREGATED)

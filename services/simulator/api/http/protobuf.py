@@ -24,10 +24,10 @@ def decode(body: bytes) -> Json | None:
     if not body.startswith(_MAGIC):
         return None
     try:
-        unknown = _fields(body[len(_MAGIC) :])
-        meta = _fields(_bytes(unknown, 1))
+        unknown = fields_of(body[len(_MAGIC) :])
+        meta = fields_of(_bytes(unknown, 1))
         head: Json = {"apiVersion": _text(meta, 1), "kind": _text(meta, 2)}
-        raw = _fields(_bytes(unknown, 2))
+        raw = fields_of(_bytes(unknown, 2))
         return _object(head, raw)
     except (_MalformedError, UnicodeDecodeError):
         return None
@@ -36,12 +36,12 @@ def decode(body: bytes) -> Json | None:
 def _object(head: Json, raw: Fields) -> Json | None:
     kind = head["kind"]
     if kind == "Namespace":
-        return {**head, "metadata": {"name": _text(_fields(_bytes(raw, 1)), 1)}}
+        return {**head, "metadata": {"name": _text(fields_of(_bytes(raw, 1)), 1)}}
     if kind == "SelfSubjectReview":
         return head
-    spec = _fields(_bytes(raw, 2))
+    spec = fields_of(_bytes(raw, 2))
     if kind == "SelfSubjectAccessReview":
-        given = _fields(_bytes(spec, 1))
+        given = fields_of(_bytes(spec, 1))
         attributes = {name: _text(given, number) for number, name in _ATTRIBUTES.items() if _text(given, number)}
         return {**head, "spec": {"resourceAttributes": attributes}}
     if kind == "SelfSubjectRulesReview":
@@ -49,7 +49,8 @@ def _object(head: Json, raw: Fields) -> Json | None:
     return None
 
 
-def _fields(data: bytes) -> Fields:
+def fields_of(data: bytes) -> Fields:
+    """The fields of one message: numbers as int, everything of a length as bytes; ValueError when malformed."""
     found: Fields = {}
     at = 0
     while at < len(data):
