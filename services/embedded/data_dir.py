@@ -60,6 +60,7 @@ class DataDir:
 
     def open(self) -> Self:
         """Make, lock and check the folder."""
+        _refuse_foreign(self.path)
         _make_private(self.path)
         self._lock_fd = _lock(self.path / _LOCK, self.path)
         try:
@@ -141,6 +142,19 @@ def read_addresses(path: Path) -> ServerAddresses:
         return msgspec.json.decode((path / _ADDRESSES).read_bytes(), type=ServerAddresses)
     except (OSError, msgspec.DecodeError):
         return ServerAddresses()
+
+
+def _refuse_foreign(path: Path) -> None:
+    """A folder that holds other things is not ours to close to others: `--data-dir /tmp` must not lock everybody out."""
+    try:
+        names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    except OSError:
+        return
+    if names - {_LOCK, f".{_STAMP}.new"} and _STAMP not in names:
+        raise DataFolderError(
+            f"the folder {path} is not empty and holds no Topolog data ({sorted(names)[0]} is in it)",
+            f"Choose a folder of its own with --data-dir, for example {path / 'topolog'}",
+        )
 
 
 def _make_private(path: Path) -> None:

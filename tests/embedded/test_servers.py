@@ -154,7 +154,8 @@ async def test_a_postmaster_left_by_a_killed_supervisor_is_stopped_first(folder:
 
 async def test_a_half_made_database_is_made_again(folder: Path) -> None:
     draft = folder / "postgres.new"
-    draft.mkdir(parents=True)
+    with DataDir(folder):
+        draft.mkdir()
     (draft / "PG_VERSION").write_text("18\n")
     async with postgres_only(folder) as servers:
         assert await query(servers.database_url, "select 1") == 1
@@ -191,6 +192,16 @@ async def test_a_folder_of_another_layout_is_refused_with_a_remedy(folder: Path,
     with pytest.raises(DataFolderError, match=rf"{words}.*--data-dir"):
         await postgres_only(folder).start()
     DataDir(folder).close()
+
+
+async def test_a_folder_that_holds_other_things_is_refused_and_left_as_it_is(folder: Path) -> None:
+    folder.mkdir(mode=0o755)
+    (folder / "letters").mkdir()
+    mode = folder.stat().st_mode
+    with pytest.raises(DataFolderError, match=r"is not empty.*letters.*--data-dir"):
+        await postgres_only(folder).start()
+    assert folder.stat().st_mode == mode
+    assert [entry.name for entry in folder.iterdir()] == ["letters"]
 
 
 async def test_a_file_in_place_of_the_folder_is_refused(folder: Path) -> None:
