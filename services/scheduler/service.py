@@ -67,6 +67,11 @@ def _routes(service: Service, projector: Projector[SchedulerCore]) -> None:
     async def stats(_request: Request) -> Response:
         return json_response(projector.state.stats())
 
+    async def charged(_request: Request) -> Response:
+        nodes = projector.state.ledger.nodes.values()
+        return json_response({"uids": sorted(uid for node in nodes for uid in node.charges)})
+
+    service.route("/charged", charged)
     service.route("/state", state)
     service.route("/stats", stats)
 

@@ -1,0 +1,161 @@
+"""A whole `topolog up` as real processes, to be watched, killed and asked: what the tests of the road stand on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import msgspec
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = {
+    "topology-store": "services.topology_store",
+    "scheduler": "services.scheduler",
+    "binder": "services.binder",
+    "exporter-0": "services.exporter",
+    "simulator": "services.simulator",
+    "nats": "nats-server",
+    "postgres": "-D",
+}
+
+
+class Road:
+    """One running `topolog up`. `lines` are its JSON lines so far."""
+
+    def __init__(self, folder: Path, *flags: str, env: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self._out = (folder.parent / f"{folder.name}.out").open("a+")
+        command = [sys.executable, "-m", "services.cli.main", "up", "--data-dir", str(folder), "--json", *flags]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdout=self._out, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}
+        )
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Every JSON line that was printed."""
+        text = Path(self._out.name).read_text()
+        return [msgspec.json.decode(line) for line in text.splitlines() if line.startswith("{")]
+
+    def output(self) -> str:
+        """All that was printed, for messages of failed tests."""
+        return Path(self._out.name).read_text()[-4000:]
+
+    def services(self) -> dict[str, int]:
+        """HTTP port by child name, empty until ready."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            notes = msgspec.json.decode((self.folder / "services.json").read_bytes())
+            return {note["name"]: note["http_port"] for note in notes}
+        return {}
+
+    def get(self, name: str, path: str) -> Any:
+        """GET from a service; None when it does not answer."""
+        return self._ask(Request(f"http://127.0.0.1:{self.services()[name]}{path}"))
+
+    def kube(self, path: str, method: str = "GET", body: Any = None) -> Any:
+        """Ask the simulated Kubernetes API."""
+        data = None if body is None else msgspec.json.encode(body)
+        url = f"http://127.0.0.1:{self.services()['simulator']}{path}"
+        return self._ask(Request(url, data=data, method=method, headers={"Content-Type": "application/json"}))
+
+    @staticmethod
+    def _ask(request: Request) -> Any:
+        try:
+            with urlopen(request, timeout=10) as answer:
+                return msgspec.json.decode(answer.read())
+        except HTTPError as error:
+            return msgspec.json.decode(error.read() or b"null")
+        except (URLError, OSError):
+            return None
+
+    def pid(self, name: str) -> int:
+        """The child's process id now."""
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                command = child.cmdline()
+                if MODULES[name] in command or any(part.endswith(MODULES[name]) for part in command[:1]):
+                    return child.pid
+        raise LookupError(f"no child {name}")
+
+    def kill(self, name: str) -> None:
+        """kill -9, and wait until the supervisor has started it again."""
+        before = self.pid(name)
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: self._restarted(name, before), 30, f"{name} was not restarted", self.output)
+
+    def _restarted(self, name: str, before: int) -> bool:
+        with contextlib.suppress(LookupError):
+            return self.pid(name) != before
+        return False
+
+    def summary(self) -> dict[str, Any]:
+        """The newest status or summary of the workload."""
+        found = [line.get("summary") or line.get("status") for line in self.lines()]
+        statuses = [status for status in found if status]
+        return statuses[-1] if statuses else {}
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for the end; the exit code."""
+        return self.process.wait(timeout_s)
+
+    def stop(self) -> int:
+        """Ctrl-C."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+
+def wait_until(true: Callable[[], Any], timeout_s: float, failure: str, detail: Callable[[], str] = str) -> Any:
+    """Poll until `true()` is truthy; its value."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        found = true()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{failure}\n{detail()}")
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """A short data folder that a service account may enter; removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="topolog-road-", dir="/tmp", ignore_cleanup_errors=True) as made:
+        Path(made).chmod(0o711)
+        yield Path(made) / "data"
+
+
+@contextlib.contextmanager
+def running(path: Path, *flags: str, env: dict[str, str] | None = None) -> Iterator[Road]:
+    """A road that is ready; killed at the end if it still runs."""
+    road = Road(path, *flags, env=env)
+    try:
+        wait_until(lambda: road.services() or road.process.poll() is not None, 60, "topolog up was never ready", road.output)
+        assert road.process.poll() is None or road.lines(), road.output()
+        yield road
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            road.stop()
+        if road.process.poll() is None:
+            road.process.kill()
+
+
+def topolog(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    command = [sys.executable, "-m", "services.cli.main", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def verified(path: Path) -> dict[str, Any]:
+    """What `topolog replay verify` says of a stopped data folder; fails when an invariant is broken."""
+    done = topolog("replay", "verify", "--data-dir", str(path), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return msgspec.json.decode(done.stdout)

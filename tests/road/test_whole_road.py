@@ -1,0 +1,78 @@
+"""The whole road on real parts: from a pod to its end, over a restart, in two folders at once."""
+
+from __future__ import annotations
+
+import time
+
+from tests.road.harness import folder, running, topolog, verified, wait_until
+
+SMALL = ("--nodes", "4", "--pods", "30", "--speed", "60", "--report-interval", "1")
+
+
+def test_every_feasible_pod_runs_and_the_infeasible_are_listed_with_numbers() -> None:
+    with folder() as path, running(path, *SMALL, "--exit-when-idle") as road:
+        assert road.wait(120) == 0, road.output()
+        workload = road.summary()["workload"]
+        assert workload["succeeded"] + len(workload["infeasible"]) == workload["total"] == 30
+        assert workload["rejected"] == workload["lost"] == 0
+        assert all(one["demand"] for one in workload["infeasible"])
+        verdict = verified(path)
+        assert verdict["rejected"] == 0
+        assert verdict["live_pods"] == len(workload["infeasible"])
+
+
+def test_live_state_equals_the_fold_from_zero() -> None:
+    with folder() as path, running(path, *SMALL) as road:
+        wait_until(lambda: road.summary().get("workload", {}).get("running", 0) > 0, 60, "no pod ran", road.output)
+        done = topolog("replay", "verify", "--data-dir", str(path), "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert '"compared":[{"projection":"ledger"' in done.stdout
+
+
+def test_a_second_start_resumes_where_the_first_stopped() -> None:
+    with folder() as path:
+        with running(path, *SMALL) as road:
+            wait_until(lambda: road.summary().get("workload", {}).get("created", 0) >= 10, 60, "no pods", road.output)
+            assert road.stop() == 0
+        with running(path, *SMALL, "--exit-when-idle") as road:
+            assert road.wait(120) == 0, road.output()
+        assert verified(path)["violations"] == []
+
+
+def test_two_data_folders_run_at_once() -> None:
+    few = ("--nodes", "2", "--pods", "6", "--speed", "60", "--exit-when-idle")
+    with folder() as one, folder() as other, running(one, *few) as first, running(other, *few) as second:
+        assert (first.wait(120), second.wait(120)) == (0, 0), first.output() + second.output()
+
+
+def test_a_folder_in_use_is_refused_with_a_remedy() -> None:
+    with folder() as path, running(path, "--nodes", "2", "--workload", "none"):
+        done = topolog("up", "--data-dir", str(path))
+        assert done.returncode == 1
+        assert "in use" in done.stderr
+        assert "--data-dir" in done.stderr
+
+
+def test_wrong_options_are_all_named_at_once() -> None:
+    done = topolog("up", "--nodes", "0", "--zones", "99", "--policy", "loose", "--speed", "fast", "--workload", "openb:nowhere")
+    assert done.returncode == 2
+    for flag in ("--nodes", "--zones", "--policy", "--speed", "--workload"):
+        assert flag in done.stderr
+
+
+def test_a_pod_is_explained_and_the_past_is_shown() -> None:
+    with folder() as path, running(path, "--nodes", "2", "--workload", "none") as road:
+        resources = {"cpu": "2", "memory": "1Gi"}
+        container = {"name": "c", "image": "x", "resources": {"requests": resources, "limits": resources}}
+        body = {"metadata": {"name": "told"}, "spec": {"schedulerName": "topolog", "containers": [container]}}
+        road.kube("/api/v1/namespaces/default/pods", "POST", body)
+        phase = lambda: (road.kube("/api/v1/namespaces/default/pods/told") or {}).get("status", {}).get("phase")  # noqa: E731
+        wait_until(lambda: phase() == "Running", 30, "the pod never ran", road.output)
+        time.sleep(1.5)
+        story = topolog("replay", "explain", "default/told", "--data-dir", str(path)).stdout
+        steps = ("queued", "reserved on", "charged to", "intended", "bound to", "running on")
+        assert all(step in story for step in steps), story
+        at = topolog("replay", "at", "999999", "--data-dir", str(path), "--json").stdout
+        assert '"default/told"' in at
+        listed = topolog("replay", "log", "--pod", "told", "--type", "PodReserved", "--data-dir", str(path), "--json").stdout
+        assert listed.count('"type":"PodReserved"') == 1
