@@ -5,7 +5,8 @@ Knows children only by their declaration; what a child does is none of its busin
 
 import asyncio
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from services.embedded.child import ChildSpec, OnEvent, ignore_event
 from services.embedded.errors import ChildFailedError, EmbeddedError, PortInUseError
@@ -15,12 +16,14 @@ from services.embedded.process import ChildProcess
 class Supervisor:
     """Starts children, restarts those that die, tells of it through `on_event`, stops all.
 
-    `start` may be called again with further children; they may depend on those that already run.
+    `start` may be called again with further children; they may depend on those that already run, and are stopped
+    before all that were ready when they came.
     """
 
     def __init__(self, on_event: OnEvent = ignore_event) -> None:
         self._on_event = on_event
         self._children: dict[str, ChildProcess] = {}
+        self._stop_before: dict[str, set[str]] = {}
         self._failures: asyncio.Queue[ChildFailedError] = asyncio.Queue()
 
     def child(self, name: str) -> ChildProcess:
@@ -40,6 +43,8 @@ class Supervisor:
         check_declarations(specs, known=self._children)
         check_ports(specs)
         fresh = {spec.name: self._child_of(spec) for spec in specs}
+        settled = {name for name, child in self._children.items() if child.was_ready}
+        self._stop_before.update({spec.name: settled | set(spec.depends_on) for spec in specs})
         self._children.update(fresh)
         try:
             async with asyncio.TaskGroup() as group:
@@ -81,10 +86,11 @@ class Supervisor:
         await child.start()
 
     async def _stop_and_forget(self, children: dict[str, ChildProcess]) -> None:
-        for layer in reversed(dependency_layers([child.spec for child in children.values()])):
+        for layer in reversed(layers({name: self._stop_before[name] for name in children})):
             await asyncio.gather(*(children[name].stop() for name in layer))
         for name in children:
             self._children.pop(name, None)
+            self._stop_before.pop(name, None)
 
 
 def dependency_layers(specs: Sequence[ChildSpec]) -> list[list[str]]:
@@ -92,17 +98,21 @@ def dependency_layers(specs: Sequence[ChildSpec]) -> list[list[str]]:
 
     Raises EmbeddedError when dependencies go round in a circle.
     """
-    names = {spec.name for spec in specs}
-    left = {spec.name: {name for name in spec.depends_on if name in names} for spec in specs}
-    layers: list[list[str]] = []
+    return layers({spec.name: set(spec.depends_on) for spec in specs})
+
+
+def layers(needs: Mapping[str, AbstractSet[str]]) -> list[list[str]]:
+    """The names in layers, each needing only names of earlier layers or unknown ones. Raises EmbeddedError for a circle."""
+    left = dict(needs)
+    found: list[list[str]] = []
     while left:
-        layer = [name for name, needs in left.items() if not needs & left.keys()]
+        layer = [name for name, needed in left.items() if not needed & left.keys()]
         if not layer:
             raise EmbeddedError(f"children depend on each other in a circle: {', '.join(sorted(left))}", "Break the circle")
-        layers.append(layer)
+        found.append(layer)
         for name in layer:
             del left[name]
-    return layers
+    return found
 
 
 def check_declarations(specs: Sequence[ChildSpec], known: Iterable[str]) -> None:

@@ -64,6 +64,15 @@ async def test_dependencies_are_ready_first_and_stopped_last(tmp_path: Path) -> 
     assert order(events, ChildEventKind.STOPPED) == ["late", "c", "b", "a"]
 
 
+async def test_children_that_came_later_are_stopped_before_those_that_were_ready(tmp_path: Path) -> None:
+    events: list[ChildEvent] = []
+    supervisor = Supervisor(events.append)
+    for name in ("server", "service", "exporter"):
+        await supervisor.start([spec(tmp_path, name)])
+    await supervisor.stop()
+    assert order(events, ChildEventKind.STOPPED) == ["exporter", "service", "server"]
+
+
 async def test_siblings_start_together(tmp_path: Path) -> None:
     wait_for_the_other = (
         "import pathlib, sys, time\n"
