@@ -1,11 +1,13 @@
 """`python -m services.exporter`."""
 
-import os
+from services.exporter import lean
 
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read by grpc when it is imported; its lower levels name every socket
+lean.leave_out_rich()
+lean.silence_grpc()
 
-import sys
+import os  # noqa: E402
+import sys  # noqa: E402
 
-from services.exporter.service import main
+from services.exporter.service import main  # noqa: E402
 
 sys.exit(main(sys.argv[1:], dict(os.environ)))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+from services.exporter import lean
 from services.exporter.handlers import NodeReporter, NodeStatus
 from services.exporter.outbox import Outbox
 from services.exporter.scan import NodeReader
@@ -103,4 +104,6 @@ async def _nodes(exporter: Exporter, request: object) -> object:
 
 def main(argv: Sequence[str], environment: dict[str, str]) -> int:
     """Run until stopped; returns the exit code."""
-    return run_service(NAME, ExporterSettings, build, with_flags(argv, environment))
+    told = with_flags(argv, environment)
+    lean.leave_out_uvloop(told)
+    return run_service(NAME, ExporterSettings, build, told)

@@ -1,0 +1,172 @@
+"""The exporter's rounds: real kubelet sockets on one side, the in-memory bus on the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from services.exporter.service import Exporter
+from services.exporter.settings import ExporterSettings
+from shared.bus import subjects
+from shared.bus.memory import MemoryBus
+from shared.bus.port import Message
+from shared.domain.report import Report
+from shared.kubelet.checkpoint import CpuCheckpoint, write_cpu
+from tests.exporter.kubelets import Kubelet, write_sysfs
+
+LONG_S = 3600.0
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until something holds; the test fails when it never does."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+class Recorder:
+    """Reads the bus and keeps every report by node."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self.reports: dict[str, list[Report]] = {}
+        self._bus = bus
+
+    async def run(self) -> None:
+        async for batch in self._bus.reports():
+            for message in batch:
+                self._keep(message)
+
+    def _keep(self, message: Message) -> None:
+        report = msgspec.json.decode(message.data, type=Report)
+        assert message.subject == subjects.report(report.node)
+        assert message.headers[subjects.MSG_ID]
+        self.reports.setdefault(report.node, []).append(report)
+
+    async def until(self, holds: Callable[[dict[str, list[Report]]], bool]) -> None:
+        await eventually(lambda: holds(self.reports))
+
+
+@asynccontextmanager
+async def exporting(bus: MemoryBus, **settings: object) -> AsyncIterator[tuple[Exporter, Recorder]]:
+    chosen: dict[str, object] = {"interval_s": LONG_S, "watch_interval_s": 0.02, "min_gap_s": 0.02, "settle_s": 0.0, **settings}
+    exporter, recorder = Exporter(bus, ExporterSettings(**chosen)), Recorder(bus)  # type: ignore[arg-type]
+    works = (exporter.report_all, exporter.outbox.run, exporter.watch, exporter.watch_bus, recorder.run)
+    tasks = [asyncio.create_task(work()) for work in works]
+    try:
+        yield exporter, recorder
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await exporter.close()
+
+
+@pytest.fixture
+async def kubelet(tmp_path: Path) -> AsyncIterator[Kubelet]:
+    (tmp_path / "kubelet").mkdir()
+    write_sysfs(tmp_path / "sys")
+    serving = await Kubelet(tmp_path / "k.sock").start()
+    yield serving
+    await serving.stop()
+
+
+def node(name: str, kubelet: Kubelet) -> str:
+    folder = kubelet.socket.parent
+    return f"{name}={kubelet.socket},{folder / 'sys'},{folder / 'kubelet'}"
+
+
+def touch(kubelet: Kubelet) -> None:
+    """What a kubelet's checkpoint does to its folder."""
+    (kubelet.socket.parent / "kubelet" / "memory_manager_state").write_text(str(kubelet.pods))
+    (kubelet.socket.parent / "kubelet" / "memory_manager_state").unlink()
+
+
+async def test_first_report_then_silence_until_something_changes(kubelet: Kubelet) -> None:
+    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),)) as (_, recorder):
+        await recorder.until(lambda seen: "n1" in seen)
+        touch(kubelet)
+        touch(kubelet)
+        kubelet.pods = {"p": [1, 2]}
+        touch(kubelet)
+        await recorder.until(lambda seen: len(seen["n1"]) == 2)
+    first, second = recorder.reports["n1"]
+    assert first.placements == ()
+    assert first.boot_id == second.boot_id == "boot-1"
+    assert second.boot_time_ms >= first.boot_time_ms
+    assert [zone.resources["cpu"].available for zone in second.zones] == [1000, 3000]
+
+
+async def test_unchanged_node_is_reported_again_every_interval(kubelet: Kubelet) -> None:
+    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), interval_s=0.1) as (_, recorder):
+        await recorder.until(lambda seen: len(seen.get("n1", [])) >= 4)
+    times = [report.boot_time_ms for report in recorder.reports["n1"]]
+    assert times == sorted(set(times))
+
+
+async def test_dead_and_hanging_nodes_do_not_delay_the_others(kubelet: Kubelet, tmp_path: Path) -> None:
+    hanging = await Kubelet(tmp_path / "h.sock").start()
+    hanging.hang = True
+    others = (f"dead={tmp_path / 'none.sock'},{tmp_path / 'sys'}", node("hanging", hanging), f"odd={kubelet.socket},{tmp_path}")
+    async with exporting(MemoryBus(), nodes=(*others, node("n1", kubelet)), interval_s=0.1) as (exporter, recorder):
+        await recorder.until(lambda seen: len(seen.get("n1", [])) >= 5)
+        await eventually(lambda: all(exporter.reporters[name].status.error for name in ("dead", "odd")))
+        statuses = {name: reporter.status for name, reporter in exporter.reporters.items()}
+        assert set(recorder.reports) == {"n1"}
+        assert "UNAVAILABLE" in statuses["dead"].error
+        assert "check the sysfs root" in statuses["odd"].error
+        assert statuses["n1"].error == ""
+        hanging.hang = False
+    await hanging.stop()
+
+
+async def test_node_that_comes_back_is_reported(kubelet: Kubelet) -> None:
+    await kubelet.stop()
+    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), interval_s=0.3) as (exporter, recorder):
+        await eventually(lambda: exporter.reporters["n1"].status.failures > 0)
+        again = await Kubelet(kubelet.socket).start()
+        await recorder.until(lambda seen: "n1" in seen)
+        assert exporter.reporters["n1"].status.error == ""
+        await again.stop()
+
+
+async def test_newest_report_waits_for_a_bus_that_is_away(kubelet: Kubelet) -> None:
+    bus = MemoryBus()
+    bus.down = True
+    async with exporting(bus, nodes=(node("n1", kubelet),)) as (exporter, recorder):
+        await eventually(lambda: exporter.outbox.failures > 0)
+        kubelet.pods = {"p": [1]}
+        touch(kubelet)
+        await eventually(lambda: exporter.reporters["n1"].status.scans >= 2)
+        bus.down = False
+        await recorder.until(lambda seen: "n1" in seen)
+    assert recorder.reports["n1"][0].placements != ()
+
+
+async def test_bus_that_came_back_empty_gets_every_node_in_full(kubelet: Kubelet) -> None:
+    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),)) as (exporter, recorder):
+        await recorder.until(lambda seen: "n1" in seen)
+        exporter.ask_full()
+        await recorder.until(lambda seen: len(seen["n1"]) == 2)
+    first, second = recorder.reports["n1"]
+    assert msgspec.structs.replace(first, boot_time_ms=0) == msgspec.structs.replace(second, boot_time_ms=0)
+
+
+async def test_configuration_and_checkpoint_of_the_kubelet_are_read(kubelet: Kubelet) -> None:
+    folder = kubelet.socket.parent / "kubelet"
+    (folder / "config.yaml").write_text("topologyManagerPolicy: restricted\ntopologyManagerScope: pod\n")
+    (folder / "cpu_manager_state").write_bytes(write_cpu(CpuCheckpoint("static", 0b1, {"uid-7": {"c": 0b10, "init": 0b110}})))
+    kubelet.pods = {"p": [1]}
+    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),)) as (_, recorder):
+        await recorder.until(lambda seen: "n1" in seen)
+    report = recorder.reports["n1"][0]
+    assert (report.policy, report.scope) == ("restricted", "pod")
+    assert [(placement.container, placement.pod_uid) for placement in report.placements or ()] == [
+        ("c", "uid-7"),
+        ("init", "uid-7"),
+    ]
+    assert report.zones[0].resources["cpu"].available == 1000

@@ -1,0 +1,93 @@
+"""Flags, environment and files of the exporter: every mistake named at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from services.exporter.kubelet_config import KubeletConfigError, KubeletFacts, parse
+from services.exporter.settings import ExporterSettings, NodeSpec, with_flags
+from shared.runtime.settings import SettingsInvalid, load
+
+
+def told(*argv: str, **environment: str) -> ExporterSettings:
+    return load(ExporterSettings, with_flags(argv, environment))
+
+
+def test_nodes_from_flags_and_file(tmp_path: Path) -> None:
+    listed = tmp_path / "nodes.json"
+    listed.write_text(json.dumps([{"name": "c", "socket": "/c.sock"}]))
+    settings = told("--node", "a=/a.sock,/a/sys", "--node", "b=/b.sock,/b/sys,/b/kubelet", "--nodes-file", str(listed))
+    assert settings.specs() == (
+        NodeSpec("a", "/a.sock", "/a/sys"),
+        NodeSpec("b", "/b.sock", "/b/sys", "/b/kubelet"),
+        NodeSpec("c", "/c.sock"),
+    )
+
+
+def test_node_name_of_the_downward_api_means_this_machine() -> None:
+    settings = told("--kubelet-dir", "/var/lib/kubelet", NODE_NAME="n7", TOPOLOG_INTERVAL_S="3")
+    assert settings.specs() == (NodeSpec("n7", "/var/lib/kubelet/pod-resources/kubelet.sock", "/sys", "/var/lib/kubelet"),)
+    assert settings.interval_s == 3
+
+
+def test_flags_win_over_the_environment() -> None:
+    settings = told("--node", "a=/a.sock", "--interval", "5", "--exclude-pod", "kube-*/*", TOPOLOG_INTERVAL_S="9")
+    assert settings.interval_s == 5
+    assert settings.rules.excluded_pods[0].namespace == "kube-*"
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        ((), "0 nodes given"),
+        (("--node", "a"), "expected NAME=SOCKET,SYSFS"),
+        (("--node", "a=/s", "--node", "a=/t"), "node a: given more than once"),
+        (("--node", "a=/" + "s" * 120), "has 121 bytes, the kernel allows 107"),
+        (("--node", "a b=/s"), "is no node name"),
+        (("--nodes-file", "/nowhere.json"), "--nodes-file /nowhere.json"),
+        (("--node", "a=/s", "--exclude-pod", "x"), "NAMESPACE_PATTERN/NAME_PATTERN"),
+        (("--node", "a=/s", "--interval", "0"), "TOPOLOG_INTERVAL_S"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(argv: tuple[str, ...], named: str) -> None:
+    with pytest.raises(SettingsInvalid) as caught:
+        told(*argv)
+    assert named in str(caught.value)
+
+
+def test_several_mistakes_are_told_together() -> None:
+    with pytest.raises(SettingsInvalid) as caught:
+        told("--node", "a=/s", "--interval", "no", "--deadline", "-1")
+    assert len(caught.value.problems) == 2
+
+
+def test_kubelet_configuration_in_yaml_and_json() -> None:
+    options = {
+        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16"},
+        "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
+    }
+    text = json.dumps({"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", **options})
+    facts = parse(text.encode(), "config")
+    assert facts == KubeletFacts("restricted", "pod", {"full-pcpus-only": "true", "max-allowable-numa-nodes": "16"})
+    assert facts.max_numa_nodes == 16
+    assert parse(b"topologyManagerPolicy: best-effort", "config") == KubeletFacts("best-effort")
+    assert parse(b"{}", "config") == KubeletFacts()
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (b"topologyManagerPolicy: strict", "topologyManagerPolicy 'strict'"),
+        (b"topologyManagerScope: node", "topologyManagerScope 'node'"),
+        (b"kind: Pod", "kind is 'Pod'"),
+        (b"- a", "expected a KubeletConfiguration"),
+        (b"a: [", "expected a KubeletConfiguration"),
+        (b"topologyManagerPolicyOptions: {max-allowable-numa-nodes: '4'}", "a number from 8"),
+    ],
+)
+def test_configuration_that_no_kubelet_takes_is_refused(text: bytes, named: str) -> None:
+    with pytest.raises(KubeletConfigError, match=named):
+        parse(text, "config.yaml")
