@@ -43,7 +43,7 @@ def strategic_merge(target: Any, patch: Any) -> Any:
     if not isinstance(patch, dict):
         return patch
     if patch.get("$patch") == "replace":
-        return {key: value for key, value in patch.items() if key != "$patch"}
+        return strategic_merge({}, {key: value for key, value in patch.items() if key != "$patch"})
     if patch.get("$patch") == "delete":
         return {}
     result = dict(target) if isinstance(target, dict) else {}
@@ -96,7 +96,7 @@ def _key_for(field: str, patch: list[Json], old: Any) -> str:
 
 def _merge_keyed(old: list[Any], patch: list[Json], key: str, order: Any) -> list[Any]:
     if any(item.get("$patch") == "replace" for item in patch):
-        return [item for item in patch if "$patch" not in item]
+        return [strategic_merge({}, item) for item in patch if "$patch" not in item]
     deleted = {item.get(key) for item in patch if item.get("$patch") == "delete"}
     patched: dict[Any, Json] = {}
     for item in patch:

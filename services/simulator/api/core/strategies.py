@@ -30,7 +30,8 @@ def decode(kind: Kind, body: Any, field_validation: str, examined: Json | None =
     if texts and field_validation == "Strict":
         return _unhandled(kind, f"strict decoding error: {', '.join(texts)}")
     obj = _without(body, found.unknown)
-    obj["metadata"] = dict(body.get("metadata") or {})
+    metadata = obj.get("metadata") or {}
+    obj["metadata"] = {field: value for field, value in metadata.items() if value is not None}
     return obj, texts if field_validation != "Ignore" else ()
 
 
