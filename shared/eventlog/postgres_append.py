@@ -6,6 +6,7 @@ A batch whose answer was lost is sent again with the same commit ids: what had b
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from shared.eventlog.postgres_batch import APPEND, Encoded, arguments, encode_co
 from shared.eventlog.postgres_engine import LOST_CONNECTION
 from shared.telemetry import names
 from shared.telemetry.instruments import count, observe, timed
+from shared.telemetry.propagation import step
 
 
 class _Job:
@@ -55,10 +57,11 @@ class Appender:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="log appender")
         answers: list[Outcome] = []
-        for chunk in _chunks(encoded):
-            job = _Job(chunk)
-            await self._queue.put(job)
-            answers += await job.done
+        with step(names.SPAN_APPEND, commits=len(encoded)):
+            for chunk in _chunks(encoded):
+                job = _Job(chunk)
+                await self._queue.put(job)
+                answers += await job.done
         return answers
 
     async def close(self) -> None:
@@ -99,8 +102,8 @@ class Appender:
         last = max((answer.last for answer in answers if isinstance(answer, Appended)), default=0)
         if last:
             self._appended(last)
-        for answer in answers:
-            count(names.APPEND_OUTCOMES, 1, outcome=type(answer).__name__)
+        for outcome, commits in Counter(type(answer).__name__ for answer in answers).items():
+            count(names.APPEND_OUTCOMES, commits, outcome=outcome)
         for job in jobs:
             job.finish(answers[: len(job.commits)])
             answers = answers[len(job.commits) :]

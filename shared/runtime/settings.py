@@ -50,7 +50,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: typing.Literal["json", "console"] = "json"
     log_level: typing.Literal["debug", "info", "warning", "error"] = "info"
     trace_file: str = ""
-    trace_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    trace_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
     drain_grace_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 10.0
     instance: str = ""
 

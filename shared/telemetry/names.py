@@ -42,12 +42,10 @@ TASK_RUNNING = gauge("topolog_task_running", "1 while a task of the service runs
 LOOP_DELAY = seconds("topolog_event_loop_delay", "How late the event loop runs its timers: above 0.1 s it is blocked.")
 
 SPAN_APPEND = span("log.append", "Commits on their way into the log, from the caller's side.")
-SPAN_CONSUME = span("log.consume", "A page of facts handed to a handler.")
 
 STARTED = event("service.started", "The service runs; shows its settings with secrets masked.")
 STOPPING = event("service.stopping", "A signal or a failed task ends the service; draining begins.")
 STOPPED = event("service.stopped", "The service has ended; shows the exit code.")
-SETTINGS_INVALID = event("settings.invalid", "The service cannot start; every error of the settings is listed.")
 TASK_FAILED = event("task.failed", "A task of the service ended by an error.")
 DRAIN_EXCEEDED = event("service.drain_exceeded", "Tasks did not end within the grace and were abandoned.")
 CONSUMER_RESET = event("consumer.reset", "The log is another one, or went back: the state was discarded and is folded anew.")

@@ -27,7 +27,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True):
     log_format: logs.Format = "json"
     log_level: str = "info"
     trace_file: str = ""
-    trace_ratio: float = 1.0
+    trace_ratio: float = 0.01
     trace_file_max_bytes: int = 64 << 20
 
 
