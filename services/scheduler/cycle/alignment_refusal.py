@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from services.scheduler.cycle.alignment import NO, TOO_MANY, YES, aligned
 from services.scheduler.cycle.branches import fits
+from services.scheduler.cycle.capacity import capacities
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.policy import SINGLE
 from services.scheduler.cycle.shape import Part, Plan
-from services.scheduler.cycle.unsettled import capacities
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import CPU

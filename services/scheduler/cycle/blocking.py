@@ -24,6 +24,6 @@ def blocked(shape: Shape, profile: Profile, plan: Plan, config: CycleConfig) -> 
         return _STATES.get(state, Reason.REPORT_MALFORMED), "" if state in _STATES else state
     if plan.rule.problem and (shape.wanted or plan.mode != "free"):
         return (Reason.POLICY_UNKNOWN if profile[1].problem else Reason.POLICY_MISMATCH), plan.rule.problem
-    if plan.mode != "free" and profile[4] == 0:
+    if plan.mode != "free" and not profile[4]:
         return Reason.NO_ZONES, ""
     return None

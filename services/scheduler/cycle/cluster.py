@@ -85,16 +85,25 @@ class Cluster:
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
         """Stand in for an own reservation until the fold brings it: returns the charge as the fold will compute it."""
         facts = self._by_name[placed.node]
-        zones = reserve(facts, pod, self.shape(pod))
+        shape = self.shape(pod)
+        zones = reserve(facts, pod, shape)
         self._note_unsettled(facts)
         facts.version += 1
         if facts.slot not in self._stale:
-            self._columns.subtract(facts, zones, self.shape(pod).requested)
+            self._subtract(facts, shape, zones)
         if self.strategy.falls:
             self.board.lowered(facts.slot)
         else:
             self.board.changed(facts.slot)
         return zones
+
+    def _subtract(self, facts: NodeFacts, shape: Shape, zones: ZoneAmounts) -> None:
+        """Equal reservations on nodes of one profile are equal in columns."""
+        known = shape.deltas.get(facts.profile_id)
+        if known is None or known[0] is not zones or known[1] != self._columns.shape:
+            delta = self._columns.delta(facts, zones, shape.requested)
+            known = shape.deltas[facts.profile_id] = zones, self._columns.shape, delta
+        self._columns.subtract(facts, known[2])
 
     def _enter(self, name: str) -> NodeFacts:
         slot = self._vacant.pop() if self._vacant else len(self._slots)
@@ -226,7 +235,7 @@ class Cluster:
         for profile, selection, count in self._columns.groups(only):
             plan = plan_for(shape, profile, self.config)
             if blocked(shape, profile, plan, self.config) is None:
-                swept = Sweep(self._columns, selection, count, profile[4], self.strategy)
+                swept = Sweep(self._columns, selection, count, len(profile[4]), self.strategy)
                 scores[selection], sure[selection] = swept.run(shape, plan, gate[selection])
             else:
                 scores[selection], sure[selection] = RULED_OUT, True

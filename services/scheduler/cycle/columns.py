@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from services.scheduler.cycle.capacity import capacities
 from services.scheduler.cycle.node_facts import NodeFacts, Profile
-from services.scheduler.cycle.unsettled import capacities
 from shared.domain.resources import PODS, Amounts
 
 Slots = npt.NDArray[np.int64]
 Selection = slice | Slots
+Delta = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 _LIMIT = 1 << 62
 
 
@@ -40,6 +41,11 @@ class Columns:
     def capacity(self) -> int:
         """Columns that the arrays hold."""
         return len(self.profile)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows of zones, zones, and rows of whole nodes: what a delta was made for."""
+        return self.lower.shape[0], self.lower.shape[1], self.free.shape[0]
 
     def profile_id(self, profile: Profile) -> int:
         """A small number for the profile."""
@@ -102,22 +108,20 @@ class Columns:
             self.largest[:, slots] = _table(self.rows, [capacities(f.report) if f.report else {} for f in many])
         self.free[:, slots] = _table(self.free_rows, [_free(f) for f in many])
 
-    def subtract(self, facts: NodeFacts, zones: Mapping[int, Amounts], request: Amounts) -> None:
-        """Take an own reservation out of one node's columns, which are otherwise up to date."""
+    def delta(self, facts: NodeFacts, zones: Mapping[int, Amounts], request: Amounts) -> Delta:
+        """An own reservation as columns, for every node with these zones and rows."""
         places = {zone: at for at, zone in enumerate(facts.zone_ids)}
-        column = self.lower[:, :, facts.slot]
-        delta = np.zeros(column.shape, dtype=np.int64)
+        lower = np.zeros(self.lower.shape[:2], dtype=np.int64)
         for zone, amounts in zones.items():
-            at = places.get(zone)
-            if at is not None:
-                for name, amount in amounts.items():
-                    if name in facts.lower[zone]:
-                        delta[self.rows[name], at] = amount
-        column -= delta
-        for name, amount in request.items():
-            row = self.free_rows.get(name)
-            if row is not None:
-                self.free[row, facts.slot] -= amount
+            for name, amount in amounts.items():
+                if zone in places and name in facts.lower[zone]:
+                    lower[self.rows[name], places[zone]] = amount
+        return lower, _table(self.free_rows, [request])[:, 0]
+
+    def subtract(self, facts: NodeFacts, delta: Delta) -> None:
+        """Take an own reservation out of one node's columns, which are otherwise up to date."""
+        self.lower[:, :, facts.slot] -= delta[0]
+        self.free[:, facts.slot] -= delta[1]
 
     def _learn(self, many: Sequence[NodeFacts]) -> None:
         for facts in many:

@@ -14,8 +14,10 @@ from shared.domain.resources import PODS, Amounts
 from shared.events.cluster_facts import NodeObserved
 from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 
-Profile = tuple[str, policy.Rule, tuple[str, ...], tuple[tuple[str, str], ...], int]
-"""What nodes share when their zones can be judged at once: report state, rule, pinned resources, options, zone count."""
+Layout = tuple[tuple[int, tuple[str, ...]], ...]
+Profile = tuple[str, policy.Rule, tuple[str, ...], tuple[tuple[str, str], ...], Layout]
+"""What nodes share when their zones can be judged at once: report state, rule, pinned resources, options, and the zones
+with their resources."""
 
 MAX_ZONES = 64
 
@@ -41,7 +43,7 @@ class NodeFacts:
         self.claims: dict[str, ZoneAmounts] = {}
         self.overlay: dict[str, Charge] = {}
         self.rule = policy.Rule()
-        self.profile: Profile = ("missing", self.rule, (), (), 0)
+        self.profile: Profile = ("missing", self.rule, (), (), ())
         self.profile_id = -1
         self.unsettled = False
 
@@ -79,11 +81,14 @@ class NodeFacts:
     def _profile(self, node: LedgerNode, config: CycleConfig) -> Profile:
         report, state = node.basis, report_state(node)
         if report is None:
-            return (state, policy.Rule(), (), (), 0)
+            return (state, policy.Rule(), (), (), ())
         labels = node.observed.labels if node.observed is not None else {}
         rule = policy.node_rule(report, labels, config.policy_precedence)
         tracked = policy.pinned(report, labels, config.policy_precedence)
-        return (state, rule, tracked, tuple(sorted(report.options.items())), len(self.zone_ids))
+        return (state, rule, tracked, tuple(sorted(report.options.items())), self._layout())
+
+    def _layout(self) -> Layout:
+        return tuple((zone, tuple(self.lower[zone])) for zone in self.zone_ids)
 
     def charges(self) -> Iterable[Charge]:
         """Every charge on the node, own reservations included."""

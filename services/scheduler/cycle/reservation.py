@@ -17,7 +17,7 @@ REMEMBERED = 256
 
 
 def reserve(facts: NodeFacts, pod: Pod, shape: Shape) -> ZoneAmounts:
-    """Charge the pod to the node's facts in place; returns zone -> amounts."""
+    """Charge the pod to the node's facts in place; returns zone -> amounts, shared by like reservations: read only."""
     report = facts.report
     demand = shape.demand(report.tracked) if report is not None else ()
     charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand)
@@ -40,7 +40,7 @@ def _zones(charge: Charge, report: Report, shape: Shape) -> ZoneAmounts:
         zones = charge_zones(charge.demand, charge.possible, ids)
         if len(shape.charges) < REMEMBERED:
             shape.charges[key] = zones
-    return {zone: dict(amounts) for zone, amounts in zones.items()}
+    return zones
 
 
 def claim_restored(facts: NodeFacts, uid: str) -> NodeFacts:

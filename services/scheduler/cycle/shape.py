@@ -11,6 +11,7 @@ import msgspec
 import xxhash
 
 from services.scheduler.cycle import policy
+from services.scheduler.cycle.columns import Delta
 from services.scheduler.cycle.node_facts import Profile
 from shared.domain.demand import ContainerDemand, peak, zonal_demand
 from shared.domain.effective import effective_request
@@ -54,7 +55,7 @@ class Shape:
     """The shape, its node-level request and its plans so far. `row` is its row on the board of verdicts."""
 
     __slots__ = (
-        "asked", "charges", "demands", "key", "plans", "pod", "problem", "refusals", "request", "requested",
+        "asked", "charges", "deltas", "demands", "key", "plans", "pod", "problem", "refusals", "request", "requested",
         "row", "swept", "verdicts", "wanted", "zonal",
     )  # fmt: skip
 
@@ -71,6 +72,7 @@ class Shape:
         self.asked = {name: held for name, held in self.request.items() if name != PODS}
         self.requested = {**effective_request(pod), PODS: 1}
         self.charges: dict[tuple[object, ...], ZoneAmounts] = {}
+        self.deltas: dict[int, tuple[ZoneAmounts, tuple[int, int, int], Delta]] = {}
         self.verdicts: dict[int, tuple[Plan, bool]] = {}
         self.swept = False
         self.refusals: dict[str, tuple[int, NodeObserved | None, Refusal]] = {}

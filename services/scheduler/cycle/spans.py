@@ -5,9 +5,9 @@ zones that could ever hold it, the same set for every resource.
 from __future__ import annotations
 
 from services.scheduler.cycle.branches import Bounds, Budget
+from services.scheduler.cycle.capacity import capacities
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.shape import Plan
-from services.scheduler.cycle.unsettled import capacities
 
 
 def narrow(facts: NodeFacts, plan: Plan) -> bool:

@@ -30,6 +30,7 @@ class Sweep:
     def __init__(self, columns: Columns, selection: Selection, count: int, zones: int, strategy: ZoneStrategy) -> None:
         self._columns, self._selection, self._count = columns, selection, count
         self._zones, self._strategy = zones, strategy
+        self._gathered: dict[str, npt.NDArray[np.int64]] = {}
         self._fit_cache: dict[tuple[tuple[str, int], ...], Bools | None] = {}
 
     def run(self, shape: Shape, plan: Plan, gate: Bools) -> tuple[Scores, Bools]:
@@ -128,8 +129,11 @@ class Sweep:
         return fit
 
     def _lower(self, name: str) -> npt.NDArray[np.int64]:
-        zones: npt.NDArray[np.int64] = self._columns.lower[self._columns.rows[name], : self._zones]
-        return zones[:, self._selection]
+        zones = self._gathered.get(name)
+        if zones is None:
+            zones = self._columns.lower[self._columns.rows[name], : self._zones][:, self._selection]
+            self._gathered[name] = zones
+        return zones
 
     # -- spread ----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from itertools import product
 import msgspec
 
 from services.scheduler.cycle.branches import Bounds, Budget, minus
+from services.scheduler.cycle.capacity import capacities
 from shared.domain.demand import ContainerDemand, most
 from shared.domain.report import Report
 from shared.domain.resources import Amounts
@@ -63,17 +64,6 @@ def narrow(demand: Sequence[ContainerDemand], report: Report) -> bool:
     """True when every amount fits one zone's capacity, so that the restricted policy takes single zones only."""
     largest = capacities(report)
     return all(largest.get(name, 0) >= amount for part in demand for name, amount in part.amounts.items())
-
-
-def capacities(report: Report) -> Amounts:
-    """The largest zone by resource: what decides how many zones a preferred hint has (CPUs count whole, also when used;
-    memory by what is allocatable)."""
-    largest: Amounts = {}
-    for zone in report.zones:
-        for name, held in zone.resources.items():
-            size = held.capacity if name == "cpu" or "/" in name else held.allocatable
-            largest[name] = max(largest.get(name, 0), size)
-    return largest
 
 
 def _outcomes(groups: list[Group]) -> Iterator[tuple[ZoneAmounts, ZoneAmounts]]:

@@ -1,0 +1,172 @@
+"""Bench of deciding: pods of several shapes on many nodes, with the ledger folded and the facts built, no I/O.
+
+A JSON line for each number of nodes. `cold_shape_ms`: the first decision of a shape that was never seen (median over shapes).
+`warm_pod_us`: one decision with its reservation, pods of all shapes in turn. `decided_pods_per_s`: the same with the
+commit's facts built, folded into the ledger and taken over by the columns. `rss_mb`: the whole process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+
+import psutil
+
+from services.scheduler.cycle.cluster import Cluster
+from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.cycle.outcome import Placed
+from services.scheduler.proposals import reservation
+from shared.domain.pod import Container, ContainerKind, Pod
+from shared.domain.report import Report, Zone, ZoneResource
+from shared.domain.resources import Amounts
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved, PodObserved
+from shared.events.envelope import Envelope
+from shared.events.report_facts import NodeReported
+from shared.ledger import fold
+from shared.ledger.state import Ledger
+
+GIB = 1 << 30
+SIZES: Amounts = {
+    "cpu": 32_000, "memory": 128 * GIB, "hugepages-2Mi": 16 * GIB, "example.com/gpu": 8, "example.com/nic": 16,
+}  # fmt: skip
+GROWTH = (100, 1000, 5000, 20_000)
+DECISIONS = 2000
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench cycle", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--zones", type=int, default=8)
+    parser.add_argument("--shapes", type=int, default=16)
+    parser.add_argument("--policy", default="single-numa-node")
+    parser.add_argument("--scope", default="container")
+    parser.add_argument("--unsettled", type=int, default=0, help="unproven pods charged to each node")
+    parser.add_argument("--no-growth", action="store_true", help="only --nodes, not 100 to 20,000 as well")
+    options = parser.parse_args(argv)
+    sizes = {options.nodes} if options.no_growth else {options.nodes, *GROWTH}
+    for nodes in sorted(sizes):
+        print(json.dumps(measure(nodes, options)), flush=True)
+
+
+def measure(nodes: int, options: argparse.Namespace) -> dict[str, object]:
+    """One line of the bench."""
+    bench = Bench(nodes, options)
+    cold = bench.cold(options.shapes)
+    warm = bench.warm(DECISIONS)
+    decided, refused = bench.decided(DECISIONS)
+    return {
+        "nodes": nodes, "zones": options.zones, "shapes": options.shapes, "policy": options.policy, "scope": options.scope,
+        "unsettled": options.unsettled, "cold_shape_ms": round(statistics.median(cold) * 1e3, 3),
+        "cold_shape_ms_worst": round(max(cold) * 1e3, 3), "warm_pod_us": round(warm * 1e6, 1),
+        "decided_pods_per_s": round(decided), "refused": refused,
+        "rss_mb": round(psutil.Process().memory_info().rss / 1e6, 1),
+    }  # fmt: skip
+
+
+class Bench:
+    """A ledger with a cluster on it, half full at random."""
+
+    def __init__(self, nodes: int, options: argparse.Namespace) -> None:
+        self.random = random.Random(7)
+        self.ledger, self.cluster = Ledger(), Cluster(CycleConfig())
+        self.shapes = options.shapes
+        self.serial = 0
+        for at in range(nodes):
+            self._node(f"n{at}", options)
+        self.cluster.place(self.pod(0))
+
+    def _node(self, name: str, options: argparse.Namespace) -> None:
+        allocatable = {each: held * options.zones for each, held in SIZES.items()} | {"pods": 250}
+        self.fold(f"node/{name}", NodeObserved(name=name, uid=name, allocatable=allocatable))
+        zones = tuple(Zone(at, self._resources()) for at in range(options.zones))
+        report = Report(
+            name, "boot", 1, policy=options.policy, scope=options.scope, tracked=tuple(SIZES), zones=zones, placements=()
+        )
+        self.fold(f"report/{name}", NodeReported(report))
+        for _ in range(options.unsettled):
+            pod = self.pod(self.serial)
+            self.fold(f"pod/{pod.uid}", PodObserved(pod=pod, node=name))
+        self.cluster.put_node(self.ledger.nodes[name])
+
+    def _resources(self) -> dict[str, ZoneResource]:
+        used = self.random.random() * 0.6
+        found = {}
+        for name, size in SIZES.items():
+            free = size - int(size * used) // (1000 if name == "cpu" else 1) * (1000 if name == "cpu" else 1)
+            found[name] = ZoneResource(size, size, free)
+        return found
+
+    def pod(self, at: int) -> Pod:
+        """A Guaranteed pod of shape `at % shapes`: every second one has three containers."""
+        self.serial += 1
+        size = 1 + at % self.shapes
+        one: Amounts = {
+            "cpu": 1000 * (1 + size % 4), "memory": (1 + size) * GIB, "hugepages-2Mi": (size % 3 + 1) * GIB // 2,
+            "example.com/gpu": 1, "example.com/nic": 1 + size % 2,
+        }  # fmt: skip
+        count = 3 if at % 2 else 1
+        kinds: list[ContainerKind] = ["app"] * count
+        containers = tuple(Container(f"c{i}", kind, one, one) for i, kind in enumerate(kinds))
+        uid = f"pod-{self.serial}"
+        return Pod(uid=uid, namespace="ns", name=uid, qos="Guaranteed", containers=containers)
+
+    def fold(self, stream: str, fact: Fact) -> tuple[str, ...]:
+        """One fact into the ledger."""
+        at = self.ledger.position + 1
+        return fold.evolve(self.ledger, Envelope(at, stream, at, type(fact).__name__, 1, b"", 0, "bench", 0, ""), fact)
+
+    def cold(self, shapes: int) -> list[float]:
+        """Seconds for the first decision of each of as many new shapes."""
+        taken = []
+        for at in range(shapes):
+            pod = self.pod(at)
+            first = pod.containers[0]
+            other = {**first.requests, "memory": first.requests["memory"] + 4096 * (at + 1)}
+            pod = Pod(
+                uid=pod.uid, namespace="ns", name=pod.name, qos="Guaranteed",
+                containers=(Container("c0", "app", other, other), *pod.containers[1:]),
+            )  # fmt: skip
+            start = time.perf_counter()
+            self.cluster.place(pod)
+            taken.append(time.perf_counter() - start)
+        return taken
+
+    def warm(self, count: int) -> float:
+        """Mean seconds of a decision with its reservation."""
+        pods = [self.pod(at) for at in range(count)]
+        for pod in pods[: self.shapes]:
+            self.cluster.place(pod)
+        start = time.perf_counter()
+        for pod in pods:
+            placed = self.cluster.place(pod)
+            if isinstance(placed, Placed):
+                self.cluster.charge(placed, pod)
+        taken = time.perf_counter() - start
+        for node in self.ledger.nodes.values():
+            self.cluster.put_node(node)
+        for pod in pods[: self.shapes]:
+            self.cluster.place(pod)
+        return taken / count
+
+    def decided(self, count: int) -> tuple[float, int]:
+        """(pods a second, pods refused): decided, facts built and folded, columns brought up to date."""
+        pods = [self.pod(at) for at in range(count)]
+        for pod in pods:
+            self.fold(f"pod/{pod.uid}", PodObserved(pod=pod))
+        refused = 0
+        start = time.perf_counter()
+        for order, pod in enumerate(pods):
+            placed = self.cluster.place(pod)
+            if not isinstance(placed, Placed):
+                refused += 1
+                continue
+            zones = self.cluster.charge(placed, pod)
+            proposal = reservation(pod, placed, zones, order, self.ledger.position, 1, order)
+            for draft in proposal.drafts:
+                for name in self.fold(draft.stream, draft.fact):
+                    self.cluster.put_node(self.ledger.nodes[name])
+        return count / (time.perf_counter() - start), refused
