@@ -101,24 +101,24 @@ def _device_limits(state: DeviceState, limits: Amounts) -> list[tuple[str, int]]
 
 
 def _hints(state: DeviceState, resource: str, request: int, held: frozenset[str], reusable: frozenset[str]) -> list[Hint] | None:
-    if not state.has_topology(resource):
+    pool = state.pool(resource)
+    if not pool.bearing:
         return None
     if held:
-        return _enumerate(state, resource, request, held, _NONE) if len(held) == request else []
+        return _enumerate(state, pool, request, held, _NONE) if len(held) == request else []
     available = state.available(resource)
     if len(available | reusable if reusable else available) < request:
         return []
-    return _enumerate(state, resource, request, available, reusable)
+    return _enumerate(state, pool, request, available, reusable)
 
 
 def _enumerate(
-    state: DeviceState, resource: str, request: int, available: frozenset[str], reusable: frozenset[str]
+    state: DeviceState, pool: DevicePool, request: int, available: frozenset[str], reusable: frozenset[str]
 ) -> list[Hint]:
     """Every mask that enough free and reusable devices touch; preferred where no narrower one ever could."""
-    pool = state.pool(resource)
     nodes = state.nodes if state.hint_nodes == "all" else _bearing(pool.bearing, state.nodes)
     must = [pool[name].mask or 0 for name in reusable if name in pool and pool[name].mask is not None]
-    matching = _touching(nodes, tuple([(mask, len(ids & available)) for mask, ids in pool.groups]))
+    matching = _touching(nodes, [(mask, len(ids & available)) for mask, ids in pool.groups])
     least = _least_nodes(nodes, pool.counts, request)
     short = request - len(must)
     found = zip(enumerate_masks(nodes), matching, mask_sizes(nodes), strict=True)
@@ -140,7 +140,7 @@ def _least_nodes(nodes: tuple[int, ...], counts: tuple[tuple[int, int], ...], re
     return next((size for size, count in sized if count >= request), len(nodes))
 
 
-def _touching(nodes: tuple[int, ...], counts: tuple[tuple[int, int], ...]) -> list[int]:
+def _touching(nodes: tuple[int, ...], counts: Iterable[tuple[int, int]]) -> list[int]:
     """How many devices touch each mask, in enumeration order, of `counts` by device mask; each counts once."""
     by_mask = dict(counts)
     touching = mask_sums(nodes, [by_mask.pop(1 << node, 0) for node in nodes])

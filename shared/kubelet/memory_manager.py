@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from shared.domain.pod import Container, Pod
-from shared.domain.resources import MEMORY, Amounts, add, is_hugepages, largest
+from shared.domain.resources import HUGEPAGES_PREFIX, MEMORY, Amounts, add, largest
 from shared.kubelet.errors import AllocationError, unexpected
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import enumerate_masks, mask_sizes, mask_sums, narrower
@@ -94,7 +94,8 @@ def _held(state: MemoryState, pod: Pod, container: Container) -> Blocks | None:
 
 
 def _requested(container: Container) -> Amounts:
-    return {name: container.requests[name] for name in sorted(container.requests) if name == MEMORY or is_hugepages(name)}
+    asked = container.requests
+    return {name: asked[name] for name in sorted(asked) if name == MEMORY or name.startswith(HUGEPAGES_PREFIX)}
 
 
 def _pod_requested(pod: Pod) -> Amounts:
@@ -141,8 +142,10 @@ def _candidates(state: MemoryState, pod: Pod, requested: Amounts) -> list[Hint]:
     allocatable = tuple([_allocatable(state, name, ids) for name in requested])
     capable, least = _capable(ids, allocatable, tuple(requested.values()))
     fitting = _fitting(state, pod, requested, capable)
-    allows, masks, sizes = _Grouping.of(state.nodes).allows, enumerate_masks(ids), mask_sizes(ids)
-    return [Hint(mask, sizes[at] == least) for at in fitting if allows(mask := masks[at])]
+    grouping, masks, sizes = _Grouping.of(state.nodes), enumerate_masks(ids), mask_sizes(ids)
+    if grouping.is_open:
+        return [Hint(masks[at], sizes[at] == least) for at in fitting]
+    return [Hint(mask, sizes[at] == least) for at in fitting if grouping.allows(mask := masks[at])]
 
 
 def _fitting(state: MemoryState, pod: Pod, requested: Amounts, capable: Sequence[int]) -> Sequence[int]:
@@ -207,6 +210,11 @@ class _Grouping(msgspec.Struct, frozen=True):
                 alone |= 1 << node_id
         return cls(grouped, alone, tuple(groups.items()))
 
+    @property
+    def is_open(self) -> bool:
+        """True on a machine where no node holds a block: every mask is allowed."""
+        return not (self.grouped or self.alone)
+
     def allows(self, mask: int) -> bool:
         """May a hint propose `mask`?"""
         if not mask & (mask - 1):
@@ -215,8 +223,8 @@ class _Grouping(msgspec.Struct, frozen=True):
 
     def allows_wide(self, mask: int) -> bool:
         """No node of the mask is used alone or in another group."""
-        if mask & self.alone:
-            return False
+        if mask & self.alone or not self.groups:
+            return not mask & self.alone
         return all(mask == cells or not mask & members for cells, members in self.groups)
 
 
@@ -264,7 +272,7 @@ def _beats(hint: Hint, best: Hint) -> bool:
 def _covers(state: MemoryState, mask: int, requested: Amounts) -> bool:
     """Enough free memory under the mask, not counting what init containers left."""
     inside = [node for node_id, node in state.nodes.items() if mask >> node_id & 1]
-    return all(sum(_free(node, resource) for node in inside) >= need for resource, need in requested.items())
+    return all(sum([_free(node, resource) for node in inside]) >= need for resource, need in requested.items())
 
 
 def _booked(state: MemoryState, pod: Pod, container: Container, blocks: Blocks) -> MemoryState:
@@ -274,7 +282,8 @@ def _booked(state: MemoryState, pod: Pod, container: Container, blocks: Blocks) 
         nodes = take(nodes, block, reuse.get(block.mask, {}).get(block.resource, 0))
     held = {**state.entries.get(pod.uid, {}), container.name: blocks}
     entries = {**state.entries, pod.uid: _shrunk_inits(held, pod, container, blocks)}
-    return _with_reuse(msgspec.structs.replace(state, nodes=nodes, entries=entries), pod, container, blocks)
+    booked = MemoryState(state.config, nodes, entries, state.reuse_uid, state.reuse)
+    return _with_reuse(booked, pod, container, blocks)
 
 
 def _shrunk_inits(held: Mapping[str, Blocks], pod: Pod, container: Container, blocks: Blocks) -> dict[str, Blocks]:
@@ -303,4 +312,4 @@ def _with_reuse(state: MemoryState, pod: Pod, container: Container, blocks: Bloc
             reuse[block.mask] = {**left, block.resource: max(before, block.size)}
         elif before:
             reuse[block.mask] = {**left, block.resource: max(before - block.size, 0)}
-    return msgspec.structs.replace(state, reuse_uid=pod.uid, reuse=reuse)
+    return MemoryState(state.config, state.nodes, state.entries, pod.uid, reuse)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -25,15 +24,6 @@ _SMALL_PRODUCT = 1024
 _COUNT_LIMIT = 1 << 62
 _DONT_CARE = [Hint(None, True)]
 _UNSATISFIABLE = [Hint(None, False)]
-
-
-class _List(msgspec.Struct, frozen=True, gc=False):
-    """One resource's hints as sets; `anywhere` stands for null masks, preferred or not."""
-
-    preferred: MaskSet
-    every: MaskSet
-    anywhere: bool
-    anywhere_preferred: bool
 
 
 def filter_hints(providers: Iterable[Hints]) -> list[list[Hint]]:
@@ -58,50 +48,38 @@ def merge_hints(lists: list[list[Hint]], default_mask: int, distances: Distances
 
     `distances` is given under prefer-closest-numa-nodes only: equal node counts then compare by mean distance.
     """
-    parsed = [_parsed(hints) for hints in lists]
-    if not all(each.every or each.anywhere for each in parsed):
+    if not all(lists):
         return Hint(default_mask, False)
-    preferred = {mask & default_mask for mask in _preferred_masks(parsed, default_mask)} - {0}
+    preferred = {mask & default_mask for mask in _preferred_masks(lists, default_mask)} - {0}
     if preferred:
         return Hint(_narrowest(preferred, distances), True)
-    reachable = _reachable(parsed, default_mask)
+    masks = [{hint.mask for hint in hints} for hints in lists]
+    reachable = _reachable(masks, default_mask)
     if not reachable:
         return Hint(default_mask, False)
-    return Hint(_best_of(reachable, _widest_minimum(parsed), distances), False)
+    return Hint(_best_of(reachable, _widest_minimum(masks), distances), False)
 
 
-def _parsed(hints: list[Hint]) -> _List:
-    every: set[int | None] = {hint.mask for hint in hints}
-    preferred: set[int | None] = {hint.mask for hint in hints if hint.preferred}
-    anywhere, anywhere_preferred = None in every, None in preferred
-    every.discard(None)
-    preferred.discard(None)
-    return _List(preferred, every, anywhere, anywhere_preferred)  # type: ignore[arg-type]
-
-
-def _preferred_masks(lists: list[_List], default_mask: int) -> set[int]:
+def _preferred_masks(lists: list[list[Hint]], default_mask: int) -> set[int]:
     """Masks that a permutation of preferred hints yields: all its non-null masks must be the same one."""
-    binding = [each.preferred for each in lists if not each.anywhere_preferred]
-    if binding:
-        return set(binding[0]).intersection(*binding[1:])
-    return {default_mask}.union(*(each.preferred for each in lists))
+    by_list: list[set[int | None]] = [{hint.mask for hint in hints if hint.preferred} for hints in lists]
+    everywhere: set[int | None] = {default_mask}
+    binding = [masks for masks in by_list if None not in masks]
+    found = binding[0].intersection(*binding[1:]) if binding else everywhere.union(*by_list)
+    return {mask for mask in found if mask is not None}
 
 
-def _reachable(lists: list[_List], default_mask: int) -> MaskSet:
+def _reachable(lists: list[set[int | None]], default_mask: int) -> MaskSet:
     """Every non-empty AND that the product can yield."""
     reached: set[int] = {default_mask}
-    pending = sorted((_values(each, default_mask) for each in lists), key=len)
+    factors = ({default_mask if mask is None else mask & default_mask for mask in masks} for masks in lists)
+    pending = sorted(factors, key=len)
     while pending and reached:
         if len(reached) * len(pending[0]) > _SMALL_PRODUCT:
             return _convolved([reached, *pending], default_mask)
         factor = pending.pop(0)
         reached = {left & right for left in reached for right in factor} - {0}
     return reached
-
-
-def _values(each: _List, default_mask: int) -> set[int]:
-    values = {mask & default_mask for mask in each.every}
-    return values | {default_mask} if each.anywhere else values
 
 
 def _convolved(factors: Sequence[MaskSet], default_mask: int) -> set[int]:
@@ -137,9 +115,10 @@ def _exact(sums: npt.NDArray[np.int64], bits: int) -> npt.NDArray[np.int64]:
     return exact
 
 
-def _widest_minimum(lists: list[_List]) -> int:
+def _widest_minimum(lists: list[set[int | None]]) -> int:
     """The largest, over the lists, of the size of the list's narrowest mask (maxOfMinAffinityCounts)."""
-    return max((min(mask.bit_count() for mask in each.every) for each in lists if each.every), default=0)
+    sizes = ([mask.bit_count() for mask in masks if mask is not None] for masks in lists)
+    return max((min(each) for each in sizes if each), default=0)
 
 
 def _best_of(masks: MaskSet, wanted_size: int, distances: Distances | None) -> int:
@@ -151,6 +130,8 @@ def _best_of(masks: MaskSet, wanted_size: int, distances: Distances | None) -> i
 
 
 def _narrowest(masks: MaskSet, distances: Distances | None) -> int:
+    if len(masks) == 1:
+        return next(iter(masks))
     size = min(mask.bit_count() for mask in masks)
     return min((mask for mask in masks if mask.bit_count() == size), key=_order(distances))
 

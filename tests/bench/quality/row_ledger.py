@@ -1,0 +1,88 @@
+"""Rows by the ledger: the production scheduler core on a log in miniature, the production judge of reports before it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.proposals import Proposal
+from services.topology_store import core as store
+from shared.domain.pod import Pod
+from shared.domain.report import Report
+from shared.events import streams
+from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.catalog import Fact
+from shared.events.codec import type_of
+from shared.events.envelope import Envelope
+from tests.bench.quality.rows import Reservation
+from tests.bench.quality.workloads import SCHEDULER
+
+BATCH = 100
+IDLE_S = 1.0
+
+
+class LedgerRow:
+    """`placements` False leaves only the fingerprint in reports; `trust` narrows charges to the predicted zones."""
+
+    def __init__(self, strategy: str, placements: bool, trust: bool) -> None:
+        self.core = SchedulerCore(CoreConfig(SCHEDULER, CycleConfig(strategy=strategy, **_trusting(trust))))
+        self._placements = placements
+        self._known: dict[str, store.Known] = {}
+        self._versions: dict[str, int] = {}
+        self._commits: set[str] = set()
+
+    def tell(self, stream: str, fact: Fact, now_s: float) -> None:
+        self._append(stream, fact)
+
+    def reported(self, report: Report, now_s: float) -> None:
+        if not self._placements:
+            report = msgspec.structs.replace(report, placements=None)
+        known = self._known.setdefault(report.node, store.initial())
+        decision = store.decide(known, report)
+        if isinstance(decision, store.Accepted):
+            version = self._append(streams.report(report.node), decision.fact)
+            self._known[report.node] = store.evolve(known, decision.fact, version)
+
+    def decide(self, now_s: float) -> list[Reservation]:
+        return [(each.uid, each.node) for each in self.core.decide(BATCH) if self._appended(each) and each.uid and each.node]
+
+    def intends(self, pod: Pod, node: str, now_s: float) -> None:
+        position = self.core.ledger.pods[pod.uid].reserved_at
+        self._append(streams.pod(pod.uid), BindIntended(pod.uid, pod.namespace, pod.name, node, position))
+
+    def bound(self, pod: Pod, node: str, now_s: float) -> None:
+        self._append(streams.pod(pod.uid), PodBound(pod.uid, node))
+
+    def next_s(self, now_s: float) -> float | None:
+        """The deciding loop looks around once a second while pods wait."""
+        return now_s + IDLE_S if self.waiting() else None
+
+    def waiting(self) -> int:
+        return len(self.core.queue)
+
+    def visible_cpu(self, node: str) -> dict[int, int]:
+        """The lower bound. Alternatives of unsettled pods that the cycle tells apart are not credited."""
+        held = self.core.ledger.nodes[node]
+        return {zone: max(0, amounts.get("cpu", 0)) for zone, amounts in held.lower.items()}
+
+    def _appended(self, proposal: Proposal) -> bool:
+        """Append as the log would: duplicates and conflicts are told to the core."""
+        stale = any(draft.expected != self._versions.get(draft.stream, 0) for draft in proposal.drafts if draft.expected >= 0)
+        if stale or proposal.commit_id in self._commits:
+            self.core.conflicted(proposal)
+            return False
+        self._commits.add(proposal.commit_id)
+        for draft in proposal.drafts:
+            self._append(draft.stream, draft.fact)
+        return True
+
+    def _append(self, stream: str, fact: Fact) -> int:
+        version = self._versions[stream] = self._versions.get(stream, 0) + 1
+        position = self.core.ledger.position + 1
+        self.core.evolve(Envelope(position, stream, version, type_of(fact), 1, b"", 0, "bench", 0, ""), fact)
+        return version
+
+
+def _trusting(trust: bool) -> dict[str, str]:
+    return {"prediction": "trust"} if trust else {}

@@ -1,0 +1,131 @@
+"""The oracle: sees what every kubelet holds, and where what is on its way will land, at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import xxhash
+
+from shared.domain.effective import effective_request
+from shared.domain.pod import Pod
+from shared.domain.report import Report
+from shared.domain.resources import Amounts
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.kubelet import admission
+from tests.bench.quality.columns import ABSENT, NAMES, Ints, fits, requests, score, zone_column
+from tests.bench.quality.rows import Reservation
+from tests.bench.quality.truth import TrueNode
+
+TRIES = 64
+"""Nodes whose kubelet is asked for one pod before the pod waits."""
+
+Shape = tuple[object, ...]
+
+
+class OracleRow:
+    """`changed` names nodes whose kubelets freed or took something; waiting pods are tried again on them alone."""
+
+    def __init__(self, nodes: Mapping[str, TrueNode], zones: int, most: bool) -> None:
+        self._nodes, self._zones, self._most = nodes, zones, most
+        self._names = list(nodes)
+        self._at = {name: at for at, name in enumerate(self._names)}
+        self._free: Ints = np.full((len(NAMES), zones, len(nodes)), ABSENT, dtype=np.int64)
+        self._salts = np.array([xxhash.xxh3_64_intdigest(name) for name in nodes], dtype=np.uint64)
+        self._new: list[Pod] = []
+        self._waiting: dict[Shape, dict[str, Pod]] = {}
+        self.changed: set[str] = set(nodes)
+
+    def tell(self, stream: str, fact: Fact, now_s: float) -> None:
+        if isinstance(fact, PodObserved) and not fact.node:
+            self._new.append(fact.pod)
+        elif isinstance(fact, PodEnded):
+            for group in self._waiting.values():
+                group.pop(fact.uid, None)
+
+    def reported(self, report: Report, now_s: float) -> None:
+        """The oracle needs no reports."""
+
+    def decide(self, now_s: float) -> list[Reservation]:
+        changed = sorted(self._at[name] for name in self.changed)
+        for at in changed:
+            self._refresh(at)
+        self.changed.clear()
+        reserved: list[Reservation] = []
+        for shape in list(self._waiting):
+            self._retry(shape, changed, reserved)
+        for pod in self._new:
+            if not self._place(pod, None, reserved):
+                self._waiting.setdefault(_shape(pod), {})[pod.uid] = pod
+        self._new.clear()
+        return reserved
+
+    def _retry(self, shape: Shape, changed: list[int], reserved: list[Reservation]) -> None:
+        group = self._waiting[shape]
+        while group:
+            uid, pod = next(iter(group.items()))
+            if not self._place(pod, changed, reserved):
+                return
+            del group[uid]
+        del self._waiting[shape]
+
+    def _place(self, pod: Pod, among: list[int] | None, reserved: list[Reservation]) -> bool:
+        inits, apps = requests(pod)
+        chosen = np.arange(len(self._names)) if among is None else np.array(among, dtype=np.int64)
+        if not len(chosen):
+            return False
+        free = self._free if among is None else self._free[:, :, chosen]
+        passed = np.ones(len(chosen), dtype=np.bool_)
+        for request in (*inits, *apps):
+            passed &= fits(free, request).any(axis=0)
+        if not passed.any():
+            return False
+        scores = score(free, [*inits, *apps], self._most)
+        order = np.lexsort((self._salts[chosen] ^ np.uint64(xxhash.xxh3_64_intdigest(pod.uid)), -scores))
+        for index in [at for at in order.tolist() if passed[at]][:TRIES]:
+            if self._admitted(pod, int(chosen[index])):
+                reserved.append((pod.uid, self._names[int(chosen[index])]))
+                return True
+        return False
+
+    def _admitted(self, pod: Pod, at: int) -> bool:
+        node = self._nodes[self._names[at]]
+        if not _roomy(node, pod) or not admission.admit(node.shadow(), pod).admitted:
+            return False
+        node.reserved(pod)
+        self._refresh(at)
+        return True
+
+    def _refresh(self, at: int) -> None:
+        self._free[:, :, at] = zone_column(self._nodes[self._names[at]].free(), self._zones)
+
+    def intends(self, pod: Pod, node: str, now_s: float) -> None:
+        """Nothing to remember: the node knows what comes."""
+
+    def bound(self, pod: Pod, node: str, now_s: float) -> None:
+        """Nothing to remember."""
+
+    def next_s(self, now_s: float) -> float | None:
+        return None
+
+    def waiting(self) -> int:
+        return len(self._new) + sum(len(group) for group in self._waiting.values())
+
+    def visible_cpu(self, node: str) -> dict[int, int]:
+        return {zone: amounts.get("cpu", 0) for zone, amounts in self._nodes[node].free().items()}
+
+
+def _shape(pod: Pod) -> Shape:
+    return tuple((part.kind, tuple(sorted(part.requests.items()))) for part in pod.containers)
+
+
+def _roomy(node: TrueNode, pod: Pod) -> bool:
+    """Node-level requests, as the kubelet's general predicates will sum them."""
+    asked: Amounts = effective_request(pod)
+    held: Amounts = {}
+    for known in (*(each.pod for each in node.kubelet.pods.values()), *node.coming.values()):
+        if known.uid != pod.uid:
+            for name, amount in effective_request(known).items():
+                held[name] = held.get(name, 0) + amount
+    return all(held.get(name, 0) + amount <= node.kubelet.allocatable.get(name, 0) for name, amount in asked.items())

@@ -1,0 +1,187 @@
+"""Rows by upstream's means: no NUMA awareness at all, and the plugin with each of its three caches.
+
+A vectorised equivalent of `services.scheduler.compat` (`columns`), with kube-scheduler's queue. The cost of a decision
+is not modelled, all nodes are always looked at, and every node is filtered by node-level resources first.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import xxhash
+
+from shared.domain.pod import Pod
+from shared.domain.report import Report
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.kubelet.fingerprint import fingerprint
+from tests.bench.quality.backoff import BackoffQueue
+from tests.bench.quality.columns import ABSENT, NAMES, UNITS, Ints, aligned, node_request, requests, score, vector, zone_column
+from tests.bench.quality.rows import Reservation
+
+CacheName = Literal["none", "passthrough", "discardreserved", "overreserve"]
+RESYNC_S = 5.0
+"""cacheResyncPeriodSeconds of numaresources-operator."""
+
+
+class PluginRow:
+    """One profile. `most` scores by MostAllocated instead of LeastAllocated."""
+
+    def __init__(self, cache: CacheName, names: list[str], zones: int, most: bool) -> None:
+        self._cache, self._most, self._zones, self._names = cache, most, zones, names
+        self._at = {name: at for at, name in enumerate(names)}
+        count = len(names)
+        self._room: Ints = np.zeros((len(NAMES), count), dtype=np.int64)
+        self._basis: Ints = np.full((len(NAMES), zones, count), ABSENT, dtype=np.int64)
+        self._assumed: Ints = np.zeros((len(NAMES), count), dtype=np.int64)
+        self._in_flight: Ints = np.zeros(count, dtype=np.int64)
+        self._dirty = np.zeros(count, dtype=np.bool_)
+        self._salts = np.array([xxhash.xxh3_64_intdigest(name) for name in names], dtype=np.uint64)
+        self._live: dict[int, Report] = {}
+        self._pods: dict[str, tuple[Pod, int]] = {}
+        self._running: dict[int, dict[str, Pod]] = {}
+        self._queue = BackoffQueue()
+        self._resync_s = RESYNC_S
+
+    # -- facts ---------------------------------------------------------------------------------------------------------
+
+    def tell(self, stream: str, fact: Fact, now_s: float) -> None:
+        if isinstance(fact, NodeObserved):
+            self._room[:, self._at[fact.name]] = vector(fact.allocatable)
+        elif isinstance(fact, PodObserved):
+            self._observed(fact, now_s)
+        elif isinstance(fact, PodRunning):
+            self._runs(fact.uid)
+        elif isinstance(fact, PodEnded):
+            self._ended(fact.uid, now_s)
+
+    def _observed(self, fact: PodObserved, now_s: float) -> None:
+        if not fact.node:
+            self._queue.add(fact.pod, now_s)
+            return
+        self._occupy(fact.pod, self._at[fact.node])
+        if fact.phase == "Running":
+            self._runs(fact.pod.uid)
+
+    def _occupy(self, pod: Pod, at: int) -> None:
+        self._pods[pod.uid] = (pod, at)
+        self._room[:, at] -= node_request(pod)
+
+    def _runs(self, uid: str) -> None:
+        pod, at = self._pods[uid]
+        self._running.setdefault(at, {})[uid] = pod
+
+    def _ended(self, uid: str, now_s: float) -> None:
+        self._queue.remove(uid)
+        pod, at = self._pods.pop(uid, (None, 0))
+        if pod is None:
+            return
+        self._room[:, at] += node_request(pod)
+        self._running.get(at, {}).pop(uid, None)
+        self._queue.stir(now_s)
+
+    def reported(self, report: Report, now_s: float) -> None:
+        at = self._at[report.node]
+        first = at not in self._live
+        self._live[at] = report
+        if self._cache != "overreserve" or first:
+            self._basis[:, :, at] = self._column(report)
+        self._queue.stir(now_s)
+
+    def _column(self, report: Report) -> Ints:
+        held = {zone.id: {name: each.available for name, each in zone.resources.items()} for zone in report.zones}
+        return zone_column(held, self._zones)
+
+    # -- deciding ------------------------------------------------------------------------------------------------------
+
+    def decide(self, now_s: float) -> list[Reservation]:
+        if self._cache == "overreserve" and now_s >= self._resync_s:
+            self._resync()
+            self._resync_s = now_s + RESYNC_S
+        reserved = []
+        while (pod := self._queue.due(now_s)) is not None:
+            at = self._place(pod)
+            if at is None:
+                self._queue.refused(pod.uid, now_s)
+                continue
+            self._queue.remove(pod.uid)
+            self._reserve(pod, at)
+            reserved.append((pod.uid, self._names[at]))
+        return reserved
+
+    def _place(self, pod: Pod) -> int | None:
+        inits, apps = requests(pod)
+        roomy = (self._room >= node_request(pod)[:, None]).all(axis=0)
+        if self._cache == "none":
+            return self._best(roomy, score(self._room[:, None, :], [node_request(pod)], self._most), pod)
+        view = self._view()
+        passed = aligned(view, inits, apps)
+        closed = self._in_flight > 0
+        self._dirty |= roomy & ~passed
+        return self._best(roomy & passed & ~closed, score(view, [*inits, *apps], self._most), pod)
+
+    def _view(self) -> Ints:
+        if self._cache != "overreserve":
+            return self._basis
+        charged = np.maximum(self._basis - self._assumed[:, None, :], 0)
+        return np.where(self._basis == ABSENT, ABSENT, charged)
+
+    def _best(self, passed: np.ndarray, scores: Ints, pod: Pod) -> int | None:
+        """The highest score; ties by a hash of pod and node (kube-scheduler picks at random)."""
+        chosen = np.flatnonzero(passed)
+        if not len(chosen):
+            return None
+        best = chosen[scores[chosen] == scores[chosen].max()]
+        salt = np.uint64(xxhash.xxh3_64_intdigest(pod.uid))
+        return int(best[np.argmin(self._salts[best] ^ salt)])
+
+    def _reserve(self, pod: Pod, at: int) -> None:
+        self._occupy(pod, at)
+        self._assumed[:, at] += node_request(pod)
+        if self._cache == "discardreserved":
+            self._in_flight[at] += 1
+
+    def _resync(self) -> None:
+        """Dirty nodes whose live fingerprint is that of the pods seen Running are flushed, reservations and all. A node without
+        such pods is skipped."""
+        for at in np.flatnonzero(self._dirty).tolist():
+            report, running = self._live.get(at), self._running.get(at)
+            if report is None or not running:
+                continue
+            if fingerprint((pod.namespace, pod.name) for pod in running.values()) == report.fingerprint:
+                self._basis[:, :, at] = self._column(report)
+                self._assumed[:, at] = 0
+                self._dirty[at] = False
+                self._queue_stir_after_flush()
+
+    def _queue_stir_after_flush(self) -> None:
+        """A flush is no event: nothing wakes (upstream)."""
+
+    def intends(self, pod: Pod, node: str, now_s: float) -> None:
+        """Nothing is kept."""
+
+    def bound(self, pod: Pod, node: str, now_s: float) -> None:
+        if self._cache == "discardreserved":
+            self._in_flight[self._at[node]] -= 1
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    def next_s(self, now_s: float) -> float | None:
+        due = self._queue.next_s()
+        if self._cache == "overreserve" and self._dirty.any():
+            due = min(due, self._resync_s) if due is not None else self._resync_s
+        return due
+
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    def visible_cpu(self, node: str) -> dict[int, int]:
+        if self._cache == "none":
+            return {}
+        at = self._at[node]
+        if self._in_flight[at] > 0:
+            return dict.fromkeys(range(self._zones), 0)
+        basis = self._basis[0, :, at]
+        taken = self._assumed[0, at] if self._cache == "overreserve" else 0
+        return {zone: max(0, int(held - taken)) * UNITS[0] for zone, held in enumerate(basis.tolist()) if held != ABSENT}

@@ -1,0 +1,40 @@
+"""What a row of the table is to the simulation: told facts and reports, asked for reservations."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from shared.domain.pod import Pod
+from shared.domain.report import Report
+from shared.events.catalog import Fact
+
+Reservation = tuple[str, str]
+"""(pod uid, node name)."""
+
+
+class Row(Protocol):
+    """A scheduler with its cache. Times are virtual seconds."""
+
+    def tell(self, stream: str, fact: Fact, now_s: float) -> None:
+        """A fact about nodes or pods became known."""
+
+    def reported(self, report: Report, now_s: float) -> None:
+        """A node's report became known."""
+
+    def decide(self, now_s: float) -> list[Reservation]:
+        """What is reserved now."""
+
+    def intends(self, pod: Pod, node: str, now_s: float) -> None:
+        """The binding is about to be written."""
+
+    def bound(self, pod: Pod, node: str, now_s: float) -> None:
+        """The binding is written."""
+
+    def next_s(self, now_s: float) -> float | None:
+        """When to be asked again although nothing was told; None: not at all."""
+
+    def waiting(self) -> int:
+        """Pods that are not placed."""
+
+    def visible_cpu(self, node: str) -> dict[int, int]:
+        """Zone -> millicpu that this row takes for free, never negative. Empty when it does not know zones."""

@@ -1,0 +1,207 @@
+"""The kubelets: what they hold in truth, what podresources shows of it, and why one of them refused a pod.
+
+Uses the simulated kubelet's own decisions (`services.simulator.kubelet`) and the production exporter's report. Keeps the
+recent past of every node, to tell whether a rejection would have happened had no pod ended after the decision.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from services.exporter import core as exporter
+from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.kubelet_config import KubeletFacts
+from services.exporter.sysfs import Machine, NumaNode
+from services.simulator import kubelet
+from services.simulator.cluster import SimulatedNode
+from services.simulator.kubelet import KubeletNode, Trial
+from shared.domain.pod import Pod
+from shared.domain.report import Freshness, Report
+from shared.domain.resources import MEMORY, Amounts
+from shared.kubelet import admission
+from shared.kubelet.assignment import ContainerAssignment, placements
+from shared.kubelet.cpuset import each_cpu
+from shared.kubelet.machine import KubeletState
+from shared.kubelet.masks import nodes_of
+
+PAST = 64
+"""Events a node whose state before is kept."""
+RULES = exporter.Rules()
+
+
+class Past(msgspec.Struct):
+    """A pod was admitted, or let go of, at `at_s`; `told_s` is when the scheduler heard of the end."""
+
+    at_s: float
+    kind: str
+    pod: Pod
+    before: KubeletState
+    told_s: float = float("inf")
+
+
+class TrueNode:
+    """One kubelet. `changed` says that podresources may show something else than at the last scan."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self.simulated = node
+        self.kubelet: KubeletNode = kubelet.start(node)
+        self.busy_until_s = 0.0
+        self.trial: Trial | None = None
+        self.changed = True
+        self.past: deque[Past] = deque(maxlen=PAST)
+        self.coming: dict[str, Pod] = {}
+        self._machine = _machine(node)
+        self._allocatable = _allocatable(self.kubelet.state)
+        self._facts = KubeletFacts(node.kubelet.topology_policy, node.kubelet.topology_scope)
+        self._shadow: KubeletState | None = None
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.simulated.name
+
+    # -- what happens to it ------------------------------------------------------------------------------------------
+
+    def reserved(self, pod: Pod) -> None:
+        """The scheduler sent a pod here; it is on its way."""
+        self.coming[pod.uid] = pod
+        self._shadow = None
+
+    def assigned(self, pod: Pod) -> None:
+        """The kubelet sees the pod: listed from now on, with nothing."""
+        self.kubelet = kubelet.assign(self.kubelet, pod)
+        self.changed = True
+
+    def begin(self, uid: str) -> Trial:
+        """The admission of a listed pod begins."""
+        self.kubelet, self.trial = kubelet.begin(self.kubelet, uid)
+        return self.trial
+
+    def show(self, step: KubeletState) -> None:
+        """One more step of the running admission is visible."""
+        self.kubelet = kubelet.show(self.kubelet, step)
+        self.changed = True
+
+    def settle(self, pod: Pod, now_s: float) -> Trial:
+        """The admission is over."""
+        assert self.trial is not None
+        trial, self.trial = kubelet.rebase(self.kubelet, self.trial), None
+        if trial.verdict.admitted:
+            self.past.append(Past(now_s, "admit", pod, self.kubelet.state))
+        self.kubelet = kubelet.settle(self.kubelet, trial)
+        self.coming.pop(pod.uid, None)
+        self.changed, self._shadow = True, None
+        return trial
+
+    def let_go(self, pod: Pod, now_s: float, told_s: float) -> None:
+        """The pod ended and its kubelet has freed what it held."""
+        self.past.append(Past(now_s, "end", pod, self.kubelet.state, told_s))
+        self.kubelet = kubelet.end(self.kubelet, pod.uid)
+        self.changed, self._shadow = True, None
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def shadow(self) -> KubeletState:
+        """The state after everything that is on its way: what an oracle sees."""
+        if self._shadow is None:
+            state = self.kubelet.state
+            for pod in self.coming.values():
+                state = admission.admit(state, pod).state
+            self._shadow = state
+        return self._shadow
+
+    def rejected_without_ends(self, pod: Pod, decided_s: float) -> bool | None:
+        """Would the kubelet have refused the pod had nothing ended that the scheduler did not know of when it decided? None:
+        nothing ended. Replays the admissions since the first such end, without the ends."""
+        recent = list(self.past)
+        first = next((at for at, each in enumerate(recent) if each.kind == "end" and each.told_s > decided_s), None)
+        if first is None:
+            return None
+        state = recent[first].before
+        for each in recent[first:]:
+            if each.kind == "admit":
+                state = admission.admit(state, each.pod).state
+        return not admission.admit(state, pod).admitted
+
+    def report(self, now_s: float) -> Report:
+        """The production exporter's report of this moment."""
+        self.changed = False
+        pods = tuple(_listed(known.pod, self.kubelet.shown) for known in self.kubelet.pods.values())
+        scan = exporter.Scan(Freshness("boot", int(now_s * 1000) + 1), self._machine, self._allocatable, pods, self._facts)
+        return exporter.report(self.name, "bench", scan, RULES)
+
+    def free(self) -> dict[int, Amounts]:
+        """Zone -> free amounts after everything on its way."""
+        return free_of(self.shadow())
+
+
+def free_of(state: KubeletState) -> dict[int, Amounts]:
+    """Zone -> free CPUs (millicpu, reserved ones left out), memory and devices."""
+    settled = admission.settle(state)
+    manager = settled.kubelet.cpu
+    shared = settled.cpu.shared & ~manager.reserved
+    free: dict[int, Amounts] = {}
+    for cpu in each_cpu(shared):
+        zone = free.setdefault(manager.topology.cpus[cpu].numa, {"cpu": 0})
+        zone["cpu"] += 1000
+    for zone_id, node in settled.memory.nodes.items():
+        tables = node.tables
+        free.setdefault(zone_id, {"cpu": 0})[MEMORY] = tables[MEMORY].free if MEMORY in tables else 0
+    for resource, devices in settled.devices.registered.items():
+        in_use = settled.devices.in_use.get(resource, frozenset())
+        for name, device in devices.items():
+            for zone_id in nodes_of(device.mask) if name not in in_use else ():
+                amounts = free.setdefault(zone_id, {"cpu": 0})
+                amounts[resource] = amounts.get(resource, 0) + 1
+    return free
+
+
+def _machine(node: SimulatedNode) -> Machine:
+    zones = node.machine.zones
+    return Machine(
+        tuple(
+            NumaNode(
+                zone.id,
+                tuple(cpu.id for cpu in node.machine.cpus if cpu.numa == zone.id),
+                zone.memory_bytes,
+                distances=dict(zip((each.id for each in zones), zone.distances, strict=True)),
+            )
+            for zone in zones
+        )
+    )
+
+
+def _allocatable(state: KubeletState) -> Allocatable:
+    manager = state.kubelet.cpu
+    memory = [
+        MemoryBlock(resource, (zone,), table.allocatable)
+        for zone, node in state.memory.nodes.items()
+        for resource, table in node.tables.items()
+        if table.allocatable
+    ]
+    devices = [
+        DeviceGroup(resource, (name,), tuple(nodes_of(device.mask or 0)))
+        for resource, listed in state.devices.registered.items()
+        for name, device in listed.items()
+    ]
+    return Allocatable(tuple(each_cpu(manager.topology.every & ~manager.reserved)), tuple(memory), tuple(devices))
+
+
+def _listed(pod: Pod, shown: KubeletState) -> ListedPod:
+    """What podresources says of a pod: ordinary init containers are left out."""
+    held = zip(pod.containers, placements(shown, pod), strict=True)
+    return ListedPod(pod.namespace, pod.name, tuple(_container(each, shown) for part, each in held if part.kind != "init"))
+
+
+def _container(held: ContainerAssignment, shown: KubeletState) -> ListedContainer:
+    memory = tuple(MemoryBlock(block.resource, tuple(nodes_of(block.mask)), block.size) for block in held.memory)
+    return ListedContainer(held.name, held.cpu_ids, memory, tuple(_groups(held, shown)))
+
+
+def _groups(held: ContainerAssignment, shown: KubeletState) -> Iterable[DeviceGroup]:
+    for resource, names in held.devices.items():
+        for name in names:
+            yield DeviceGroup(resource, (name,), tuple(nodes_of(shown.devices.registered[resource][name].mask or 0)))

@@ -1,0 +1,147 @@
+"""The two workloads: machines and tasks, the same for every row.
+
+`traces` is the published trace under its overlay (`services.simulator`), with a cluster already at work at the start.
+`dense` is made here to be hard: two containers, devices in the last zone while CPUs are free in others, init containers
+larger and smaller than what follows, members of sets that come back under their names.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from services.simulator.cluster import GPU, NodeShape, Policies, SimulatedNode, lay_out
+from services.simulator.feasibility import infeasible, rooms
+from services.simulator.traces import read_nodes, read_tasks
+from services.simulator.workload import Arrival, Task, TaskContainer, poisson, trace_node, trace_rate, trace_tasks
+from shared.domain.pod import Container, Pod
+from shared.domain.resources import CPU, MEMORY
+from shared.kubelet.device_state import Device
+from tests.bench.quality.cells import Cell
+
+GIB = 2**30
+SCHEDULER = "topolog-scheduler"
+ZONE_CPUS = 12
+GPUS_A_NODE = 4
+MEMBER_SHARE = 0.25
+"""Share of the dense load that members of sets carry."""
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """Machines, tasks that run already at the start (with what is left of their lifetimes), arrivals, set members.
+
+    `strategy` is what every row scores by. Members are created again under their names as long as the run lasts.
+    """
+
+    nodes: tuple[SimulatedNode, ...]
+    running: tuple[Task, ...]
+    arrivals: tuple[Arrival, ...]
+    members: tuple[str, ...]
+    strategy: str
+    infeasible: int
+
+
+def workload(cell: Cell, traces: Path) -> Workload:
+    """The cell's workload; depends on everything but the row and the report interval."""
+    return _traces(cell, traces) if cell.workload == "traces" else _dense(cell)
+
+
+def pod_of(task: Task, uid: str) -> Pod:
+    """The Guaranteed pod of a task."""
+    ordered = sorted(task.containers, key=lambda each: not each.init)
+    parts = tuple(Container(c.name, "init" if c.init else "app", c.requests, c.requests) for c in ordered)
+    return Pod(uid, "bench", task.name, "Guaranteed", parts, scheduler_name=SCHEDULER)
+
+
+def _feasible(tasks: Iterator[Task], nodes: tuple[SimulatedNode, ...]) -> tuple[list[Task], int]:
+    listed = list(tasks)
+    bad = {each.task for each in infeasible(listed, rooms(nodes))}
+    return [task for task in listed if task.name not in bad], len(bad)
+
+
+# -- traces ----------------------------------------------------------------------------------------------------------
+
+
+def _traces(cell: Cell, folder: Path) -> Workload:
+    nodes = tuple(trace_node(node, Policies()) for node in read_nodes(folder, cell.nodes))
+    rate = trace_rate(nodes, cell.load)
+    tasks, bad = _feasible(islice(trace_tasks(read_tasks(folder)), int(rate * cell.horizon_s * 1.2) + 50), nodes)
+    arrivals = [arrival for arrival in poisson(tasks, rate, cell.seed) if arrival.at_s < cell.horizon_s]
+    running = _at_work(tasks, rate, cell.seed)
+    return Workload(nodes, running, tuple(arrivals), (), "LeastAllocated", bad)
+
+
+def _at_work(tasks: list[Task], rate: float, seed: int) -> tuple[Task, ...]:
+    """The tasks that a cluster under this load would be found with (Little's law), each part-way through its life."""
+    chance = random.Random(seed + 1)
+    lifetimes = [max(task.lifetime_s, 0.01) for task in tasks]
+    count = int(min(1.0, rate) * sum(lifetimes) / len(lifetimes)) if rate < 1 else int(rate * sum(lifetimes) / len(lifetimes))
+    chosen = chance.choices(tasks, lifetimes, k=count)
+    return tuple(
+        Task(f"before-{number}-{task.name}", task.containers, chance.uniform(0, task.lifetime_s))
+        for number, task in enumerate(chosen)
+    )
+
+
+# -- dense -----------------------------------------------------------------------------------------------------------
+
+
+def _dense(cell: Cell) -> Workload:
+    nodes = tuple(_dense_node(f"dense-{number:02d}", cell.zones) for number in range(cell.nodes))
+    chance = random.Random(cell.seed)
+    sample = [_dense_task(chance, str(number)) for number in range(400)]
+    work = sum(_cpus(task) * task.lifetime_s for task in sample) / len(sample)
+    offered = cell.load * sum(node.allocatable()[CPU] for node in nodes) / 1000
+    rate = offered * (1 - MEMBER_SHARE) / work
+    tasks = (_dense_task(chance, f"{number}") for number in range(int(rate * cell.horizon_s * 1.3) + 50))
+    feasible, bad = _feasible(tasks, nodes)
+    arrivals = tuple(arrival for arrival in poisson(feasible, rate, cell.seed) if arrival.at_s < cell.horizon_s)
+    mean_cpus = sum(map(_cpus, sample)) / len(sample)
+    members = tuple(f"web-{number}" for number in range(int(offered * MEMBER_SHARE / mean_cpus)))
+    return Workload(nodes, (), arrivals, members, "MostAllocated", bad)
+
+
+def _dense_node(name: str, zones: int) -> SimulatedNode:
+    """A zone has 12 CPUs; the GPUs are all in the last zone (two in the last two from four zones on)."""
+    shape = NodeShape(zones, ZONE_CPUS * zones, 64 * GIB * zones)
+    node = lay_out(name, shape, Policies())
+    homes = [zones - 1] * GPUS_A_NODE if zones < 4 else [zones - 2, zones - 2, zones - 1, zones - 1]
+    gpus = {f"gpu-{number}": Device(1 << home) for number, home in enumerate(homes)}
+    return msgspec.structs.replace(node, devices={GPU: gpus})
+
+
+def member_task(name: str, turn: int, seed: int) -> Task:
+    """What a member of a set is in its `turn`-th life: usually the same again, sometimes of another shape."""
+    chance = random.Random(f"{seed}/{name}/{turn // 3}")
+    shape = _dense_task(chance, name)
+    return Task(name, shape.containers, random.Random(f"{seed}/{name}/{turn}").uniform(5, 40))
+
+
+def _dense_task(chance: random.Random, name: str) -> Task:
+    kind = chance.choices(("wide", "pair", "starved", "with-init", "init-heavy", "small"), (18, 22, 16, 12, 10, 22))[0]
+    return Task(f"{kind}-{name}", _CONTAINERS[kind](chance), chance.uniform(15, 90))
+
+
+def _part(name: str, cpus: int, gpus: int = 0, init: bool = False) -> TaskContainer:
+    amounts = {CPU: cpus * 1000, MEMORY: cpus * GIB}
+    if gpus:
+        amounts[GPU] = gpus
+    return TaskContainer(name, amounts, init)
+
+
+_CONTAINERS = {
+    "wide": lambda chance: (_part("main", chance.choice((5, 6, 7, 8))),),
+    "pair": lambda chance: (_part("c1", chance.choice((3, 5, 6))), _part("c2", 2, 1)),
+    "starved": lambda chance: (_part("train", chance.choice((2, 3)), chance.choice((1, 2))),),
+    "with-init": lambda chance: (_part("prepare", chance.choice((1, 2)), init=True), _part("main", chance.choice((3, 4)))),
+    "init-heavy": lambda chance: (_part("prepare", chance.choice((4, 6)), init=True), _part("c1", 2), _part("c2", 2)),
+    "small": lambda chance: (_part("main", chance.choice((1, 2))),),
+}
+
+
+def _cpus(task: Task) -> float:
+    return sum(c.requests[CPU] for c in task.containers if not c.init) / 1000
