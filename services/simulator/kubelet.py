@@ -18,7 +18,7 @@ from shared.domain.pod import Pod
 from shared.domain.resources import PODS, Amounts, is_device
 from shared.kubelet import admission
 from shared.kubelet.admission import Admission
-from shared.kubelet.machine import ActivePod, KubeletState, build
+from shared.kubelet.machine import ActivePod, KubeletState, Stale, build
 from shared.kubelet.options import ConfigError
 
 Phase = Literal["waiting", "admitting", "running"]
@@ -68,7 +68,8 @@ def resume(node: KubeletNode, stored: KubeletState, pods: list[Pod]) -> tuple[Ku
     """
     wanted = {pod.uid: ActivePod(pod) for pod in pods}
     for base in (stored, node.state):
-        begun = KubeletState(base.kubelet, base.cpu, base.memory, base.devices, wanted)
+        gone = tuple(sorted({*base.cpu.entries, *base.memory.entries, *base.devices.held} - set(wanted)))
+        begun = KubeletState(base.kubelet, base.cpu, base.memory, base.devices, wanted, Stale(gone, gone, gone))
         again = admission.restart(begun)
         if not isinstance(again, ConfigError):
             break
@@ -77,7 +78,8 @@ def resume(node: KubeletNode, stored: KubeletState, pods: list[Pod]) -> tuple[Ku
     refused = [(uid, verdict) for uid, verdict in again.readmissions if not verdict.admitted]
     out = {uid for uid, _ in refused}
     known = {pod.uid: KnownPod(pod, "running") for pod in pods if pod.uid not in out}
-    return KubeletNode(again.state, again.state, node.allocatable, known), refused
+    state = admission.settle(again.state)
+    return KubeletNode(state, state, node.allocatable, known), refused
 
 
 def assign(node: KubeletNode, pod: Pod) -> KubeletNode:
@@ -109,13 +111,13 @@ def show(node: KubeletNode, step: KubeletState) -> KubeletNode:
 def settle(node: KubeletNode, trial: Trial) -> KubeletNode:
     """The node after an admission: the pod runs with what it was given, or is known no more."""
     pods = {uid: known for uid, known in node.pods.items() if uid != trial.uid}
-    state = trial.verdict.state
+    state = admission.settle(trial.verdict.state)
     if trial.verdict.admitted and trial.uid in node.pods:
         pod = node.pods[trial.uid].pod
         state = admission.start_containers(state, pod)
         pods[trial.uid] = KnownPod(pod, "running")
     elif trial.verdict.admitted:
-        state = admission.remove(state, trial.uid)
+        state = _without(state, trial.uid)
     return KubeletNode(state, state, node.allocatable, pods)
 
 
@@ -127,8 +129,8 @@ def end(node: KubeletNode, uid: str) -> KubeletNode:
     pods = {other: kept for other, kept in node.pods.items() if other != uid}
     if known.phase != "running":
         return _with_pods(node, pods)
-    state = admission.remove(node.state, uid)
-    shown = state if node.shown is node.state else admission.remove(node.shown, uid)
+    state = _without(node.state, uid)
+    shown = state if node.shown is node.state else _without(node.shown, uid)
     return KubeletNode(state, shown, node.allocatable, pods)
 
 
@@ -136,8 +138,14 @@ def rebase(node: KubeletNode, trial: Trial) -> Trial:
     """The verdict of an admission during which other pods ended: what they held is free in the state after it."""
     state = trial.verdict.state
     for uid in set(state.pods) - set(node.state.pods) - {trial.uid}:
-        state = admission.remove(state, uid)
+        state = _without(state, uid)
     return Trial(trial.uid, trial.steps, msgspec.structs.replace(trial.verdict, state=state))
+
+
+def _without(state: KubeletState, uid: str) -> KubeletState:
+    """The state after a pod ended, its resources free at once: a kubelet drops them at its next call, with the same result
+    for the next pod."""
+    return admission.settle(admission.remove(state, uid))
 
 
 def _with_pods(node: KubeletNode, pods: Mapping[str, KnownPod]) -> KubeletNode:
@@ -152,7 +160,7 @@ def _after_predicates(node: KubeletNode, pod: Pod, verdict: Admission) -> Admiss
     name, requested, used, capacity = short
     counts = f"{name}, requested: {requested}, used: {used}, capacity: {capacity}"
     message = f"Node didn't have enough resource: {counts}"
-    return Admission(admission.remove(verdict.state, pod.uid), False, f"OutOf{name}", message)
+    return Admission(_without(verdict.state, pod.uid), False, f"OutOf{name}", message)
 
 
 def _short(node: KubeletNode, pod: Pod) -> tuple[str, int, int, int] | None:

@@ -48,7 +48,8 @@ def named(*containers: TaskContainer) -> Task:
     [
         ("single-numa-node", "container", named(container(7)), True),
         ("single-numa-node", "container", named(container(8)), False),
-        ("restricted", "container", named(container(9)), True),
+        ("restricted", "container", named(container(9, memory_gib=20)), True),
+        ("restricted", "container", named(container(9)), False),
         ("restricted", "container", named(container(8)), False),
         ("best-effort", "container", named(container(8)), True),
         ("none", "container", named(container(14)), True),

@@ -1,0 +1,165 @@
+"""A simulated kubelet's decisions: listed before and during admission, verdicts, ends, restarts on its checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from services.exporter import wire
+from services.exporter.answers import ListedPod
+from services.exporter.podresources import podresources_pb2 as pb
+from services.simulator import kubelet, kubelet_files, listing
+from services.simulator.cluster import GPU, NodeShape, Policies, SimulatedNode, lay_out
+from services.simulator.kubelet import KubeletNode, Trial
+from shared.domain.pod import Container, Pod
+from shared.domain.resources import CPU, MEMORY
+from shared.kubelet.machine import KubeletState
+
+GIB = 2**30
+
+
+def machine(policy: str = "single-numa-node") -> SimulatedNode:
+    return lay_out("n1", NodeShape(2, 8, 8 * GIB, {GPU: 4}), Policies(policy))
+
+
+def pod(uid: str, cpus: int = 2, gpus: int = 0, **changes: object) -> Pod:
+    amounts = {CPU: cpus * 1000, MEMORY: GIB, **({GPU: gpus} if gpus else {})}
+    containers = (Container("c", "app", amounts, amounts),)
+    return Pod(uid, "default", f"pod-{uid}", "Guaranteed", **{"containers": containers, **changes})  # type: ignore[arg-type]
+
+
+def burstable(uid: str, cpu_milli: int) -> Pod:
+    container = Container("c", "app", {CPU: cpu_milli}, {})
+    return Pod(uid, "default", f"pod-{uid}", "Burstable", (container,))
+
+
+def run(node: KubeletNode, *pods: Pod) -> tuple[KubeletNode, list[Trial]]:
+    trials = []
+    for one in pods:
+        node, trial = kubelet.begin(kubelet.assign(node, one), one.uid)
+        node = kubelet.settle(node, kubelet.rebase(node, trial))
+        trials.append(trial)
+    return node, trials
+
+
+def listed(one: Pod, state: KubeletState) -> ListedPod:
+    message = pb.ListPodResourcesResponse.FromString(listing.pod_message(one, state))
+    (found,) = wire.pods(message)
+    return found
+
+
+def test_pod_is_listed_with_nothing_then_half_then_whole() -> None:
+    node, one = kubelet.start(machine()), pod("a", gpus=1)
+    node = kubelet.assign(node, one)
+    assert listed(one, node.shown).containers[0].cpus == ()
+    node, trial = kubelet.begin(node, "a")
+    seen = [listed(one, step).containers[0] for step in trial.steps]
+    assert [(len(c.devices), len(c.cpus), len(c.memory)) for c in seen] == [(1, 0, 0), (1, 2, 0), (1, 2, 1)]
+    assert listed(one, node.shown).containers[0].cpus == ()
+    node = kubelet.settle(kubelet.show(node, trial.steps[0]), trial)
+    assert listed(one, node.shown).containers[0] == seen[-1]
+    assert node.pods["a"].phase == "running"
+
+
+def test_pod_that_fits_no_zone_is_refused_and_forgotten() -> None:
+    node, trials = run(kubelet.start(machine()), pod("a", 3), pod("b", 3), pod("c", 1))
+    assert [trial.verdict.admitted for trial in trials] == [True, True, False]
+    assert trials[2].verdict.reason == "TopologyAffinityError"
+    assert set(node.pods) == {"a", "b"}
+    assert set(node.state.pods) == {"a", "b"}
+
+
+def test_burstable_pods_past_the_node_are_out_of_cpu_in_the_kubelets_words() -> None:
+    node, trials = run(kubelet.start(machine()), burstable("a", 4000), burstable("b", 2500))
+    verdict = trials[1].verdict
+    assert verdict.reason == "OutOfcpu"
+    assert verdict.message == "Node didn't have enough resource: cpu, requested: 2500, used: 4000, capacity: 6000"
+    assert set(node.state.pods) == {"a"}
+
+
+def test_end_frees_what_the_pod_held() -> None:
+    node, _ = run(kubelet.start(machine()), pod("a", 3), pod("b", 3))
+    node, trials = run(kubelet.end(node, "a"), pod("c", 3))
+    assert trials[0].verdict.admitted
+    assert kubelet.end(node, "unknown") is node
+
+
+def test_pod_deleted_during_its_admission_leaves_nothing() -> None:
+    node, trial = kubelet.begin(kubelet.assign(kubelet.start(machine()), pod("a", 3)), "a")
+    node = kubelet.end(node, "a")
+    assert node.pods == {}
+    node = kubelet.settle(node, kubelet.rebase(node, trial))
+    assert node.pods == {}
+    assert node.state.pods == {}
+    assert node.state.cpu.entries == {}
+
+
+def test_pod_that_ends_during_anothers_admission_stays_ended() -> None:
+    node, _ = run(kubelet.start(machine()), pod("a", 3))
+    node, trial = kubelet.begin(kubelet.assign(node, pod("b", 3)), "b")
+    node = kubelet.end(node, "a")
+    node = kubelet.settle(node, kubelet.rebase(node, trial))
+    assert set(node.state.pods) == {"b"}
+    assert set(node.state.cpu.entries) == {"b"}
+
+
+def test_init_container_is_not_listed_and_keeps_its_cpus() -> None:
+    first = Container("init", "init", {CPU: 3000, MEMORY: GIB}, {CPU: 3000, MEMORY: GIB})
+    main = Container("main", "app", {CPU: 1000, MEMORY: GIB}, {CPU: 1000, MEMORY: GIB})
+    one = pod("a", containers=(first, main))
+    node, _ = run(kubelet.start(machine()), one)
+    assert [container.name for container in listed(one, node.shown).containers] == ["main"]
+    node, trials = run(node, pod("b", 3), pod("c", 2))
+    assert [trial.verdict.admitted for trial in trials] == [True, False]
+
+
+def test_restart_on_checkpoints_keeps_every_placement(tmp_path: Path) -> None:
+    pods = [pod("a", 3, 1), pod("b", 2)]
+    node, _ = run(kubelet.start(machine()), *pods)
+    kubelet_files.save_cpu(tmp_path, node.state)
+    kubelet_files.save_rest(tmp_path, node.state)
+    stored, reason = kubelet_files.load(tmp_path, kubelet.start(machine()).state)
+    assert stored is not None, reason
+    again, refused = kubelet.resume(kubelet.start(machine()), stored, pods)
+    assert refused == []
+    assert [listed(one, again.shown) for one in pods] == [listed(one, node.shown) for one in pods]
+
+
+def test_restart_frees_pods_that_ended_meanwhile(tmp_path: Path) -> None:
+    node, _ = run(kubelet.start(machine()), pod("a", 3), pod("b", 3))
+    kubelet_files.save_cpu(tmp_path, node.state)
+    kubelet_files.save_rest(tmp_path, node.state)
+    stored, _ = kubelet_files.load(tmp_path, kubelet.start(machine()).state)
+    assert stored is not None
+    again, refused = kubelet.resume(kubelet.start(machine()), stored, [pod("b", 3)])
+    assert refused == []
+    again, trials = run(again, pod("c", 3))
+    assert trials[0].verdict.admitted
+    assert set(again.state.cpu.entries) == {"b", "c"}
+
+
+def test_damaged_checkpoint_is_named_and_not_used(tmp_path: Path) -> None:
+    node, _ = run(kubelet.start(machine()), pod("a"))
+    kubelet_files.save_cpu(tmp_path, node.state)
+    kubelet_files.save_rest(tmp_path, node.state)
+    path = tmp_path / "cpu_manager_state"
+    path.write_bytes(path.read_bytes().replace(b"static", b"statix"))
+    stored, reason = kubelet_files.load(tmp_path, node.state)
+    assert stored is None
+    assert "cpu_manager_state" in reason
+
+
+def test_nothing_stored_has_no_reason(tmp_path: Path) -> None:
+    assert kubelet_files.load(tmp_path, kubelet.start(machine()).state) == (None, "")
+
+
+def test_allocatable_does_not_shrink_and_lists_healthy_devices_by_zone() -> None:
+    node, _ = run(kubelet.start(machine()), pod("a", 3, 2))
+    found = wire.allocatable(pb.AllocatableResourcesResponse.FromString(listing.allocatable_message(node.state)))
+    assert found.cpus == (1, 2, 3, 5, 6, 7)
+    assert [(group.ids, group.zones) for group in found.devices] == [
+        (("gpu-0-00",), (0,)),
+        (("gpu-0-01",), (0,)),
+        (("gpu-1-00",), (1,)),
+        (("gpu-1-01",), (1,)),
+    ]
+    assert [(block.resource, block.zones) for block in found.memory] == [("memory", (0,)), ("memory", (1,))]
