@@ -13,7 +13,7 @@ import pytest
 
 from tests.road.harness import Road, folder, running, verified, wait_until
 
-WORKLOAD = ("--nodes", "4", "--pods", "60", "--speed", "20", "--report-interval", "1", "--exit-when-idle", "--idle-after", "30")
+WORKLOAD = ("--nodes", "4", "--pods", "60", "--speed", "8", "--report-interval", "1", "--exit-when-idle", "--idle-after", "30")
 
 
 def assert_nothing_was_forgotten(road: Road, path: Path) -> None:
@@ -40,11 +40,11 @@ def test_each_service_and_server_killed_in_turn() -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("point", ["binder.after_intent", "binder.after_call", "binder.after_outcome", "scheduler.after_reserve"])
+@pytest.mark.parametrize("point", ["binder.after_intent:1", "binder.after_call:5", "binder.after_outcome:5", "scheduler.after_reserve:1"])
 def test_a_death_at_a_named_point(point: str, tmp_path: Path) -> None:
     once = tmp_path / "died"
     tmp_path.chmod(0o777)
-    env = {"TOPOLOG_CRASH_AT": f"{point}:3", "TOPOLOG_CRASH_ONCE": str(once)}
+    env = {"TOPOLOG_CRASH_AT": point, "TOPOLOG_CRASH_ONCE": str(once)}
     few = ("--nodes", "4", "--pods", "25", "--speed", "60", "--report-interval", "1", "--exit-when-idle")
     with folder() as path, running(path, *few, env=env) as road:
         assert_nothing_was_forgotten(road, path)
