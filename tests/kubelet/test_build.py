@@ -19,6 +19,10 @@ TWO = regular_machine(2, cores_per_zone=4)
         (KubeletConfig(topology_policy="strict"), 'unknown policy: "strict"'),
         (KubeletConfig(topology_policy="restricted", topology_scope="node"), 'unknown scope: "node"'),
         (KubeletConfig(cpu_policy="dynamic"), 'unknown policy: "dynamic"'),
+        (
+            KubeletConfig(cpu_options={"full-pcpus-only": "true"}),
+            "None policy: received unsupported options=map[full-pcpus-only:true]",
+        ),
         (KubeletConfig(memory_policy="static"), 'unknown policy: "static"'),
         (KubeletConfig(memory_policy="Static"), "[memorymanager] you should specify the system reserved memory"),
         (

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from services.simulator.cluster import GPU
 from shared.domain.pod import Pod
@@ -91,3 +92,8 @@ def zone_column(zones: Mapping[int, Amounts], count: int) -> Ints:
             if name in amounts:
                 column[at, zone] = amounts[name] // unit
     return column
+
+
+def salt_of(text: str) -> int:
+    """64 bits for breaking ties."""
+    return xxhash.xxh3_64_intdigest(text.encode())

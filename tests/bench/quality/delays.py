@@ -47,7 +47,7 @@ class Delays:
     def draw(self, kind: str, what: str) -> float:
         """The delay of this kind for this one thing."""
         usual, rare = KINDS[kind]
-        bits = xxhash.xxh3_64_intdigest(f"{kind}/{what}", self._seed)
+        bits = xxhash.xxh3_64_intdigest(f"{kind}/{what}".encode(), self._seed)
         share = (bits >> 11) / 2**53
         if rare is not None and share < RARE:
             return _within(rare, share / RARE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import xxhash
 
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
@@ -14,7 +13,7 @@ from shared.domain.resources import Amounts
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.kubelet import admission
-from tests.bench.quality.columns import ABSENT, NAMES, Ints, fits, requests, score, zone_column
+from tests.bench.quality.columns import ABSENT, NAMES, Ints, fits, requests, salt_of, score, zone_column
 from tests.bench.quality.rows import Reservation
 from tests.bench.quality.truth import TrueNode
 
@@ -32,7 +31,7 @@ class OracleRow:
         self._names = list(nodes)
         self._at = {name: at for at, name in enumerate(self._names)}
         self._free: Ints = np.full((len(NAMES), zones, len(nodes)), ABSENT, dtype=np.int64)
-        self._salts = np.array([xxhash.xxh3_64_intdigest(name) for name in nodes], dtype=np.uint64)
+        self._salts = np.array([salt_of(name) for name in nodes], dtype=np.uint64)
         self._new: list[Pod] = []
         self._waiting: dict[Shape, dict[str, Pod]] = {}
         self.changed: set[str] = set(nodes)
@@ -82,7 +81,7 @@ class OracleRow:
         if not passed.any():
             return False
         scores = score(free, [*inits, *apps], self._most)
-        order = np.lexsort((self._salts[chosen] ^ np.uint64(xxhash.xxh3_64_intdigest(pod.uid)), -scores))
+        order = np.lexsort((self._salts[chosen] ^ np.uint64(salt_of(pod.uid)), -scores))
         for index in [at for at in order.tolist() if passed[at]][:TRIES]:
             if self._admitted(pod, int(chosen[index])):
                 reserved.append((pod.uid, self._names[int(chosen[index])]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import xxhash
 
 from shared.domain.pod import Pod
 from shared.domain.report import Report
@@ -17,7 +16,7 @@ from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.kubelet.fingerprint import fingerprint
 from tests.bench.quality.backoff import BackoffQueue
-from tests.bench.quality.columns import ABSENT, NAMES, UNITS, Ints, aligned, node_request, requests, score, vector, zone_column
+from tests.bench.quality.columns import ABSENT, NAMES, UNITS, Ints, aligned, node_request, requests, salt_of, score, vector, zone_column
 from tests.bench.quality.rows import Reservation
 
 CacheName = Literal["none", "passthrough", "discardreserved", "overreserve"]
@@ -37,7 +36,7 @@ class PluginRow:
         self._assumed: Ints = np.zeros((len(NAMES), count), dtype=np.int64)
         self._in_flight: Ints = np.zeros(count, dtype=np.int64)
         self._dirty = np.zeros(count, dtype=np.bool_)
-        self._salts = np.array([xxhash.xxh3_64_intdigest(name) for name in names], dtype=np.uint64)
+        self._salts = np.array([salt_of(name) for name in names], dtype=np.uint64)
         self._live: dict[int, Report] = {}
         self._pods: dict[str, tuple[Pod, int]] = {}
         self._running: dict[int, dict[str, Pod]] = {}
@@ -133,7 +132,7 @@ class PluginRow:
         if not len(chosen):
             return None
         best = chosen[scores[chosen] == scores[chosen].max()]
-        salt = np.uint64(xxhash.xxh3_64_intdigest(pod.uid))
+        salt = np.uint64(salt_of(pod.uid))
         return int(best[np.argmin(self._salts[best] ^ salt)])
 
     def _reserve(self, pod: Pod, at: int) -> None:

@@ -143,10 +143,9 @@ def free_of(state: KubeletState) -> dict[int, Amounts]:
     settled = admission.settle(state)
     manager = settled.kubelet.cpu
     shared = settled.cpu.shared & ~manager.reserved
-    free: dict[int, Amounts] = {}
-    for cpu in each_cpu(shared):
-        zone = free.setdefault(manager.topology.cpus[cpu].numa, {"cpu": 0})
-        zone["cpu"] += 1000
+    free: dict[int, Amounts] = {
+        zone_id: {"cpu": (shared & mask).bit_count() * 1000} for zone_id, mask in manager.topology.numa_mask.items()
+    }
     for zone_id, node in settled.memory.nodes.items():
         tables = node.tables
         free.setdefault(zone_id, {"cpu": 0})[MEMORY] = tables[MEMORY].free if MEMORY in tables else 0

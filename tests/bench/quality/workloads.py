@@ -79,7 +79,7 @@ def _at_work(tasks: list[Task], rate: float, seed: int) -> tuple[Task, ...]:
     """The tasks that a cluster under this load would be found with (Little's law), each part-way through its life."""
     chance = random.Random(seed + 1)
     lifetimes = [max(task.lifetime_s, 0.01) for task in tasks]
-    count = int(min(1.0, rate) * sum(lifetimes) / len(lifetimes)) if rate < 1 else int(rate * sum(lifetimes) / len(lifetimes))
+    count = int(rate * sum(lifetimes) / len(lifetimes))
     chosen = chance.choices(tasks, lifetimes, k=count)
     return tuple(
         Task(f"before-{number}-{task.name}", task.containers, chance.uniform(0, task.lifetime_s))

@@ -1,0 +1,31 @@
+"""How many exclusive CPUs containers and pods ask for. Must not know machines.
+
+Source: kubelet 1.36, cm/cpumanager/policy_static.go, guaranteedCPUs and podGuaranteedCPUs.
+"""
+
+from __future__ import annotations
+
+from shared.domain.pod import Container, Pod
+from shared.domain.resources import CPU
+
+
+def exclusive_cpus(pod: Pod, container: Container) -> int:
+    """How many exclusive CPUs a container gets: whole-number requests of Guaranteed pods, else 0."""
+    if pod.qos != "Guaranteed" or pod.pod_level:
+        return 0
+    whole, fraction = divmod(container.requests.get(CPU, 0), 1000)
+    return 0 if fraction else whole
+
+
+def pod_exclusive_cpus(pod: Pod) -> int:
+    """The pod-scope request: the larger of the long-running sum and the peak while init containers run (KEP-753)."""
+    sidecars = apps = peak = 0
+    for container in pod.containers:
+        count = exclusive_cpus(pod, container)
+        if container.kind == "sidecar":
+            sidecars += count
+        elif container.kind == "init":
+            peak = max(peak, sidecars + count)
+        else:
+            apps += count
+    return max(peak, apps + sidecars)

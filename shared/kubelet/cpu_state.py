@@ -1,0 +1,97 @@
+"""The CPU Manager's book as a value: the shared pool, who holds exclusive CPUs, and whether a stored book still fits.
+
+Source: kubelet 1.36, cm/cpumanager/policy_static.go, validateState. Must not know hints, nor how CPUs are chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from shared.kubelet.cpu_policy import NONE, CpuManager
+from shared.kubelet.cpuset import format_cpus
+from shared.kubelet.options import ConfigError
+
+
+class CpuState(msgspec.Struct, frozen=True):
+    """The shared pool, the exclusive CPUs per pod uid and container, and what `reuse_uid` may take again."""
+
+    shared: int
+    entries: Mapping[str, Mapping[str, int]] = {}
+    reuse_uid: str = ""
+    reuse: int = 0
+
+    def of(self, uid: str, container: str) -> int:
+        """The exclusive CPUs of a container; the empty set where it has none."""
+        return self.entries.get(uid, {}).get(container, 0)
+
+    def available(self, manager: CpuManager) -> int:
+        """What may be given away: the shared pool without the reserved CPUs."""
+        return self.shared & ~manager.reserved
+
+    def reusable(self, uid: str) -> int:
+        """What later containers of a pod may take again from its init containers."""
+        return self.reuse if self.reuse_uid == uid else 0
+
+
+def initial(manager: CpuManager) -> CpuState:
+    """The state before any pod; under policy none the pool is not kept and stays empty."""
+    if manager.policy == NONE:
+        return CpuState(0)
+    strict = manager.reserved if manager.options.strict_reservation else 0
+    return CpuState(manager.topology.every & ~strict)
+
+
+def validate(manager: CpuManager, state: CpuState) -> ConfigError | None:
+    """Why a restarted kubelet would refuse this state, as read from its checkpoint; None if it starts."""
+    if manager.policy == NONE or not (state.shared or state.entries):
+        return None
+    if not state.shared:
+        return ConfigError("default cpuset cannot be empty")
+    return _reserved_error(manager, state) or _overlap_error(state) or _known_error(manager, state)
+
+
+def _reserved_error(manager: CpuManager, state: CpuState) -> ConfigError | None:
+    quoted = f'"{format_cpus(manager.reserved)}" are present in defaultCpuSet: "{format_cpus(state.shared)}"'
+    if manager.options.strict_reservation:
+        return ConfigError(f"some of strictly reserved cpus: {quoted}") if manager.reserved & state.shared else None
+    return ConfigError(f"not all reserved cpus: {quoted}") if manager.reserved & ~state.shared else None
+
+
+def _overlap_error(state: CpuState) -> ConfigError | None:
+    for uid, containers in sorted(state.entries.items()):
+        for name, cpus in sorted(containers.items()):
+            if cpus & state.shared:
+                where = f'pod: {uid}, container: {name} cpuset: "{format_cpus(cpus)}"'
+                return ConfigError(f'{where} overlaps with default cpuset "{format_cpus(state.shared)}"')
+    return None
+
+
+def _known_error(manager: CpuManager, state: CpuState) -> ConfigError | None:
+    expected, known = initial(manager).shared, state.shared
+    for containers in state.entries.values():
+        known |= union(containers.values())
+    if known == expected:
+        return None
+    text = f'current set of available CPUs "{format_cpus(expected)}" doesn\'t match with CPUs in state'
+    return ConfigError(f'{text} "{format_cpus(known)}"')
+
+
+def remove_pod(state: CpuState, uid: str) -> CpuState:
+    """All CPUs of a pod go back to the shared pool; its reuse data is forgotten, as its uid never returns."""
+    if state.reuse_uid == uid:
+        state = CpuState(state.shared, state.entries)
+    if uid not in state.entries:
+        return state
+    entries = {other: containers for other, containers in state.entries.items() if other != uid}
+    shared = state.shared | union(state.entries[uid].values())
+    return CpuState(shared, entries, state.reuse_uid, state.reuse)
+
+
+def union(sets: Iterable[int]) -> int:
+    """All CPUs of several sets."""
+    joined = 0
+    for cpus in sets:
+        joined |= cpus
+    return joined
