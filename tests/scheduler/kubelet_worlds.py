@@ -1,0 +1,157 @@
+"""Exact kubelets beside the cluster's knowledge of them: one report, pods that no report proves, and every state that is
+consistent with both, as far as it can be sampled.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from services.scheduler.cycle.config import CycleConfig
+from shared.domain.pod import Container, ContainerKind, Pod, Qos
+from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
+from shared.domain.resources import Amounts
+from shared.kubelet.admission import admit, placements, remove, settle
+from shared.kubelet.device_state import Device
+from shared.kubelet.machine import KubeletState
+from shared.kubelet.masks import nodes_of
+from tests.kubelet.machines import GIB, GPU, kubelet
+from tests.scheduler.cycle_worlds import World
+
+NODE = "n"
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """A kubelet as its report shows it (`base`), pods that came after the report, and the pod to be decided."""
+
+    base: KubeletState
+    unsettled: tuple[Pod, ...]
+    pod: Pod
+
+
+def scene(seed: int, policy: str, scope: str, zones: int | None = None) -> Scene:
+    """A random scene: 1 to 3 zones, a few pods settled before the report, up to three after it."""
+    rng = random.Random(seed)
+    count = zones or rng.randint(1, 3)
+    gpus = {f"g{z}-{i}": 1 << z for z in range(count) for i in range(rng.randint(0, 2))}
+    state = kubelet(count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1})
+    for at in range(rng.randint(0, 3)):
+        state = admit(state, random_pod(rng, f"settled{at}")).state
+    unsettled = tuple(random_pod(rng, f"unsettled{at}") for at in range(rng.randint(0, 3)))
+    return Scene(settle(state), unsettled, random_pod(rng, "decided"))
+
+
+def random_pod(rng: random.Random, name: str) -> Pod:
+    """One to three containers, now and then an init container or a sidecar first; mostly Guaranteed."""
+    kinds: list[ContainerKind] = [rng.choice(("init", "sidecar")) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
+    kinds += ["app"] * rng.choice((1, 1, 2))
+    sizes = rng.choice(((1, 2, 3), (1, 2), (2, 4, 6)))
+    containers = tuple(_container(rng, f"c{at}", kind, sizes) for at, kind in enumerate(kinds))
+    qos: Qos = "Guaranteed" if rng.random() < 0.9 else "Burstable"
+    return Pod(name, "ns", name, qos, containers)
+
+
+def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequence[int]) -> Container:
+    asked = {"cpu": rng.choice(sizes) * 1000, "memory": rng.choice((1, 8, 20, 30, 50)) * GIB}
+    if rng.random() < 0.15:
+        asked["cpu"] = 500
+    if rng.random() < 0.3:
+        asked[GPU] = rng.choice((1, 1, 2))
+    return Container(name, kind, asked, asked)
+
+
+def report_of(state: KubeletState) -> Report:
+    """What an exporter would report of this kubelet."""
+    state = settle(state)
+    zones = tuple(Zone(zone.id, _resources(state, zone.id)) for zone in state.kubelet.machine.zones)
+    tracked = tuple(sorted({name for zone in zones for name in zone.resources}))
+    config = state.kubelet.config
+    listed = tuple(
+        Placement(active.pod.namespace, active.pod.name, held.name, _held(state, held.cpus, held.memory, held.devices))
+        for active in state.pods.values()
+        for held in placements(state, active.pod)
+        if _kind(active.pod, held.name) != "init"
+    )
+    return Report(
+        NODE, "boot", 1, policy=config.topology_policy, scope=config.topology_scope, tracked=tracked, zones=zones,
+        placements=listed, options=dict(config.cpu_options),
+    )  # fmt: skip
+
+
+def _kind(pod: Pod, name: str) -> str:
+    return next(container.kind for container in pod.containers if container.name == name)
+
+
+def _held(state: KubeletState, cpus: int, memory: object, devices: dict[str, tuple[str, ...]]) -> tuple[ZonedAmount, ...]:
+    held = []
+    for zone, mask in _cpu_masks(state).items():
+        if cpus & mask:
+            held.append(ZonedAmount("cpu", (zone,), (cpus & mask).bit_count() * 1000))
+    for block in memory:  # type: ignore[attr-defined]
+        held.append(ZonedAmount(block.resource, nodes_of(block.mask), block.size))
+    for resource, ids in devices.items():
+        for zone in _cpu_masks(state):
+            count = sum(1 for each in ids if (state.devices.registered[resource][each].mask or 0) >> zone & 1)
+            if count:
+                held.append(ZonedAmount(resource, (zone,), count))
+    return tuple(held)
+
+
+def _cpu_masks(state: KubeletState) -> dict[int, int]:
+    masks = {zone.id: 0 for zone in state.kubelet.machine.zones}
+    for cpu in state.kubelet.machine.cpus:
+        masks[cpu.numa] |= 1 << cpu.id
+    return masks
+
+
+def _resources(state: KubeletState, zone: int) -> dict[str, ZoneResource]:
+    mask, reserved = _cpu_masks(state)[zone], state.kubelet.cpu.reserved
+    free = state.cpu.shared & ~reserved & mask
+    found = {
+        "cpu": ZoneResource(*(each.bit_count() * 1000 for each in (mask, mask & ~reserved, free))),
+    }
+    for name, table in state.memory.nodes[zone].tables.items():
+        found[name] = ZoneResource(table.total, table.allocatable, table.free)
+    for name, pool in state.devices.registered.items():
+        here = [each for each, device in pool.items() if (device.mask or 0) >> zone & 1]
+        used = state.devices.in_use.get(name, frozenset())
+        found[name] = ZoneResource(len(here), len(here), sum(1 for each in here if each not in used))
+    return found
+
+
+def world_of(seen: Scene, config: CycleConfig) -> World:
+    """A ledger that has the report and the unproven pods; the settled ones are the report's own."""
+    world = World(config)
+    world.observe(NODE, allocatable={"cpu": 10**6, "memory": 1 << 50, GPU: 100, "pods": 1000})
+    world.report(report_of(seen.base))
+    for pod in seen.unsettled:
+        world.bound(pod, NODE)
+    return world
+
+
+def consistent_states(seen: Scene, seed: int, samples: int) -> Iterator[KubeletState]:
+    """States that the unproven pods may have led to: any of them admitted, in any order, among pods that came and went."""
+    rng = random.Random(seed)
+    for _ in range(samples):
+        state = seen.base
+        coming = [pod for pod in seen.unsettled if rng.random() < 0.8]
+        ghosts = [random_pod(rng, f"ghost{at}") for at in range(rng.choice((0, 1, 2, 3)))]
+        arrivals = coming + ghosts
+        rng.shuffle(arrivals)
+        for pod in arrivals:
+            state = admit(state, pod).state
+        for ghost in ghosts:
+            if ghost.uid in state.pods:
+                state = remove(state, ghost.uid)
+        yield settle(state)
+
+
+def total(amounts: Sequence[Amounts]) -> Amounts:
+    """The sum."""
+    names = sorted({name for each in amounts for name in each})
+    return {name: sum(each.get(name, 0) for each in amounts) for name in names}
+
+
+__all__ = ["Device", "Scene", "consistent_states", "random_pod", "report_of", "scene", "total", "world_of"]
