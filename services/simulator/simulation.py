@@ -54,20 +54,20 @@ class Simulation:
         self._nodes = options.cluster()
         self._files = machine_files.places(options.data_dir / "nodes", machine_files.socket_folder(options.data_dir), self._nodes)
         options.data_dir.mkdir(parents=True, exist_ok=True)
-        self._store = ClusterStore(journal_path=options.data_dir / "cluster.journal", seed=None)
+        self.store = ClusterStore(journal_path=options.data_dir / "cluster.journal", seed=None)
         self._clock = VirtualClock(options.pace.start)
-        self._kubelets = KubeletRunner(self._store, self._nodes, self._files, self._clock)
+        self.kubelets = KubeletRunner(self.store, self._nodes, self._files, self._clock)
         self._api: serve.ApiServer | None = None
         self._player: Player | None = None
         self._nodes_files: tuple[str, ...] = ()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run until told to stop; the workload's end does not end the cluster."""
-        await self._kubelets.start()
+        await self.kubelets.start()
         self._nodes_files = _write_shards(self._options, self._files)
-        self._api = await serve.start(self._store, self._options.api_host, self._options.api_port)
+        self._api = await serve.start(self.store, self._options.api_host, self._options.api_port)
         client = HttpClient(self._api.url)
-        works = [self._kubelets.run(), self._report()]
+        works = [self.kubelets.run(), self._report()]
         if self._options.plays:
             self._player = self._make_player(self._nodes, client)
             works.append(self._player.run())
@@ -88,7 +88,7 @@ class Simulation:
             nodes_files=self._nodes_files,
             nodes=len(self._nodes),
             workload=summary,
-            rejections=tuple(self._kubelets.rejections),
+            rejections=tuple(self.kubelets.rejections),
             done=summary.done if summary else not self._options.plays,
         )
 
@@ -97,7 +97,7 @@ class Simulation:
         play = Play(options.workload_label, options.pods, options.scheduler, options.namespace, options.keep_finished)
         arrivals = iter(options.arrivals(nodes))
         progress = Progress(options.pods, self._played_before())
-        return Player(play, arrivals, rooms(nodes), self._store, client, self._clock, options.pace, progress)
+        return Player(play, arrivals, rooms(nodes), self.store, client, self._clock, options.pace, progress)
 
     def _played_before(self) -> Ended:
         """What an earlier process in the same folder has done of this workload."""
@@ -128,8 +128,8 @@ class Simulation:
         await client.close()
         if self._api is not None:
             await self._api.stop()
-        await self._kubelets.stop()
-        self._store.close()
+        await self.kubelets.stop()
+        self.store.close()
 
 
 async def _first_failure_or(stopping: asyncio.Event, running: list[asyncio.Task[None]]) -> None:

@@ -1,0 +1,170 @@
+"""The player, the simulated cluster and HTTP together, with a test's own scheduler that knows the kubelets' true state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from services.simulator import kubelet, options
+from services.simulator.feasibility import Infeasible
+from services.simulator.http_client import HttpClient, Unreachable
+from services.simulator.options import Options, OptionsError
+from services.simulator.pace import Pace, fixed, parse_speed
+from services.simulator.progress import Ended, Progress
+from services.simulator.simulation import Simulation
+from shared.domain.manifest import pod_from_manifest
+from shared.domain.pod import Pod
+
+
+class Oracle:
+    """Binds each waiting pod to the first node whose kubelet would admit it now; one unsettled pod a node."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._store = simulation.store
+        self._kubelets = simulation.kubelets
+
+    async def run(self) -> None:
+        while True:
+            for entry in self._store.list("pods", field_selector="spec.nodeName="):
+                pod = pod_from_manifest(entry.obj)
+                assert isinstance(pod, Pod)
+                self._bind(pod)
+            await asyncio.sleep(0.01)
+
+    def _bind(self, pod: Pod) -> None:
+        busy = {e.obj["spec"].get("nodeName") for e in self._store.list("pods") if e.obj["status"]["phase"] == "Pending"}
+        for entry in self._store.list("nodes"):
+            node = self._kubelets.agent(entry.name).node
+            if entry.name in busy or any(known.phase != "running" for known in node.pods.values()):
+                continue
+            if kubelet.begin(kubelet.assign(node, pod), pod.uid)[1].verdict.admitted:
+                self._store.bind(pod.name, pod.namespace, entry.name, pod.uid)
+                return
+
+
+@pytest.fixture
+async def simulation(tmp_path: Path) -> AsyncIterator[Simulation]:
+    chosen = Options(tmp_path, nodes=3, workload="demo", pods=30, speed="200", load=2.0, status_file=str(tmp_path / "status"))
+    made, stopping = Simulation(chosen), asyncio.Event()
+    running = asyncio.create_task(made.run(stopping))
+    yield made
+    stopping.set()
+    await running
+
+
+async def until_done(simulation: Simulation) -> None:
+    async with asyncio.timeout(60):
+        while not simulation.status().done:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_every_feasible_pod_runs_to_its_end_and_is_deleted(simulation: Simulation, tmp_path: Path) -> None:
+    scheduling = asyncio.create_task(Oracle(simulation).run())
+    await until_done(simulation)
+    scheduling.cancel()
+    summary = simulation.status().workload
+    assert summary is not None
+    assert (summary.created, summary.succeeded, summary.rejected, summary.lost) == (30, 29, 0, 0)
+    assert [one.task for one in summary.infeasible] == ["demo-0025-infeasible"]
+    assert summary.left == ()
+    assert summary.to_running.count > 0
+    async with asyncio.timeout(20):
+        while len(simulation.store.list("pods")) > 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert msgspec.json.decode((tmp_path / "status").read_bytes())["api_url"].startswith("http://127.0.0.1:")
+
+
+async def test_second_start_in_the_same_folder_goes_on(tmp_path: Path) -> None:
+    chosen = Options(tmp_path, nodes=2, pods=8, speed="400", load=2.0)
+    ended = []
+    for _ in range(2):
+        made, stopping = Simulation(chosen), asyncio.Event()
+        running = asyncio.create_task(made.run(stopping))
+        await asyncio.sleep(0.05)
+        scheduling = asyncio.create_task(Oracle(made).run())
+        await until_done(made)
+        scheduling.cancel()
+        stopping.set()
+        await running
+        ended.append(made.status().workload)
+    assert [summary.succeeded for summary in ended if summary] == [8, 8]
+    assert ended[1] is not None
+    assert ended[1].to_running.count == 0
+
+
+def entry(uid: str, phase: str = "Pending", node: str = "") -> dict[str, object]:
+    return {"metadata": {"uid": uid, "name": f"pod-{uid}"}, "spec": {"nodeName": node}, "status": {"phase": phase}}
+
+
+def test_progress_counts_stages_and_ends_when_only_infeasible_pods_wait() -> None:
+    progress = Progress(3)
+    progress.expect_infeasible([Infeasible("pod-c", {})])
+    for uid in "abc":
+        progress.created(uid, f"pod-{uid}", 0.0)
+    assert progress.waiting == 2
+    progress.seen("MODIFIED", entry("a", node="n"), 1.0)
+    progress.seen("MODIFIED", entry("a", "Running", "n"), 3.0)
+    progress.seen("MODIFIED", entry("a", "Succeeded", "n"), 4.0)
+    assert not progress.done
+    progress.seen("MODIFIED", entry("b", "Failed", "n"), 5.0)
+    assert progress.done
+    summary = progress.summary(7.0, 10.0, 5.0)
+    assert (summary.succeeded, summary.rejected, summary.waiting, summary.quiet_s, summary.factor) == (1, 1, 0, 2.0, 2.0)
+    assert (summary.to_bound.p50_ms, summary.to_running.p50_ms) == (1000.0, 3000.0)
+    assert progress.ended == Ended(3, 1, 1, 0)
+
+
+def test_pod_that_vanishes_before_its_end_is_lost() -> None:
+    progress = Progress(1)
+    progress.created("a", "pod-a", 0.0)
+    progress.seen("DELETED", entry("a", "Running", "n"), 1.0)
+    assert progress.summary(1.0, 1.0, 1.0).lost == 1
+    assert progress.done
+
+
+def test_infeasible_pod_that_a_kubelet_refused_ends_the_workload_once() -> None:
+    progress = Progress(2)
+    progress.expect_infeasible([Infeasible("pod-a", {})])
+    progress.created("a", "pod-a", 0.0)
+    progress.seen("MODIFIED", entry("a", "Failed", "n"), 1.0)
+    assert not progress.done
+    progress.created("b", "pod-b", 1.0)
+    progress.seen("MODIFIED", entry("b", "Succeeded", "n"), 2.0)
+    assert progress.done
+
+
+def test_pace_follows_the_number_of_waiting_pods_within_its_bounds() -> None:
+    pace = Pace()
+    assert pace.next(20.0, 0) > 20.0 > pace.next(20.0, pace.many + 1)
+    assert pace.next(20.0, pace.few) == 20.0
+    assert pace.next(pace.ceiling, 0) == pace.ceiling
+    assert pace.next(pace.floor, 10**6) == pace.floor
+    assert fixed(3.0).next(3.0, 10**6) == 3.0
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "fast", "nan", "1e9"])
+def test_speed_that_means_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="--speed"):
+        parse_speed(text)
+
+
+def test_every_wrong_option_is_named(tmp_path: Path) -> None:
+    argv = ["--data-dir", str(tmp_path), "--nodes", "0", "--load", "-1", "--workload", "x", "--speed", "fast"]
+    with pytest.raises(OptionsError) as caught:
+        options.parse(argv)
+    assert [line.split(" ")[0] for line in str(caught.value).splitlines()] == ["--nodes", "--load", "--workload", "--speed"]
+
+
+def test_missing_trace_folder_is_told_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(OptionsError, match="openb:FOLDER"):
+        options.parse(["--data-dir", str(tmp_path), "--workload", f"openb:{tmp_path}"])
+
+
+async def test_client_names_a_server_that_is_away() -> None:
+    client = HttpClient("http://127.0.0.1:9")
+    with pytest.raises(Unreachable, match=r"POST http://127\.0\.0\.1:9/x"):
+        await client.request("POST", "/x", b"{}")
