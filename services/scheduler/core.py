@@ -55,6 +55,7 @@ class SchedulerCore:
         self.queue = Queue(self.cluster.shape_of)
         self.versions: dict[str, int] = {}
         self.traces: dict[str, str] = {}
+        self.undecidable: dict[str, str] = {}
         self.counters = Counters()
         self.marks = Marks(config.dirty_after_rejections)
         self._changed: set[str] = set()
@@ -152,7 +153,7 @@ class SchedulerCore:
     def _decide_one(self, pod: Pod, arrival: int, order: int, pending: dict[str, int]) -> Proposal | None:
         self.counters.decided += 1
         entry = self.ledger.pods[pod.uid]
-        choice = self._unready(entry) or self.cluster.place(pod)
+        choice = self._unready(entry) or self._place(pod)
         if isinstance(choice, Placed):
             return self._reserve(pod, choice, order, pending)
         self.counters.refused += 1
@@ -162,6 +163,14 @@ class SchedulerCore:
             self.counters.repeated_verdicts += 1
             return None
         return verdict(pod, choice, self.ledger.position, self._version(f"pod/{pod.uid}"))
+
+    def _place(self, pod: Pod) -> Placed | Unplaceable:
+        """An error inside the cycle concerns this pod only: it waits with a verdict that says so, and the others go on."""
+        try:
+            return self.cluster.place(pod)
+        except Exception as error:
+            self.undecidable[pod.uid] = repr(error)
+            return Unplaceable(message=f"internal error while deciding: {error!r}", counts={"internal error": 1}, detail=())
 
     def _unready(self, entry: LedgerPod) -> Unplaceable | None:
         if not entry.problem:

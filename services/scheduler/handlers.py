@@ -54,7 +54,9 @@ class Decider:
             if not await projector.wait_for(self._must_reach, REACH_TIMEOUT_S):
                 continue
             self._woken.clear()
-            if not await self._decide(projector.state):
+            if await self._decide(projector.state):
+                await asyncio.sleep(0)
+            else:
                 await self._rest()
 
     async def _rest(self) -> None:
@@ -67,6 +69,7 @@ class Decider:
         """One batch; False when there was nothing to append."""
         with timed(names.DECIDE_LATENCY):
             proposals = core.decide(self._batch_pods)
+        self._complain(core)
         set_gauge(names.QUEUE_READY, core.queue.ready_count())
         set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())
         if not proposals:
@@ -78,6 +81,11 @@ class Decider:
         for proposal, outcome in zip(proposals, outcomes, strict=True):
             self._hear(core, proposal, outcome)
         return True
+
+    def _complain(self, core: SchedulerCore) -> None:
+        for uid, problem in core.undecidable.items():
+            self._out.error(names.UNDECIDABLE, pod=uid, problem=problem)
+        core.undecidable.clear()
 
     async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
         """The overlay stands until the log has answered: the same commits are sent until it does."""
