@@ -27,6 +27,7 @@ from shared.kubelet.machine import KubeletState
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_PODS = 10_000
+PIPE_COLUMNS = 240
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
 HEADER = """\
 # A machine for `topolog admit --machine FILE --pods PODS`, made from this host's /sys and kubelet configuration.
@@ -131,7 +132,10 @@ def show(verdicts: list[tuple[Pod, Admission]], as_json: bool) -> None:
         return
     columns = ("pod", "verdict", "container", "zones", "cpus", "memory", "devices")
     rows = [row for pod, verdict in verdicts for row in as_rows(pod, verdict)]
-    console().print(table("", columns, rows))
+    screen = console()
+    if not screen.is_terminal:
+        screen.width = PIPE_COLUMNS
+    screen.print(table("", columns, rows))
     for pod, verdict in verdicts:
         if not verdict.admitted:
             typer.echo(f"{pod.key} rejected: {verdict.reason}: {verdict.message}")

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from services.cli.main import app
 from services.cli.output import CommandError
 
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 ARCHIVE = Path(__file__).parents[1] / "exporter" / "recordings.tar.gz"
 
 MACHINE: dict[str, Any] = {
@@ -84,6 +85,13 @@ def test_the_table_names_containers_and_tells_the_kubelets_refusal(tmp_path: Pat
     assert "default/fits" in result.stdout
     assert "default/wide rejected: TopologyAffinityError: Resources cannot be allocated with" in result.stdout
     assert run(tmp_path, MACHINE, [pod("fits", cpu="2", memory="1Gi")]).exit_code == 0
+
+
+def test_the_examples_of_the_documentation_work() -> None:
+    files = ["--machine", str(EXAMPLES / "machine.yaml"), "--pods", str(EXAMPLES / "pods.yaml"), "--json"]
+    verdicts = [json.loads(line) for line in CliRunner().invoke(app, ["admit", *files]).stdout.splitlines()]
+    assert [verdict["admitted"] for verdict in verdicts] == [True, False, True]
+    assert verdicts[0]["containers"][0]["devices"] == {"example.com/gpu": ["gpu-0", "gpu-1"]}
 
 
 def test_a_list_of_pods_as_kubectl_prints_it_is_read(tmp_path: Path) -> None:
