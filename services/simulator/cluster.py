@@ -24,6 +24,7 @@ RESERVED_MEMORY_BYTES = 100 * 2**20
 threshold is 100Mi)."""
 EPHEMERAL_STORAGE_BYTES = 100 * 2**30
 MAX_PODS = 110
+DEFAULT_MAX_NUMA_NODES = 8
 GPU = "nvidia.com/gpu"
 NIC = "topolog.dev/nic"
 
@@ -107,7 +108,7 @@ def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
     kubelet = KubeletConfig(
         topology_policy=policies.topology_policy,
         topology_scope=policies.topology_scope,
-        topology_options=policies.topology_options,
+        topology_options=_topology_options(policies, shape.zones),
         cpu_policy="static",
         cpu_options=policies.cpu_options,
         reserved_cpus=reserved,
@@ -116,6 +117,13 @@ def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
     )
     machine = MachineConfig(_zones(shape), layout)
     return SimulatedNode(name, machine, kubelet, _devices(shape.devices, shape.zones))
+
+
+def _topology_options(policies: Policies, zones: int) -> dict[str, str]:
+    """A kubelet refuses more than 8 zones under any policy but none, unless it is told that they are meant."""
+    if zones <= DEFAULT_MAX_NUMA_NODES or policies.topology_policy == "none":
+        return policies.topology_options
+    return {"max-allowable-numa-nodes": str(zones), **policies.topology_options}
 
 
 def split(total: int, parts: int) -> list[int]:

@@ -180,7 +180,7 @@ class KubeletAgent:
         """Take on a new value: files first, then what podresources shows."""
         before, after = self._node.shown, node.shown
         self._node = node
-        if after.cpu.entries is not before.cpu.entries:
+        if after.cpu.entries != before.cpu.entries:
             kubelet_files.save_cpu(self._folder, after)
         elif after is not before or changed:
             os.utime(self._folder)
