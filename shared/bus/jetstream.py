@@ -83,8 +83,10 @@ class JetStreamBus:
             await self._ready(deadline_s)
             futures = [await self._js.publish_async(m.subject, m.data, headers=dict(m.headers)) for m in window]
             # Shorter than the caller's patience: a message cut off with its connection is never answered.
-            await asyncio.wait_for(asyncio.gather(*futures), min(max(self._patience_s / 4, 0.2), 2.0))
+            async with asyncio.timeout(min(max(self._patience_s / 4, 0.2), 2.0)):
+                await asyncio.gather(*futures)
         except _TROUBLE as error:
+            _pass_on_cancellation()
             if asyncio.get_running_loop().time() >= deadline_s:
                 raise self._unavailable(window[0].subject, error) from error
             await self._repair(error)
@@ -196,9 +198,11 @@ class JetStreamBus:
             ending.close()
         # Draining raises when the server is gone; there is nobody to tell.
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self._client.drain() if self._client.is_connected else self._client.close(), 2.0)
+            async with asyncio.timeout(2.0):
+                await (self._client.drain() if self._client.is_connected else self._client.close())
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self._client.close(), 1.0)
+            async with asyncio.timeout(1.0):
+                await self._client.close()
 
     def _start(self) -> None:
         if self._connecting is None:
@@ -267,6 +271,13 @@ def split_credentials(url: str) -> tuple[list[str], dict[str, str]]:
         elif parts.username:
             credentials = credentials or {"user": unquote(parts.username), "password": unquote(parts.password or "")}
     return servers, credentials
+
+
+def _pass_on_cancellation() -> None:
+    """The client turns a cancellation into an error of its own in places; the caller's wish to stop must not be lost."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _window(messages: list[Message], start: int) -> list[Message]:

@@ -62,7 +62,8 @@ class Subscription:
             finally:
                 if end is not None:
                     with contextlib.suppress(Exception):
-                        await asyncio.wait_for(end(), 1.0)
+                        async with asyncio.timeout(1.0):
+                            await end()
             count(names.BUS_RESUBSCRIBED, stream=self._stream, cause=self._cause)
             again = True
 
@@ -70,7 +71,8 @@ class Subscription:
         while not self._broken.is_set():
             self._heard.clear()
             try:
-                await asyncio.wait_for(self._heard.wait(), 3 * self._heartbeat_s)
+                async with asyncio.timeout(3 * self._heartbeat_s):
+                    await self._heard.wait()
             except TimeoutError:
                 self.break_off("silence")
 

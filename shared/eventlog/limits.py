@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared.eventlog.errors import CommitInvalid
-from shared.eventlog.port import ANY_VERSION, Commit
+from shared.eventlog.port import ANY_VERSION, Commit, Draft
 
 MAX_BATCH_COMMITS = 500
 """Commits that one append statement carries: above this the latency of the batch grows faster than its rate."""
@@ -19,20 +19,29 @@ MAX_NAME = 512
 
 def check_commit(commit: Commit) -> None:
     """Raise CommitInvalid for a commit that cannot be appended whatever the state of the log."""
-    where = f"commit {commit.commit_id!r} of role {commit.role!r}"
-    if not 0 < len(commit.commit_id) <= MAX_NAME:
-        raise CommitInvalid(f"{where}: commit_id must have 1 to {MAX_NAME} characters")
+    problem = _problem(commit) or next((text for text in map(_draft_problem, commit.drafts) if text), "")
+    if problem:
+        raise CommitInvalid(f"commit {commit.commit_id[:MAX_NAME]!r} of role {commit.role!r}: {problem}")
+
+
+def _problem(commit: Commit) -> str:
+    if not 0 < len(commit.commit_id) <= MAX_NAME or "\x00" in commit.commit_id:
+        return f"commit_id must have 1 to {MAX_NAME} characters, none of them NUL"
     if not commit.role:
-        raise CommitInvalid(f"{where}: role is empty; name the role that writes")
+        return "role is empty; name the role that writes"
     if commit.epoch < 0:
-        raise CommitInvalid(f"{where}: epoch {commit.epoch} is negative; use 0 for a role without a lease")
+        return f"epoch {commit.epoch} is negative; use 0 for a role without a lease"
     if not 0 < len(commit.drafts) <= MAX_COMMIT_FACTS:
-        raise CommitInvalid(f"{where}: {len(commit.drafts)} facts; a commit has 1 to {MAX_COMMIT_FACTS}, split it")
-    for draft in commit.drafts:
-        if not 0 < len(draft.stream) <= MAX_NAME or "\x00" in draft.stream:
-            raise CommitInvalid(f"{where}: stream {draft.stream[:80]!r} must have 1 to {MAX_NAME} characters, none of them NUL")
-        if draft.expected < ANY_VERSION:
-            raise CommitInvalid(f"{where}: expected {draft.expected} on {draft.stream}; use a version or ANY_VERSION")
+        return f"{len(commit.drafts)} facts; a commit has 1 to {MAX_COMMIT_FACTS}, split it"
+    return ""
+
+
+def _draft_problem(draft: Draft) -> str:
+    if not 0 < len(draft.stream) <= MAX_NAME or "\x00" in draft.stream:
+        return f"stream {draft.stream[:80]!r} must have 1 to {MAX_NAME} characters, none of them NUL"
+    if draft.expected < ANY_VERSION:
+        return f"expected {draft.expected} on {draft.stream}; use a version or ANY_VERSION"
+    return ""
 
 
 def check_payload(commit: Commit, stream: str, payload: bytes) -> None:

@@ -127,7 +127,8 @@ class MemoryEventLog:
     async def wait(self, after: int, timeout_s: float) -> bool:
         async with self._grown:
             try:
-                await asyncio.wait_for(self._grown.wait_for(lambda: len(self._facts) > after), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._grown.wait_for(lambda: len(self._facts) > after)
             except TimeoutError:
                 return False
         return True

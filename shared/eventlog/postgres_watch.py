@@ -58,7 +58,8 @@ class HeadWatch:
         self._waiters.add(waiter)
         try:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(waiter, pause_s)
+                async with asyncio.timeout(pause_s):
+                    await waiter
         finally:
             self._waiters.discard(waiter)
 

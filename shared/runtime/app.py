@@ -106,7 +106,8 @@ class Service:
         """Close what `build` opened, each within its time, whatever the others do."""
         for name, close in reversed(self._closings):
             try:
-                await asyncio.wait_for(close(), CLOSE_TIMEOUT_S)
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await close()
             except Exception as error:
                 self._out.warning(names.DRAIN_EXCEEDED, what=name, problem=repr(error))
         if self.http is not None:

@@ -77,7 +77,8 @@ class Leadership:
             asked_s = self._clock.monotonic_s()
             try:
                 rest_s = max(renewed_s + self._ttl_s * 0.8 - asked_s, 0.05)
-                again = await asyncio.wait_for(self._log.acquire(self.role, self._holder, self._ttl_s), rest_s)
+                async with asyncio.timeout(rest_s):
+                    again = await self._log.acquire(self.role, self._holder, self._ttl_s)
             except (LogUnavailable, TimeoutError):
                 if self._clock.monotonic_s() - renewed_s > self._ttl_s * 0.7:
                     return False
@@ -97,7 +98,8 @@ class Leadership:
         count(names.LEASE_LOST, role=self.role)
         self._out.warning(names.LEASE_GONE, role=self.role, epoch=lease.epoch, holder=self._holder)
         try:
-            await asyncio.wait_for(asyncio.shield(self._log.release(lease)), 1.0)
+            async with asyncio.timeout(1.0):
+                await self._log.release(lease)
         except (LogUnavailable, TimeoutError):
             return
 
