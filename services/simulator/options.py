@@ -43,6 +43,7 @@ class Options(msgspec.Struct, frozen=True):
     api_port: int = 0
     shards: int = 1
     status_file: str = ""
+    start_file: str = ""
     json: bool = False
     keep_finished: bool = False
 
@@ -148,6 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--api-port", type=int, default=0, help="0: any free port")
     parser.add_argument("--shards", type=int, default=1, help="how many exporter nodes files to write")
     parser.add_argument("--status-file", default="", help="where to keep the newest status as JSON")
+    parser.add_argument("--start-file", default="", help="begin the workload when this file exists; default: at once")
     parser.add_argument("--json", action="store_true", help="print a status line every second")
     parser.add_argument("--keep-finished", action="store_true", help="leave finished pods in the API")
     return parser

@@ -97,11 +97,12 @@ class Player:
 
     async def _create_all(self) -> None:
         """Create what is not there yet; what an earlier process created moves the rest forward to now."""
-        done_before = self.progress.created_before
+        done_before, begun_s = self.progress.created_before, self._clock.now()
+        self._late_s = begun_s
         for number, arrival in enumerate(islice(self._arrivals, self._play.pods)):
             self.progress.expect_infeasible(infeasible([arrival.task], self._rooms))
             if number < done_before:
-                self._late_s = -arrival.at_s
+                self._late_s = begun_s - arrival.at_s
                 continue
             if self._cluster.get("pods", arrival.task.name, self._play.namespace) is None:
                 await self._until(arrival.at_s)

@@ -18,12 +18,13 @@ LATENCIES_KEPT = 100_000
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Percentiles of a latency in real milliseconds, over `count` pods."""
+    """Percentiles of a latency in real milliseconds, over `count` pods. `per_s` is the rate of the middle 80 % of them."""
 
     count: int = 0
     p50_ms: float = 0.0
     p99_ms: float = 0.0
     max_ms: float = 0.0
+    per_s: float = 0.0
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -71,8 +72,8 @@ class Progress:
         self._counts: dict[str, int] = dict.fromkeys(("waiting", "bound", "running"), 0)
         self._counts |= {"succeeded": self._before.succeeded, "rejected": self._before.rejected, "lost": self._before.lost}
         self._created_at: dict[str, float] = {}
-        self._to_bound: list[float] = []
-        self._to_running: list[float] = []
+        self._to_bound = _Reached()
+        self._to_running = _Reached()
         self._last_s = 0.0
 
     @property
@@ -136,8 +137,8 @@ class Progress:
             virtual_s=round(virtual_s, 1),
             real_s=round(real_s, 3),
             factor=round(virtual_s / real_s, 2) if real_s > 0 else 0.0,
-            to_bound=_outcome(self._to_bound),
-            to_running=_outcome(self._to_running),
+            to_bound=self._to_bound.outcome(),
+            to_running=self._to_running.outcome(),
         )
 
     def _all_created(self) -> int:
@@ -154,11 +155,12 @@ class Progress:
             self._stuck += (stage == "waiting") - (before == "waiting")
         self._last_s = now_s
         began = self._created_at.get(uid)
-        if began is not None and len(self._to_bound) < LATENCIES_KEPT:
-            if before == "waiting" and stage in ("bound", "running"):
-                self._to_bound.append(now_s - began)
-            if stage == "running":
-                self._to_running.append(now_s - began)
+        if began is None:
+            return
+        if before == "waiting" and stage in ("bound", "running"):
+            self._to_bound.add(began, now_s)
+        if stage == "running":
+            self._to_running.add(began, now_s)
 
 
 def _stage(kind: str, obj: Json) -> Stage:
@@ -174,9 +176,29 @@ def _stage(kind: str, obj: Json) -> Stage:
     return "bound" if obj["spec"].get("nodeName") else "waiting"
 
 
-def _outcome(latencies: list[float]) -> Outcome:
-    if not latencies:
-        return Outcome()
-    ordered = sorted(latencies)
-    last = len(ordered) - 1
-    return Outcome(len(ordered), *(round(ordered[round(last * share)] * 1000, 1) for share in (0.5, 0.99, 1.0)))
+class _Reached:
+    """When pods reached a stage, and how long it took them."""
+
+    def __init__(self) -> None:
+        self._took_s: list[float] = []
+        self._at_s: list[float] = []
+
+    def add(self, began_s: float, now_s: float) -> None:
+        if len(self._took_s) < LATENCIES_KEPT:
+            self._took_s.append(now_s - began_s)
+            self._at_s.append(now_s)
+
+    def outcome(self) -> Outcome:
+        if not self._took_s:
+            return Outcome()
+        ordered = sorted(self._took_s)
+        last = len(ordered) - 1
+        p50, p99, slowest = (round(ordered[round(last * share)] * 1000, 1) for share in (0.5, 0.99, 1.0))
+        return Outcome(len(ordered), p50, p99, slowest, self._rate())
+
+    def _rate(self) -> float:
+        """Without the first and the last tenth: neither the first pods nor the tail that waits for room."""
+        last = len(self._at_s) - 1
+        low, high = round(last * 0.1), round(last * 0.9)
+        passed_s = self._at_s[high] - self._at_s[low]
+        return round((high - low) / passed_s, 1) if passed_s > 0 else 0.0

@@ -29,6 +29,7 @@ from services.simulator.progress import Ended, Progress, Summary
 
 STATUS_INTERVAL_S = 0.5
 LINE_INTERVAL_S = 1.0
+START_LOOK_S = 0.05
 PLAYED_FILE = "played.json"
 
 
@@ -70,7 +71,7 @@ class Simulation:
         works = [self.kubelets.run(), self._report()]
         if self._options.plays:
             self._player = self._make_player(self._nodes, client)
-            works.append(self._player.run())
+            works.append(self._play(self._player))
         running = [asyncio.create_task(work) for work in works]
         try:
             await _first_failure_or(stopping, running)
@@ -98,6 +99,13 @@ class Simulation:
         arrivals = iter(options.arrivals(nodes))
         progress = Progress(options.pods, self._played_before())
         return Player(play, arrivals, rooms(nodes), self.store, client, self._clock, options.pace, progress)
+
+    async def _play(self, player: Player) -> None:
+        """Play when the start file is there: whoever schedules may still be starting."""
+        start = Path(self._options.start_file) if self._options.start_file else None
+        while start is not None and not start.exists():
+            await asyncio.sleep(START_LOOK_S)
+        await player.run()
 
     def _played_before(self) -> Ended:
         """What an earlier process in the same folder has done of this workload."""

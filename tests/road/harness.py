@@ -158,4 +158,4 @@ def verified(path: Path) -> dict[str, Any]:
     """What `topolog replay verify` says of a stopped data folder; fails when an invariant is broken."""
     done = topolog("replay", "verify", "--data-dir", str(path), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    return msgspec.json.decode(done.stdout)
+    return msgspec.json.decode(done.stdout, type=dict[str, Any])

@@ -67,6 +67,7 @@ def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
         "--api-port": str(port),
         "--shards": str(len(exporter_names(options))),
         "--status-file": str(status_file(folder)),
+        "--start-file": str(start_file(folder)),
         "--scheduler": "topolog",
         "--nodes": str(options.nodes),
         "--zones": str(options.zones),
@@ -85,6 +86,11 @@ def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
 def status_file(folder: DataDir) -> Path:
     """Where the simulator keeps its newest status."""
     return folder.folder(SIMULATOR) / "status.json"
+
+
+def start_file(folder: DataDir) -> Path:
+    """Made when everything is ready: the workload begins then."""
+    return folder.folder(SIMULATOR) / "start"
 
 
 def services(folder: DataDir, ports: Ports, env: Mapping[str, str]) -> list[ChildSpec]:

@@ -53,6 +53,7 @@ class Up:
     async def _serve(self, folder: DataDir) -> int:
         self._simulation = children.status_file(folder)
         self._simulation.unlink(missing_ok=True)
+        children.start_file(folder).unlink(missing_ok=True)
         starting = asyncio.ensure_future(self._start(folder))
         stop = asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait({starting, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -82,6 +83,7 @@ class Up:
             raise errors.exceptions[0] from None
         await self._start_services(folder, ports, addresses.result())
         write_services(folder.path, ports.running())
+        children.start_file(folder).touch()
         return ports
 
     async def _start_servers(self, folder: DataDir) -> ServerAddresses:

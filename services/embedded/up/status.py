@@ -13,12 +13,13 @@ ASK_TIMEOUT_S = 2.0
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Percentiles in real milliseconds over `count` pods."""
+    """Percentiles in real milliseconds over `count` pods; `per_s` is the rate of the middle 80 % of them."""
 
     count: int = 0
     p50_ms: float = 0.0
     p99_ms: float = 0.0
     max_ms: float = 0.0
+    per_s: float = 0.0
 
 
 class Workload(msgspec.Struct, frozen=True):

@@ -1,0 +1,92 @@
+"""What the processes of a road cost: CPU seconds and memory by name, read from the operating system. Starts and stops nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import msgspec
+import psutil
+
+MIB = 2**20
+SERVICES = {
+    "services.topology_store": "topology-store",
+    "services.scheduler": "scheduler",
+    "services.binder": "binder",
+    "services.exporter": "exporter",
+    "services.simulator": "simulator",
+}
+SERVERS = ("postgres", "nats")
+SIMULATOR, SUPERVISOR = "simulator", "up"
+
+
+class Cost(msgspec.Struct):
+    """Of all processes of one name. `pss_mb` counts a page shared by several once (Postgres shares its buffers)."""
+
+    processes: int = 0
+    cpu_s: float = 0.0
+    rss_mb: float = 0.0
+    pss_mb: float = 0.0
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """All processes at one moment (monotonic seconds)."""
+
+    at_s: float
+    costs: dict[str, Cost]
+
+
+def sample(root: psutil.Process) -> Sample:
+    """The processes under `root` and itself, by name."""
+    costs: dict[str, Cost] = {}
+    for process in [root, *root.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            _add(costs.setdefault(_name(process, root), Cost()), process)
+    return Sample(time.monotonic(), costs)
+
+
+def _name(process: psutil.Process, root: psutil.Process) -> str:
+    command = process.cmdline()
+    known = [SERVICES[part] for part in command if part in SERVICES]
+    if known:
+        return known[0]
+    if "postgres" in process.name():
+        return "postgres"
+    return "nats" if "nats" in process.name() else SUPERVISOR
+
+
+def _add(cost: Cost, process: psutil.Process) -> None:
+    """Ended children of a process count where they were waited for: a Postgres backend that is gone is not forgotten."""
+    times, memory = process.cpu_times(), process.memory_full_info()
+    cost.processes += 1
+    cost.cpu_s += times.user + times.system
+    if "postgres" in process.name():
+        cost.cpu_s += times.children_user + times.children_system
+    cost.rss_mb += memory.rss / MIB
+    cost.pss_mb += memory.pss / MIB
+
+
+def spent(before: Sample, after: Sample, pods: int) -> dict[str, dict[str, float]]:
+    """CPU between two samples and memory at the later, by name."""
+    found = {}
+    for name, cost in sorted(after.costs.items()):
+        cpu_s = cost.cpu_s - before.costs.get(name, Cost()).cpu_s
+        found[name] = {
+            "processes": cost.processes,
+            "cpu_s": round(cpu_s, 2),
+            "cpu_ms_per_pod": round(cpu_s * 1e3 / pods, 2) if pods else 0.0,
+            "rss_mb": round(cost.rss_mb, 1),
+            "pss_mb": round(cost.pss_mb, 1),
+        }
+    return found
+
+
+def shares(rows: dict[str, dict[str, float]]) -> dict[str, float]:
+    """CPU milliseconds a pod: Topolog's own processes, the servers it stands on, the simulated cluster."""
+    own = [row["cpu_ms_per_pod"] for name, row in rows.items() if name not in (*SERVERS, SIMULATOR)]
+    servers = [rows[name]["cpu_ms_per_pod"] for name in SERVERS if name in rows]
+    return {
+        "topolog_cpu_ms_per_pod": round(sum(own), 2),
+        "servers_cpu_ms_per_pod": round(sum(servers), 2),
+        "simulator_cpu_ms_per_pod": rows.get(SIMULATOR, {}).get("cpu_ms_per_pod", 0.0),
+    }
