@@ -1,0 +1,63 @@
+"""The exporter as a process: what it must not load, how it refuses to start, and that it serves, reports and drains."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from services.simulator.http_client import HttpClient, Unreachable
+from tests.exporter.kubelets import Kubelet, write_sysfs
+
+HEAVY = ("sqlalchemy", "asyncpg", "alembic", "numpy", "lightkube", "rich", "google.protobuf.json_format")
+
+
+def test_no_heavy_library_is_loaded() -> None:
+    load = "from services.exporter import lean; lean.leave_out_rich(); import services.exporter.service, sys"
+    code = f"{load}; print([name for name in {HEAVY!r} if sys.modules.get(name)])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_refuses_to_start_with_every_mistake_named() -> None:
+    argv = [sys.executable, "-m", "services.exporter", "--interval", "0", "--http-port", "99999"]
+    found = subprocess.run(argv, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
+    assert found.returncode == 2
+    assert "2 setting(s) to correct" in found.stderr
+    assert "TOPOLOG_INTERVAL_S" in found.stderr
+    assert "TOPOLOG_HTTP_PORT" in found.stderr
+
+
+async def test_serves_health_and_nodes_without_a_bus_and_drains_on_sigterm(tmp_path: Path, free_port: int) -> None:
+    kubelet = await Kubelet(tmp_path / "k.sock").start()
+    node = f"n1={kubelet.socket},{write_sysfs(tmp_path / 'sys')}"
+    argv = ["-m", "services.exporter", "--node", node, "--http-port", str(free_port), "--nats-url", "nats://127.0.0.1:9"]
+    process = await asyncio.create_subprocess_exec(sys.executable, *argv, stderr=asyncio.subprocess.PIPE)
+    client = HttpClient(f"http://127.0.0.1:{free_port}")
+    statuses = await _statuses(client)
+    assert [(one["node"], one["error"]) for one in statuses] == [("n1", "")]
+    assert (await client.request("GET", "/healthz"))[0] == 200
+    metrics = (await client.request("GET", "/metrics"))[1].decode()
+    assert "topolog_exporter_scans_total{" in metrics
+    await client.close()
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), 20) == 0
+    await kubelet.stop()
+
+
+async def _statuses(client: HttpClient) -> list[dict[str, object]]:
+    """The nodes' statuses once the first scan was made."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                status, body = await client.request("GET", "/nodes")
+            except Unreachable:
+                status, body = 0, b""
+            found = json.loads(body) if status == 200 else []
+            if found and found[0]["scans"]:
+                return list(found)
+            await asyncio.sleep(0.05)
