@@ -31,6 +31,11 @@ def is_device(name: str) -> bool:
     return not is_native(name)
 
 
+def is_memory(name: str) -> bool:
+    """The resources of the kubelet's Memory Manager: memory and hugepages."""
+    return name == MEMORY or is_hugepages(name)
+
+
 def is_numa_affine(name: str) -> bool:
     """Resources whose per-zone accounting the kubelet's CPU and Memory Managers own."""
     return name in (CPU, MEMORY) or is_hugepages(name)

@@ -10,16 +10,18 @@ from itertools import product
 
 import xxhash
 
+from services.scheduler.cycle.alignment import YES, aligned
 from services.scheduler.cycle.branches import _kept, _reused, fits, minus
 from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.node_facts import report_state
+from services.scheduler.cycle.node_facts import NodeFacts, report_state
 from services.scheduler.cycle.policy import combined, node_rule, pinned, pod_policy
 from services.scheduler.cycle.predicates import constraint_refusal
-from services.scheduler.cycle.shape import Part, is_memory
+from services.scheduler.cycle.reservation import reserve
+from services.scheduler.cycle.shape import Part, Shape
 from shared.domain.demand import ContainerDemand, most, peak, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
-from shared.domain.resources import Amounts
+from shared.domain.resources import Amounts, is_memory
 from shared.ledger.charge import WHOLE_POD, charge_zones, possible_zones
 from shared.ledger.state import Charge, LedgerNode
 
@@ -88,13 +90,27 @@ class Reference:
             return None
         lower, upper, charges = self._bounds(node)
         if rule.policy in ("none", "best-effort"):
-            return whole if _spread(demand, lower, rule.policy == "best-effort", rule.scope) else None
+            best_effort = rule.policy == "best-effort"
+            return whole if _spread(demand, lower, _totals(node, upper, charges), best_effort, rule.scope) else None
+        sizes = _sizes(node)
+        tied = _tied(node, charges, sizes)
+        lower = {z: {n: min(a, 0) if z in tied and is_memory(n) else a for n, a in h.items()} for z, h in lower.items()}
         parts = [Part(d.name, d.kind, d.amounts) for d in demand]
         if rule.scope == "pod":
             parts = [Part("", "app", peak(demand))]
+        if rule.policy == "restricted" and any(a > sizes.get(n, 0) for part in parts for n, a in part.amounts.items()):
+            return 0 if self._over_several_zones(pod, node) else None
         if not _every_outcome(parts, lower, upper, charges, node):
             return None
         return sum(_best_zone(part, lower) for part in parts) // len(parts)
+
+    def _over_several_zones(self, pod: Pod, node: LedgerNode) -> bool:
+        """The search itself, on facts made anew: that it is right is held against the exact kubelet elsewhere."""
+        facts = NodeFacts(node.name, 0)
+        facts.take_in(node, self.config)
+        for each in self.ahead[node.name]:
+            reserve(facts, each, Shape("", each, 0))
+        return aligned(facts, Shape("", pod, 0).plan(facts.profile), self.config) == YES
 
     def _free(self, node: LedgerNode) -> Amounts:
         assert node.observed is not None
@@ -127,12 +143,45 @@ def _best_zone(part: Part, lower: Zones) -> int:
     return max((_least_allocated(part.amounts, held) for held in lower.values() if fits(part.amounts, held)), default=0)
 
 
-def _spread(demand: Sequence[ContainerDemand], lower: Zones, best_effort: bool, scope: str) -> bool:
+def _totals(node: LedgerNode, upper: Zones, charges: list[Charge]) -> Amounts:
+    """What is surely free on the whole node: each unproven pod holds its demand once."""
+    totals: Amounts = {}
+    for zone in upper.values():
+        totals = {name: totals.get(name, 0) + zone.get(name, 0) for name in {*totals, *zone}}
+    for charge in charges:
+        if not charge.zones:
+            continue
+        known = list(charge.zones.values()) if charge.proven or charge.held else [most(charge.demand)]
+        for held in known:
+            totals = {name: amount - held.get(name, 0) for name, amount in totals.items()}
+    return totals
+
+
+def _sizes(node: LedgerNode) -> Amounts:
+    assert node.basis is not None
+    zones = [zone.resources for zone in node.basis.zones]
+    return {n: max(z[n].allocatable if n in z else 0 for z in zones) for z in zones for n in z}
+
+
+def _tied(node: LedgerNode, charges: list[Charge], sizes: Amounts) -> set[int]:
+    """Zones that may be part of a group of the Memory Manager."""
+    assert node.basis is not None
+    if node.basis.policy != "single-numa-node" and len(node.lower) > 1:
+        for charge in charges:
+            parts = [most(charge.demand)] if node.basis.scope == "pod" else [part.amounts for part in charge.demand]
+            wide = any(is_memory(n) and a > sizes.get(n, 0) for part in parts for n, a in part.items())
+            if wide and (node.listed is None or not charge.proven):
+                return set(node.lower)
+    listed = [item for placements in (node.listed or {}).values() for each in placements for item in each.held]
+    return {zone for item in listed if len(item.zones) > 1 and is_memory(item.resource) for zone in item.zones}
+
+
+def _spread(demand: Sequence[ContainerDemand], lower: Zones, totals: Amounts, best_effort: bool, scope: str) -> bool:
     total: Amounts = {}
     for part in demand if scope == "container" or not best_effort else [ContainerDemand("", "app", peak(demand))]:
         total = {name: total.get(name, 0) + part.amounts.get(name, 0) for name in {*total, *part.amounts}}
     for name, held in total.items():
-        if not is_memory(name) and sum(zone.get(name, 0) for zone in lower.values()) < held:
+        if not is_memory(name) and totals.get(name, 0) < held:
             return False
     memory = {name: held for name, held in total.items() if is_memory(name)}
     if not memory:

@@ -158,7 +158,7 @@ def _least(free: dict[str, int], size: dict[str, int]) -> dict[str, int]:
     return {name: min(free.get(name, 0), held) for name, held in size.items()}
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps(), min_size=4, max_size=25))
 def test_the_cycle_places_as_the_reference_does(history: list[tuple[Any, ...]]) -> None:
     pair = Pair()

@@ -39,7 +39,9 @@ def aligned(facts: NodeFacts, plan: Plan, config: CycleConfig) -> str:
 
 def surely(facts: NodeFacts, plan: Plan) -> bool:
     """The common case, cheap: one zone surely holds all parts together. False says nothing."""
-    return bool(plan.together) and plan.mode == "aligned" and any(fits(plan.together, zone) for zone in facts.lower.values())
+    if not plan.together or plan.mode != "aligned":
+        return False
+    return any(fits(plan.together, zone) for zone in facts.firm(facts.lower).values())
 
 
 def holds(facts: NodeFacts, plan: Plan, config: CycleConfig, lower: Bounds, upper: Bounds, budget: Budget) -> bool:
@@ -47,10 +49,10 @@ def holds(facts: NodeFacts, plan: Plan, config: CycleConfig, lower: Bounds, uppe
     if plan.whole_cores and not _whole_cores(facts, plan, config, lower):
         return False
     if plan.mode == "spread":
-        return spread.admitted(facts, plan, lower, upper, budget)
+        return spread.admitted(facts, plan, lower)
     if plan.rule.policy == policy.RESTRICTED and not spans.narrow(facts, plan):
         return spans.admitted(facts, plan, lower, upper, budget)
-    return admitted(plan.parts, lower, upper, budget)
+    return admitted(plan.parts, facts.firm(lower), upper, budget)
 
 
 def possible(facts: NodeFacts, plan: Plan, upper: Bounds) -> bool:

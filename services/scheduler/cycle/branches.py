@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from services.scheduler.cycle.shape import Part, is_memory
-from shared.domain.resources import CPU, Amounts
+from services.scheduler.cycle.shape import Part
+from shared.domain.resources import CPU, Amounts, is_memory
 
 Bounds = Mapping[int, Amounts]
 Reuse = dict[tuple[str, int], tuple[int, int, bool]]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from shared.domain.report import Report
-from shared.domain.resources import Amounts
+from shared.domain.report import Report, Zone
+from shared.domain.resources import Amounts, is_memory
+
+
+def size_in(zone: Zone, name: str) -> int:
+    """What the kubelet counts for the size of preferred hints: CPUs and devices whole, also reserved or unhealthy ones;
+    memory by what is allocatable (kubelet 1.36)."""
+    held = zone.resources.get(name)
+    if held is None:
+        return 0
+    return held.allocatable if is_memory(name) else held.capacity
 
 
 def capacities(report: Report) -> Amounts:
-    """The largest zone by resource: what decides how many zones a preferred hint has (CPUs count whole, also when used;
-    memory by what is allocatable)."""
+    """The largest zone by resource."""
     largest: Amounts = {}
     for zone in report.zones:
-        for name, held in zone.resources.items():
-            size = held.capacity if name == "cpu" or "/" in name else held.allocatable
-            largest[name] = max(largest.get(name, 0), size)
+        for name in zone.resources:
+            largest[name] = max(largest.get(name, 0), size_in(zone, name))
     return largest

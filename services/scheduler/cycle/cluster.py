@@ -89,7 +89,9 @@ class Cluster:
         zones = reserve(facts, pod, shape)
         self._note_unsettled(facts)
         facts.version += 1
-        if facts.slot not in self._stale:
+        if facts.spreads or facts.tied:
+            self._stale.add(facts.slot)
+        elif facts.slot not in self._stale:
             self._subtract(facts, shape, zones)
         if self.strategy.falls:
             self.board.lowered(facts.slot)

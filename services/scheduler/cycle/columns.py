@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.cycle.capacity import capacities
-from services.scheduler.cycle.node_facts import NodeFacts, Profile
+from services.scheduler.cycle.node_facts import Bounds, NodeFacts, Profile
 from shared.domain.resources import PODS, Amounts
 
 Slots = npt.NDArray[np.int64]
@@ -22,7 +22,8 @@ _LIMIT = 1 << 62
 
 
 class Columns:
-    """`lower` and `upper` [resource, zone, node], `free` [resource, node], `largest` zone capacity [resource, node]."""
+    """`lower` and `upper` [resource, zone, node], `free` [resource, node], `largest` zone capacity [resource, node],
+    `totals` what is surely free in all zones together [resource, node], of nodes where that counts."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -31,6 +32,7 @@ class Columns:
         self.lower = np.zeros((0, 1, 64), dtype=np.int64)
         self.upper = np.zeros((0, 1, 64), dtype=np.int64)
         self.largest = np.zeros((0, 64), dtype=np.int64)
+        self.totals = np.zeros((0, 64), dtype=np.int64)
         self.free = np.zeros((0, 64), dtype=np.int64)
         self.profile = np.full(64, -1, dtype=np.int32)
         self.profiles: list[Profile] = []
@@ -64,6 +66,7 @@ class Columns:
         wide = self.capacity * 2
         self.lower, self.upper = _grown(self.lower, 2, wide), _grown(self.upper, 2, wide)
         self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
+        self.totals = _grown(self.totals, 1, wide)
         self.profile = np.append(self.profile, np.full(wide - len(self.profile), -1, dtype=np.int32))
 
     def set_profile(self, slot: int, profile: Profile | None) -> int:
@@ -103,8 +106,9 @@ class Columns:
             self.lower, self.upper = _grown(self.lower, 1, zones), _grown(self.upper, 1, zones)
         self._learn(many)
         if self.rows:
-            self.lower[:, :, slots] = self._block([f.lower for f in many], [f.zone_ids for f in many])
+            self.lower[:, :, slots] = self._block([f.firm(f.lower) for f in many], [f.zone_ids for f in many])
             self.upper[:, :, slots] = self._block([f.upper for f in many], [f.zone_ids for f in many])
+            self.totals[:, slots] = _table(self.rows, [f.totals for f in many])
             self.largest[:, slots] = _table(self.rows, [capacities(f.report) if f.report else {} for f in many])
         self.free[:, slots] = _table(self.free_rows, [_free(f) for f in many])
 
@@ -131,9 +135,10 @@ class Columns:
             for name in (PODS, *facts.allocatable):
                 self.free_rows.setdefault(name, len(self.free_rows))
         self.lower, self.upper = _grown(self.lower, 0, len(self.rows)), _grown(self.upper, 0, len(self.rows))
-        self.largest, self.free = _grown(self.largest, 0, len(self.rows)), _grown(self.free, 0, len(self.free_rows))
+        self.largest, self.totals = _grown(self.largest, 0, len(self.rows)), _grown(self.totals, 0, len(self.rows))
+        self.free = _grown(self.free, 0, len(self.free_rows))
 
-    def _block(self, bounds: list[dict[int, Amounts]], ids: list[tuple[int, ...]]) -> npt.NDArray[np.int64]:
+    def _block(self, bounds: list[Bounds], ids: list[tuple[int, ...]]) -> npt.NDArray[np.int64]:
         names, wide = list(self.rows), self.lower.shape[1]
         empty: Amounts = {}
         rows = [

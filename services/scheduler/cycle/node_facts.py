@@ -5,19 +5,24 @@ Built from the ledger's node and kept apart from it: own reservations are subtra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from services.scheduler.cycle import policy
+from services.scheduler.cycle.capacity import capacities
 from services.scheduler.cycle.config import CycleConfig
+from shared.domain.demand import most
 from shared.domain.report import Report
-from shared.domain.resources import PODS, Amounts
+from shared.domain.resources import PODS, Amounts, is_memory
 from shared.events.cluster_facts import NodeObserved
 from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
+from shared.ledger.view import total
 
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
 Profile = tuple[str, policy.Rule, tuple[str, ...], tuple[tuple[str, str], ...], Layout]
 """What nodes share when their zones can be judged at once: report state, rule, pinned resources, options, and the zones
 with their resources."""
+
+Bounds = Mapping[int, Amounts]
 
 MAX_ZONES = 64
 
@@ -27,7 +32,7 @@ class NodeFacts:
 
     __slots__ = (
         "allocatable", "claims", "ledger", "lower", "name", "observed", "overlay", "profile", "profile_id", "report", "requested",
-        "rule", "slot", "unsettled", "upper", "version", "zone_ids",
+        "rule", "slot", "tied", "totals", "unsettled", "upper", "version", "zone_ids",
     )  # fmt: skip
 
     def __init__(self, name: str, slot: int) -> None:
@@ -45,6 +50,8 @@ class NodeFacts:
         self.rule = policy.Rule()
         self.profile: Profile = ("missing", self.rule, (), (), ())
         self.profile_id = -1
+        self.tied: frozenset[int] = frozenset()
+        self.totals: Amounts = {}
         self.unsettled = False
 
     def free(self, name: str) -> int:
@@ -77,6 +84,33 @@ class NodeFacts:
         self.unsettled = any(is_unsettled(charge) for charge in node.charges.values())
         self.profile = self._profile(node, config)
         self.rule = self.profile[1]
+        self.tied = tied_zones(node, node.charges.values())
+        self.totals = self._totals() if self.spreads else {}
+
+    @property
+    def spreads(self) -> bool:
+        """True where a pod may take from several zones at once without being refused for it."""
+        return self.rule.policy in (policy.NONE, policy.BEST_EFFORT)
+
+    def firm(self, lower: Bounds) -> Bounds:
+        """`lower` as far as single zones go: no memory in zones that the Memory Manager uses, or may use, in groups."""
+        if not self.tied:
+            return lower
+        return {
+            zone: {name: min(0, a) if is_memory(name) else a for name, a in held.items()} if zone in self.tied else held
+            for zone, held in lower.items()
+        }
+
+    def _totals(self) -> Amounts:
+        """What is surely free on the node as a whole: an unproven pod holds its demand once, wherever that is."""
+        totals = total(self.upper.values())
+        for charge in self.charges():
+            if charge.zones:
+                self.take_total(charge, totals)
+        for claim in self.claims.values():
+            for name, amount in total(claim.values()).items():
+                totals[name] = totals.get(name, 0) - amount
+        return totals
 
     def _profile(self, node: LedgerNode, config: CycleConfig) -> Profile:
         report, state = node.basis, report_state(node)
@@ -87,6 +121,12 @@ class NodeFacts:
         tracked = policy.pinned(report, labels, config.policy_precedence)
         return (state, rule, tracked, tuple(sorted(report.options.items())), self._layout())
 
+    def take_total(self, charge: Charge, totals: Amounts) -> None:
+        """Take an unproven pod's holdings out of `totals`."""
+        held = total(charge.zones.values()) if charge.proven or charge.held else most(charge.demand)
+        for name, amount in held.items():
+            totals[name] = totals.get(name, 0) - amount
+
     def _layout(self) -> Layout:
         return tuple((zone, tuple(self.lower[zone])) for zone in self.zone_ids)
 
@@ -94,6 +134,30 @@ class NodeFacts:
         """Every charge on the node, own reservations included."""
         yield from self.ledger.charges.values()
         yield from (charge for uid, charge in self.overlay.items() if uid not in self.ledger.charges)
+
+
+def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
+    """Zones that hold, or may hold, memory of a block over several zones: the Memory Manager then refuses them alone
+    (kubelet 1.36). Pods too large for one zone make such blocks; where the report lists no pod, nobody knows where."""
+    report = node.basis
+    if report is None or len(report.zones) < 2:
+        return frozenset()
+    sizes = {} if report.policy == policy.SINGLE else capacities(report)
+    if sizes and any((node.listed is None or not charge.proven) and _is_wide(charge, report, sizes) for charge in charges):
+        return frozenset(zone.id for zone in report.zones)
+    tied: set[int] = set()
+    for placements in (node.listed or {}).values():
+        for placement in placements:
+            for item in placement.held:
+                if len(item.zones) > 1 and is_memory(item.resource):
+                    tied.update(item.zones)
+    return frozenset(tied)
+
+
+def _is_wide(charge: Charge, report: Report, sizes: Amounts) -> bool:
+    """Does the pod ask for more memory at once than the largest zone has when empty?"""
+    parts = [most(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
+    return any(is_memory(name) and amount > sizes.get(name, 0) for part in parts for name, amount in part.items())
 
 
 def is_unsettled(charge: Charge) -> bool:

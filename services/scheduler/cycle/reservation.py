@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from copy import copy
 
-from services.scheduler.cycle.node_facts import NodeFacts
+from services.scheduler.cycle.node_facts import NodeFacts, tied_zones
+from services.scheduler.cycle.policy import SINGLE
 from services.scheduler.cycle.shape import Shape
 from shared.domain.pod import Pod
 from shared.domain.report import Report
@@ -26,9 +27,13 @@ def reserve(facts: NodeFacts, pod: Pod, shape: Shape) -> ZoneAmounts:
         charge.zones = _zones(charge, report, shape)
         subtract(facts.lower, charge.zones)
         facts.unsettled = True
+        if facts.spreads:
+            facts.take_total(charge, facts.totals)
     for name, amount in shape.requested.items():
         facts.requested[name] = facts.requested.get(name, 0) + amount
     facts.overlay[pod.uid] = charge
+    if report is not None and demand and report.policy != SINGLE:
+        facts.tied |= tied_zones(facts.ledger, (charge,))
     return charge.zones
 
 

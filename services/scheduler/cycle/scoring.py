@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.cycle.node_facts import NodeFacts
+from services.scheduler.cycle.policy import RESTRICTED
 from services.scheduler.cycle.shape import Items, Plan, Shape
+from services.scheduler.cycle.spans import narrow
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -91,12 +93,15 @@ STRATEGIES: dict[str, ZoneStrategy] = {each.name: each for each in (LeastAllocat
 
 
 def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: ZoneStrategy) -> int:
-    """The node's score, assuming that it takes the pod."""
+    """The node's score, assuming that it takes the pod. Pods that need several zones at once score 0 everywhere."""
     if plan.mode != "aligned":
         return score_whole(facts, shape, strategy)
+    if plan.rule.policy == RESTRICTED and not narrow(facts, plan):
+        return 0
     total = 0
+    zones = facts.firm(facts.lower).values()
     for items, count in plan.kinds:
-        total += count * max(0, strategy.best(items, facts.lower.values()))
+        total += count * max(0, strategy.best(items, zones))
     return total // len(plan.parts)
 
 

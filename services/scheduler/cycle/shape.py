@@ -17,7 +17,7 @@ from shared.domain.demand import ContainerDemand, peak, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
-from shared.domain.resources import CPU, MEMORY, PODS, Amounts, is_hugepages
+from shared.domain.resources import CPU, PODS, Amounts
 from shared.events.cluster_facts import NodeObserved
 from shared.ledger.state import ZoneAmounts
 
@@ -41,7 +41,7 @@ class Plan(msgspec.Struct, frozen=True):
     """A shape on a profile. `mode`: `free` (nothing pinned), `aligned` (each part in one zone set), `spread` (policy none
     or best-effort: totals, and memory by zone). `parts` are in the kubelet's order, `kinds` their distinct amounts with
     how many parts ask for each. `together` is what all parts hold at once, empty where one zone with that much would not
-    be enough to be sure (init containers, whole cores)."""
+    be enough to be sure (init containers, whole cores). `inits` says that the pod has init containers with a demand."""
 
     mode: str
     rule: policy.Rule
@@ -49,6 +49,7 @@ class Plan(msgspec.Struct, frozen=True):
     whole_cores: bool = False
     kinds: tuple[tuple[Items, int], ...] = ()
     together: Amounts = {}
+    inits: bool = False
 
 
 class Shape:
@@ -128,7 +129,7 @@ def make_plan(pod: Pod, wanted: str, profile: Profile) -> Plan:
     kinds = tuple(Counter(tuple(part.amounts.items()) for part in parts).items())
     forcing = len(parts) > 1 and any(part.kind == "init" for part in parts)
     together = {} if whole_cores or forcing else _sum(parts)
-    return Plan(mode, rule, parts, whole_cores, kinds, together)
+    return Plan(mode, rule, parts, whole_cores, kinds, together, any(part.kind == "init" for part in demand))
 
 
 def _sum(parts: tuple[Part, ...]) -> Amounts:
@@ -143,8 +144,3 @@ def _parts(demand: tuple[ContainerDemand, ...], rule: policy.Rule) -> tuple[Part
     if rule.scope == "pod" and rule.policy != policy.NONE:
         return (Part("", "app", peak(demand)),)
     return tuple(Part(d.name, d.kind, d.amounts) for d in demand)
-
-
-def is_memory(name: str) -> bool:
-    """Resources of the Memory Manager."""
-    return name == MEMORY or is_hugepages(name)

@@ -7,11 +7,11 @@ zone holds all that the pod takes, since what it takes may turn zones into group
 
 from __future__ import annotations
 
-from services.scheduler.cycle.branches import Bounds, Budget
+from services.scheduler.cycle.branches import Bounds
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.policy import BEST_EFFORT
-from services.scheduler.cycle.shape import Plan, is_memory
-from shared.domain.resources import Amounts
+from services.scheduler.cycle.shape import Plan
+from shared.domain.resources import Amounts, is_memory
 
 
 def demand_of(plan: Plan) -> tuple[Amounts, Amounts]:
@@ -25,23 +25,28 @@ def demand_of(plan: Plan) -> tuple[Amounts, Amounts]:
     return memory, rest
 
 
-def admitted(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds, budget: Budget) -> bool:
+def careful(plan: Plan) -> bool:
+    """Under best-effort any zone may be chosen for all of a pod, or for a container whose memory is elsewhere: then every
+    zone must hold the pod's memory."""
+    several = sum(1 for part in plan.parts if any(is_memory(name) for name in part.amounts)) > 1
+    return plan.rule.policy == BEST_EFFORT and (several or plan.rule.scope == "pod")
+
+
+def admitted(facts: NodeFacts, plan: Plan, lower: Bounds) -> bool:
     """True when no allocation can fail within the bounds."""
     memory, rest = demand_of(plan)
-    if not _totals(rest, lower):
+    if any(facts.totals.get(name, 0) < amount for name, amount in rest.items()):
         return False
     if not memory:
         return True
     fitting = [all(zone.get(name, 0) >= held for name, held in memory.items()) for zone in lower.values()]
-    several = sum(1 for part in plan.parts if any(is_memory(name) for name in part.amounts)) > 1
-    careful = plan.rule.policy == BEST_EFFORT and (several or plan.rule.scope == "pod")
-    return all(fitting) if careful else any(fitting)
+    return all(fitting) if careful(plan) else any(fitting)
 
 
 def possible(plan: Plan, upper: Bounds) -> bool:
     """False when the node as a whole cannot hold it."""
-    return all(_totals(part.amounts, upper) for part in plan.parts)
-
-
-def _totals(amounts: Amounts, bounds: Bounds) -> bool:
-    return all(sum(zone.get(name, 0) for zone in bounds.values()) >= held for name, held in amounts.items())
+    return all(
+        sum(zone.get(name, 0) for zone in upper.values()) >= amount
+        for part in plan.parts
+        for name, amount in part.amounts.items()
+    )

@@ -142,7 +142,9 @@ class Sweep:
         candidates, sure = self._every(), self._every()
         for part in plan.parts:
             candidates &= self._total(self._columns.upper, part.amounts)
-        sure &= self._total(self._columns.lower, rest)
+        for name, amount in rest.items():
+            row = self._columns.rows.get(name)
+            sure &= self._columns.totals[row, self._selection] >= amount if row is not None else False
         if memory:
             fit = self._fit(memory)
             sure &= False if fit is None else fit.all(axis=0)
