@@ -12,10 +12,11 @@ from typing import get_args
 
 import msgspec
 
-from services.scheduler.cycle.cluster import Cluster
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.outcome import Placed, Unplaceable
 from services.scheduler.marks import Marks
+from services.scheduler.placing import ColumnarPlacing, Placing
+from services.scheduler.placing_upstream import UpstreamConfig, UpstreamPlacing
 from services.scheduler.proposals import Proposal, reservation, verdict
 from services.scheduler.queue import Queue
 from shared.domain.pod import Pod
@@ -28,11 +29,13 @@ from shared.ledger.state import Ledger, LedgerNode, LedgerPod, Stage
 
 
 class CoreConfig(msgspec.Struct, frozen=True):
-    """What the core must be told: its name as a scheduler, the cycle's settings, the rejections that make a node dirty."""
+    """What the core must be told: its name as a scheduler, the cycle's settings, the rejections that make a node dirty, and
+    the upstream plugin's arguments where its caches decide instead of the ledger."""
 
     scheduler_name: str = "topolog"
     cycle: CycleConfig = CycleConfig()
     dirty_after_rejections: int = 3
+    upstream: UpstreamConfig | None = None
 
 
 class Counters(msgspec.Struct):
@@ -51,10 +54,11 @@ class SchedulerCore:
     def __init__(self, config: CoreConfig, ledger: Ledger | None = None) -> None:
         self.config = config
         self.ledger = ledger if ledger is not None else Ledger()
-        self.cluster = Cluster(config.cycle)
+        self.cluster = _placing(config)
         self.queue = Queue(self.cluster.shape_of)
         self.versions: dict[str, int] = {}
         self.traces: dict[str, str] = {}
+        self.report_traces: dict[str, str] = {}
         self.undecidable: dict[str, str] = {}
         self.counters = Counters()
         self.marks = Marks(config.dirty_after_rejections)
@@ -71,6 +75,7 @@ class SchedulerCore:
         """Fold one fact; the nodes it touched are refreshed before the next decision."""
         touched = fold.evolve(self.ledger, envelope, fact)
         self._changed.update(touched)
+        self.cluster.hear(fact)
         self._keep_version(envelope, fact)
         self._keep_trace(envelope, fact)
         self._follow_pod(fact)
@@ -82,11 +87,13 @@ class SchedulerCore:
             self.versions[envelope.stream] = envelope.version
 
     def _keep_trace(self, envelope: Envelope, fact: Fact) -> None:
-        """The trace that began when a pod was seen goes on with its decision."""
+        """The trace that began when a pod was seen goes on with its decision, which names that of the report it used."""
         if isinstance(fact, cluster_facts.PodObserved):
             self.traces[fact.pod.uid] = envelope.trace
         elif isinstance(fact, cluster_facts.PodEnded):
             self.traces.pop(fact.uid, None)
+        elif envelope.stream.startswith("report/"):
+            self.report_traces[envelope.stream.removeprefix("report/")] = envelope.trace
 
     def _follow_pod(self, fact: Fact) -> None:
         uid = _pod_of(fact)
@@ -142,8 +149,15 @@ class SchedulerCore:
             proposal = self._decide_one(pod, arrival, order, pending)
             if proposal is not None:
                 proposals.append(proposal)
+            if self.cluster.one_by_one and proposal is not None and proposal.node:
+                break
         self._refuse_silently()
         return proposals
+
+    def tick(self) -> None:
+        """The resync period of an upstream cache went by."""
+        if self.cluster.tick():
+            self.queue.wake_all()
 
     def _refuse_silently(self) -> None:
         """Pods that wait on are refused once more by every node that is behind: without it nobody would ask to compare it."""
@@ -218,6 +232,10 @@ class SchedulerCore:
         entry = self.ledger.pods.get(proposal.uid)
         if entry is not None:
             self._enqueue(entry)
+
+
+def _placing(config: CoreConfig) -> Placing:
+    return ColumnarPlacing(config.cycle) if config.upstream is None else UpstreamPlacing(config.upstream, config.cycle)
 
 
 def _pod_of(fact: Fact) -> str:

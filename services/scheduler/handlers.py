@@ -29,10 +29,12 @@ IDLE_S = 1.0
 class Decider:
     """Runs `SchedulerCore.decide` against the log."""
 
-    def __init__(self, log: EventLog, clock: Clock, batch_pods: int = BATCH_PODS) -> None:
+    def __init__(self, log: EventLog, clock: Clock, batch_pods: int = BATCH_PODS, resync_period_s: float = 0.0) -> None:
         self._log = log
         self._clock = clock
         self._batch_pods = batch_pods
+        self._resync_period_s = resync_period_s
+        self._resync_at_s = 0.0
         self._woken = asyncio.Event()
         self._must_reach = 0
         self._out = logs.get("decider")
@@ -54,6 +56,7 @@ class Decider:
             if not await projector.wait_for(self._must_reach, REACH_TIMEOUT_S):
                 continue
             self._woken.clear()
+            self._tick(projector.state)
             if await self._decide(projector.state):
                 await asyncio.sleep(0)
             else:
@@ -64,6 +67,13 @@ class Decider:
             await asyncio.wait_for(self._woken.wait(), IDLE_S)
         except TimeoutError:
             return
+
+    def _tick(self, core: SchedulerCore) -> None:
+        """Upstream's caches compare what is dirty at a period; a period of 0 is none."""
+        now_s = self._clock.monotonic_s()
+        if self._resync_period_s and now_s >= self._resync_at_s:
+            self._resync_at_s = now_s + self._resync_period_s
+            core.tick()
 
     async def _decide(self, core: SchedulerCore) -> bool:
         """One batch; False when there was nothing to append."""
@@ -105,8 +115,13 @@ class Decider:
             drafts=proposal.drafts,
             correlation=proposal.correlation,
             causation=proposal.causation,
-            trace=trace_of(names.SPAN_DECIDE, core.traces.get(proposal.uid, ""), pod=proposal.uid, node=proposal.node),
+            trace=self._trace(core, proposal),
         )
+
+    def _trace(self, core: SchedulerCore, proposal: Proposal) -> str:
+        report = core.report_traces.get(proposal.node, "")
+        parent = core.traces.get(proposal.uid, "")
+        return trace_of(names.SPAN_DECIDE, parent, pod=proposal.uid, node=proposal.node, report=report)
 
     def _hear(self, core: SchedulerCore, proposal: Proposal, outcome: Outcome) -> None:
         if isinstance(outcome, Appended | Duplicate):

@@ -111,7 +111,8 @@ def exporters(options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[st
         share = folder.folder(SIMULATOR) / f"exporter-{number}.json"
         port = ports.by_name[name]
         argv = ["--nodes-file", str(share), "--interval", f"{options.report_interval_s:g}", "--http-port", str(port)]
-        own = {"TOPOLOG_NATS_URL": env["TOPOLOG_NATS_URL"]}
+        own = {name_: env[name_] for name_ in ("TOPOLOG_NATS_URL", "TOPOLOG_TRACE_RATIO")}
+        own["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
         specs.append(_python(name, "services.exporter", argv, folder, own, f"http://127.0.0.1:{port}/livez", 30.0))
     return specs
 
