@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.choosing import chosen
+from services.scheduler.core import SchedulerCore
 from services.scheduler.handlers import Decider
 from services.scheduler.observer import ROLE as OBSERVER
 from services.scheduler.observer import Observer
@@ -15,19 +19,23 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.kube.client import KubeClient
 from shared.ledger.digest import digest
-from shared.runtime.app import Service, run_service
+from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.http import json_response
 from shared.runtime.leadership import Leadership
 from shared.runtime.projector import Fold, Projector
 from shared.runtime.relay import Relay
+from shared.runtime.settings import SettingsInvalid, load
+from shared.telemetry import logs, names
 
 
 async def build(service: Service, settings: SchedulerSettings) -> None:
     """Open what the service needs and name its tasks."""
+    choice = chosen(settings)
+    for warning in choice.warnings:
+        logs.get("scheduler").warning(names.UNWISE_ARGUMENT, problem=warning)
     log = await PostgresEventLog.open(settings.database_url)
     service.on_close("log", log.close)
-    decider = Decider(log, service.clock, settings.batch_pods)
-    config = CoreConfig(settings.scheduler_name, settings.cycle, settings.dirty_after_rejections)
+    decider = Decider(log, service.clock, settings.batch_pods, choice.resync_period_s)
     observers: list[Observer] = []
 
     def reset(core: SchedulerCore) -> None:
@@ -36,7 +44,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
             observer.reset()
 
     fold: Fold[SchedulerCore] = Fold(
-        initial=lambda: SchedulerCore(config), evolve=lambda core, envelope, fact: core.evolve(envelope, fact)
+        initial=lambda: SchedulerCore(choice.core), evolve=lambda core, envelope, fact: core.evolve(envelope, fact)
     )
     projector = Projector("scheduler", log, fold, after=decider.folded, on_reset=reset, health=service.health)
     service.task("fold", projector.run)
@@ -77,5 +85,11 @@ def _routes(service: Service, projector: Projector[SchedulerCore]) -> None:
 
 
 def main() -> int:
-    """Run until stopped; returns the exit code."""
+    """Run until stopped; returns the exit code. What the settings mean is checked before anything is opened."""
+    try:
+        chosen(load(SchedulerSettings, os.environ))
+    except SettingsInvalid as error:
+        lines = "\n".join(f"  {problem}" for problem in error.problems)
+        print(f"topolog-scheduler cannot start, {len(error.problems)} setting(s) to correct:\n{lines}", file=sys.stderr)
+        return Exit.SETTINGS
     return run_service("topolog-scheduler", SchedulerSettings, build)

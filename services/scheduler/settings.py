@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from services.scheduler.cycle.config import CycleConfig
 from shared.runtime.settings import CommonSettings
 
+CacheName = Literal["ledger", "overreserve", "discardreserved", "passthrough"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     """`kubeconfig` is a file, a bare http:// URL, or empty inside a cluster. `dirty_after_rejections` is the N of the
-    reserve-plugin design; `observe` off makes this process a mere decider."""
+    reserve-plugin design (1 where an upstream cache decides); `observe` off makes this process a mere decider. `cache` other
+    than `ledger` places by the upstream plugin's cache of that name, `compat: upstream` by the one that its arguments choose,
+    defects included. `plugin_config` is a file with the plugin's arguments, alone or in a KubeSchedulerConfiguration."""
 
     kubeconfig: str = ""
     scheduler_name: str = "topolog"
@@ -24,3 +27,6 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     relay: bool = True
     lease_ttl_s: Annotated[float, msgspec.Meta(ge=1)] = 5.0
     cycle: CycleConfig = CycleConfig()
+    cache: CacheName = "ledger"
+    compat: Literal["default", "upstream"] = "default"
+    plugin_config: str = ""

@@ -77,6 +77,7 @@ POD_RESERVED = event("pod.reserved", "A node was chosen for a pod, and the reser
 RELIST = event("kube.relist", "The watch cannot go on from where it was: everything is listed again.")
 KUBE_UNAVAILABLE = event("kube.unavailable", "The Kubernetes API does not answer; it is tried again.")
 FOLD_BEHIND = event("fold.behind", "The fold has not reached what this process appended; nothing new is told until it has.")
+UNWISE_ARGUMENT = event("plugin.unwise_argument", "An argument of the upstream plugin is legal but unwise; says what is better.")
 UNDECIDABLE = event("pod.undecidable", "Deciding a pod failed inside the scheduler; the pod waits, the others go on.")
 
 # The binder.

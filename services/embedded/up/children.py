@@ -52,6 +52,7 @@ def environment(options: UpOptions, database_url: str, nats_url: str, kubeconfig
         "TOPOLOG_DATABASE_URL": database_url,
         "TOPOLOG_NATS_URL": nats_url,
         "TOPOLOG_KUBECONFIG": kubeconfig,
+        "TOPOLOG_CACHE": options.cache,
         "TOPOLOG_TRACE_FILE": os.environ.get("TOPOLOG_TRACE_FILE", str(trace_file)),
         "TOPOLOG_TRACE_RATIO": os.environ.get("TOPOLOG_TRACE_RATIO", "0.01"),
         "TOPOLOG_REPORT_MAX_AGE_S": str(max(3 * options.report_interval_s, 10.0)),

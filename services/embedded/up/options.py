@@ -10,6 +10,7 @@ from services.embedded.errors import EmbeddedError
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 SCOPES = ("container", "pod")
+CACHES = ("ledger", "overreserve", "discardreserved", "passthrough")
 MAX_NODES, MAX_ZONES, MAX_PODS = 5_000, 8, 1_000_000
 
 
@@ -26,6 +27,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     speed: str = "1"
     policy: str = "single-numa-node"
     scope: str = "container"
+    cache: str = "ledger"
     seed: int = 1
     report_interval_s: float = 5.0
     exit_when_idle: bool = False
@@ -52,6 +54,7 @@ def check(options: UpOptions) -> UpOptions:
         *_between("--exporters", options.exporters, 1, 64),
         *_one_of("--policy", options.policy, POLICIES),
         *_one_of("--scope", options.scope, SCOPES),
+        *_one_of("--cache", options.cache, CACHES),
         *_load(options),
         *_speed(options.speed),
         *_workload(options.workload),

@@ -47,8 +47,8 @@ class Arguments(msgspec.Struct, frozen=True):
         return "overreserve" if self.cache_resync_period_s > 0 else "passthrough"
 
 
-def new_cache(arguments: Arguments, nrts: Iterable[Nrt], profiles: Profiles) -> Cache:
-    """The chosen cache at start; `nrts` is the list that OverReserve learns once and never again (R8)."""
+def new_cache(arguments: Arguments, nrts: Iterable[Nrt], profiles: Profiles, mended: bool = False) -> Cache:
+    """The chosen cache at start; `nrts` is the list that OverReserve learns once and, unless `mended`, never again (R8)."""
     if arguments.cache == "discardreserved":
         return DiscardReserved()
     if arguments.cache == "passthrough":
@@ -58,5 +58,6 @@ def new_cache(arguments: Arguments, nrts: Iterable[Nrt], profiles: Profiles) -> 
         resync_method=arguments.resync_method,
         informer_mode=arguments.informer_mode,
         watch_attributes=arguments.resync_scope == "All",
+        mended=mended,
     )
     return OverReserve(nrts, profiles, settings)

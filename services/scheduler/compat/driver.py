@@ -39,17 +39,17 @@ class Judgement(msgspec.Struct, frozen=True):
 class Driver:
     """`evolve` every fact in order; `start` once the log was read; `tick` every `cache_resync_period_s`."""
 
-    def __init__(self, profile: str, arguments: Arguments, profiles: Profiles | None = None) -> None:
-        self._profile, self._arguments = profile, arguments
+    def __init__(self, profile: str, arguments: Arguments, profiles: Profiles | None = None, mended: bool = False) -> None:
+        self._profile, self._arguments, self._mended = profile, arguments, mended
         self._profiles = profiles or Profiles()
         self.mirror = Mirror()
-        self.plugin = Plugin(profile, arguments, [], self._profiles)
+        self.plugin = Plugin(profile, arguments, [], self._profiles, mended)
         self._started = False
         self._judged: dict[bytes, dict[str, Judgement]] = {}
 
     def start(self) -> None:
         """List the objects once, and start with nothing reserved and nothing dirty (what upstream loses at a restart)."""
-        self.plugin = Plugin(self._profile, self._arguments, self.mirror.nrts(), self._profiles)
+        self.plugin = Plugin(self._profile, self._arguments, self.mirror.nrts(), self._profiles, self._mended)
         self._started = True
         self._judged.clear()
 
@@ -63,6 +63,11 @@ class Driver:
     def tick(self) -> None:
         """The background resync."""
         self.plugin.cache.resync(self.mirror.live, self.mirror.lister())
+
+    def would_pass(self, pod: Pod, node: str) -> bool:
+        """The filter's answer without its mark."""
+        view = self.plugin.cache.view(node, self.mirror.live)
+        return filter_node(from_domain(pod), self.mirror.offered(node), view).passes
 
     def verdict(self, pod: Pod, node: str) -> Verdict:
         """Filter for one node; marks it where upstream does."""

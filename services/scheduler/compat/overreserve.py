@@ -22,12 +22,14 @@ from shared.kubelet.fingerprint import check
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The cache's arguments; scope `OnlyResources` means that no attribute watcher runs."""
+    """The cache's arguments; scope `OnlyResources` means that no attribute watcher runs. `mended` learns nodes that appear
+    later (R8), compares reconfigured nodes like others (R4) and nodes without pods too (R9)."""
 
     detect_foreign: bool = True
     resync_method: ResyncMethod = "Autodetect"
     informer_mode: InformerMode = "Dedicated"
     watch_attributes: bool = True
+    mended: bool = False
 
 
 class Desynced(msgspec.Struct, frozen=True):
@@ -94,6 +96,8 @@ class OverReserve:
     def nrt_event(self, event: str, nrt: Nrt) -> bool:
         """Only a MODIFIED of a known node with another Topology Manager configuration is noticed."""
         known = self._nrts.get(nrt.name)
+        if known is None and self._settings.mended:
+            self.flush([nrt])
         changed = event == "MODIFIED" and known is not None and known.manager != nrt.manager
         if changed and self._settings.watch_attributes:
             self.attr_update[nrt.name] += 1
@@ -118,6 +122,8 @@ class OverReserve:
         compared = [live(node) for node in dirty.maybe_overreserved]
         matching = [nrt for nrt in compared if nrt is not None and self._matches(nrt, by_node.get(nrt.name))]
         reconfigured = [nrt for node in dirty.config_changed if (nrt := live(node)) is not None]
+        if self._settings.mended:
+            reconfigured = [nrt for nrt in reconfigured if self._matches(nrt, by_node.get(nrt.name))]
         return matching + reconfigured
 
     def flush(self, nrts: Iterable[Nrt]) -> None:
@@ -134,10 +140,10 @@ class OverReserve:
 
     def _matches(self, nrt: Nrt, pods: list[Pod] | None) -> bool:
         expected = expectation(nrt, self._settings.resync_method)
-        if not pods or not expected.fingerprint:
+        if not (pods or self._settings.mended) or not expected.fingerprint:
             return False
         cached = self._nrts.get(nrt.name)
-        found = computed(pods, expected.only_exclusive, cached.resource_names if cached else ())
+        found = computed(pods or (), expected.only_exclusive, cached.resource_names if cached else ())
         return check(expected.fingerprint, found) == "match"
 
 

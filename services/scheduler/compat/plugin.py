@@ -21,10 +21,10 @@ from services.scheduler.compat.score import score_node
 class Plugin:
     """One profile. Foreign pods, NRT events and resync ticks go to `cache` directly."""
 
-    def __init__(self, name: str, arguments: Arguments, nrts: Iterable[Nrt], profiles: Profiles) -> None:
+    def __init__(self, name: str, arguments: Arguments, nrts: Iterable[Nrt], profiles: Profiles, mended: bool = False) -> None:
         profiles.register([name], arguments.foreign_pods_detect)
         self.arguments = arguments
-        self.cache = new_cache(arguments, nrts, profiles)
+        self.cache = new_cache(arguments, nrts, profiles, mended)
 
     def filter(self, pod: Pod, node: str, offered: Collection[str] | None, live: Live) -> Verdict:
         """The verdict for one node; a refusal marks it as maybe over-reserved where upstream does."""
