@@ -63,6 +63,7 @@ class Player:
         self._clock = clock
         self._pace = pace
         self._late_s = 0.0
+        self._began_at: tuple[float, float] | None = None
         self._ended_at: tuple[float, float] | None = None
         self._finished: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,10 +72,12 @@ class Player:
     def summary(self) -> Summary:
         """The workload now."""
         virtual_s, real_s = self._ended_at or (self._clock.now(), self._clock.real_elapsed())
-        return self.progress.summary(time.monotonic(), virtual_s, real_s)
+        began_virtual_s, began_real_s = self._began_at or (virtual_s, real_s)
+        return self.progress.summary(time.monotonic(), virtual_s - began_virtual_s, real_s - began_real_s)
 
     async def run(self) -> None:
         """Play to the end: every pod created and every feasible one over."""
+        self._began_at = self._clock.now(), self._clock.real_elapsed()
         stop = self._cluster.listen("pods", self._heard)
         self._resume()
         deleting = asyncio.create_task(self._delete_finished())
