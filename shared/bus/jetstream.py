@@ -20,7 +20,7 @@ from nats.js.errors import BadRequestError, NoStreamResponseError, NotFoundError
 
 from shared.bus import subjects
 from shared.bus.buffers import Doorbell, LatestReports, position_in
-from shared.bus.jetstream_subscription import HEARTBEAT_S, Subscription, stream_sequence
+from shared.bus.jetstream_subscription import HEARTBEAT_S, Subscription, pass_on_cancellation, stream_sequence
 from shared.bus.port import BusUnavailable, Message
 from shared.bus.streams import StreamLimits
 from shared.telemetry import logs, names
@@ -86,7 +86,7 @@ class JetStreamBus:
             async with asyncio.timeout(min(max(self._patience_s / 4, 0.2), 2.0)):
                 await asyncio.gather(*futures)
         except _TROUBLE as error:
-            _pass_on_cancellation()
+            pass_on_cancellation()
             if asyncio.get_running_loop().time() >= deadline_s:
                 raise self._unavailable(window[0].subject, error) from error
             await self._repair(error)
@@ -193,7 +193,8 @@ class JetStreamBus:
         tasks = [*self._running, *([self._connecting] if self._connecting else [])]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=2.0)
         for ending in self._endings:
             ending.close()
         # Draining raises when the server is gone; there is nobody to tell.
@@ -271,13 +272,6 @@ def split_credentials(url: str) -> tuple[list[str], dict[str, str]]:
         elif parts.username:
             credentials = credentials or {"user": unquote(parts.username), "password": unquote(parts.password or "")}
     return servers, credentials
-
-
-def _pass_on_cancellation() -> None:
-    """The client turns a cancellation into an error of its own in places; the caller's wish to stop must not be lost."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _window(messages: list[Message], start: int) -> list[Message]:

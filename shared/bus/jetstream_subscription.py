@@ -19,6 +19,14 @@ _STATUS = "Status"
 _LAST_CONSUMER = "Nats-Last-Consumer"
 
 
+def pass_on_cancellation() -> None:
+    """Raise CancelledError when this task was asked to stop and the client lost it: it does, when an answer comes at the same
+    moment (`asyncio.wait_for` before Python 3.12), and where it makes an error of its own of a cancellation."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 class Source(Protocol):
     """How a subscription is opened: `cb` gets every message, heartbeats included; the answer ends it again."""
 
@@ -64,6 +72,7 @@ class Subscription:
                     with contextlib.suppress(Exception):
                         async with asyncio.timeout(1.0):
                             await end()
+            pass_on_cancellation()
             count(names.BUS_RESUBSCRIBED, stream=self._stream, cause=self._cause)
             again = True
 

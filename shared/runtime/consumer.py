@@ -19,6 +19,7 @@ from shared.eventlog.errors import LogBroken, LogUnavailable
 from shared.eventlog.port import EventLog
 from shared.events.codec import UndecodableFact
 from shared.events.envelope import Envelope
+from shared.runtime.cancellation import pass_on_cancellation
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.runtime.health import Health
 from shared.telemetry import logs, names
@@ -107,6 +108,7 @@ class Consumer:
                 self.seek(await self._insist(lambda: self._log.load_checkpoint(self.name)))
             while True:
                 await self._one_step()
+                pass_on_cancellation()
         except (UndecodableFact, LogBroken) as error:
             await self._halt(error)
         finally:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import EventLog, Lease
+from shared.runtime.cancellation import pass_on_cancellation
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
@@ -37,6 +38,7 @@ class Leadership:
         """Wait for the lease, run `work(lease)` while it is held, and begin again when it is lost. Ends when the work returns;
         raises what the work raises. Releases the lease when cancelled."""
         while True:
+            pass_on_cancellation()
             lease, renewed_s = await self._gain()
             if await self._lead(work, lease, renewed_s):
                 return
