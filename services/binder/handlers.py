@@ -54,6 +54,7 @@ class Binder:
         self._woken = asyncio.Event()
         self._due: dict[str, Due] = {}
         self._busy: set[str] = set()
+        self._settled: dict[str, int] = {}
         self._must_reach = 0
         self._out = logs.get("binder")
 
@@ -66,6 +67,7 @@ class Binder:
         """Another log or timeline."""
         self._must_reach = 0
         self._due.clear()
+        self._settled.clear()
 
     async def lead(self, lease: Lease) -> None:
         """Carry out intents until the lease is lost."""
@@ -85,7 +87,8 @@ class Binder:
 
     async def _rest(self) -> None:
         try:
-            await asyncio.wait_for(self._woken.wait(), IDLE_S)
+            async with asyncio.timeout(IDLE_S):
+                await self._woken.wait()
         except TimeoutError:
             return
 
@@ -111,12 +114,17 @@ class Binder:
         now_s = self._clock.monotonic_s()
         intended = [work for work in self._projector.state.work.values() if work.stage == "intended"]
         set_gauge(names.BINDINGS_OPEN, len(intended))
+        self._settled = {uid: at for uid, at in self._settled.items() if at > self._projector.position}
         for work in intended:
             if len(self._busy) >= self._settings.concurrency:
                 return
-            if work.uid not in self._busy and self._due.get(work.uid, Due()).at_s <= now_s:
+            if self._callable(work.uid, now_s):
                 self._busy.add(work.uid)
                 group.create_task(self._carry_out(work, lease))
+
+    def _callable(self, uid: str, now_s: float) -> bool:
+        """Not under way, not settled in a part of the log that the fold has yet to reach, and due."""
+        return uid not in self._busy and uid not in self._settled and self._due.get(uid, Due()).at_s <= now_s
 
     async def _carry_out(self, work: Work, lease: Lease) -> None:
         """One call and its outcome. An error of this code concerns this pod only: it is sent again later."""
@@ -160,6 +168,7 @@ class Binder:
         (appended,) = await self._append([self._commit(commit_id, outcome, None, work, lease)])
         if isinstance(appended, Appended | Duplicate):
             self._must_reach = max(self._must_reach, appended.last)
+            self._settled[work.uid] = appended.last
             self._say(outcome, appended.last)
 
     def _worth_a_fact(self, work: Work, outcome: binding.BindUncertain) -> bool:

@@ -103,7 +103,7 @@ class Simulation:
     async def _play(self, player: Player) -> None:
         """Play when the start file is there: whoever schedules may still be starting."""
         start = Path(self._options.start_file) if self._options.start_file else None
-        while start is not None and not start.exists():
+        while start is not None and not start.exists():  # noqa: ASYNC110  (made by another process)
             await asyncio.sleep(START_LOOK_S)
         await player.run()
 

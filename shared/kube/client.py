@@ -1,4 +1,4 @@
-"""The Kubernetes client: raw JSON over lightkube's authenticated connection.
+"""The Kubernetes client: raw JSON over lightkube's authenticated connection, calls by a lean transport, watches by its own.
 
 lightkube reads the kubeconfig (tokens, exec plugins, TLS) and builds the HTTP client. Its typed calls are not used: its
 `create` of a Binding binds and then raises on the Status that the server answers, and its watch reconnects for ever
@@ -7,9 +7,12 @@ lightkube reads the kubeconfig (tokens, exec plugins, TLS) and builds the HTTP c
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 import msgspec
@@ -18,6 +21,7 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import Cluster, Context, User
 
 from shared.kube.port import Answer, Kind, KubeUnavailableError, Listed, Lost, Object, Seen, WatchExpiredError
+from shared.kube.transport import LeanTransport
 
 PAGE_LIMIT = 500
 WATCH_TIMEOUT_S = 300
@@ -56,15 +60,33 @@ def configuration(kubeconfig: str) -> SingleConfig:
     return found
 
 
+def _lean_client(config: SingleConfig, timeout: httpx2.Timeout, max_connections: int) -> httpx2.AsyncClient:
+    auth = client_adapter.user_auth(config.user)
+    transport = LeanTransport(max_connections, _tls(config))
+    return httpx2.AsyncClient(base_url=config.cluster.server, auth=auth, timeout=timeout, transport=transport, trust_env=False)
+
+
+def _tls(config: SingleConfig) -> ssl.SSLContext | None:
+    if not config.cluster.server.startswith("https://"):
+        return None
+    return client_adapter.verify_cluster(config.cluster, config.user or User(), config.abs_file)
+
+
+def _behind_proxy(config: SingleConfig) -> bool:
+    """Whether the environment names a proxy for this server: then the general transport goes through it."""
+    parts = urlsplit(config.cluster.server)
+    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
+
+
 class KubeClient:
     """`shared.kube.port.Kube` over HTTP."""
 
     def __init__(self, kubeconfig: str, max_connections: int = 64) -> None:
         config = configuration(kubeconfig)
         self._server = config.cluster.server
-        params = client_adapter.ConnectionParams(timeout=httpx2.Timeout(CALL_TIMEOUT_S))
-        self._http = client_adapter.AsyncClient(config, params)
-        self._limit = max_connections
+        timeout = httpx2.Timeout(CALL_TIMEOUT_S)
+        self._streams = client_adapter.AsyncClient(config, client_adapter.ConnectionParams(timeout=timeout))
+        self._http = self._streams if _behind_proxy(config) else _lean_client(config, timeout, max_connections)
 
     async def list(self, kind: Kind) -> Listed:
         items: list[Object] = []
@@ -92,7 +114,7 @@ class KubeClient:
         }
         timeout = httpx2.Timeout(CALL_TIMEOUT_S, read=WATCH_TIMEOUT_S + CALL_TIMEOUT_S)
         try:
-            async with self._http.stream("GET", _PATHS[kind], params=params, timeout=timeout) as response:
+            async with self._streams.stream("GET", _PATHS[kind], params=params, timeout=timeout) as response:
                 if response.status_code != 200:
                     raise KubeUnavailableError(f"watch of {kind} from {self._server}: HTTP {response.status_code}")
                 async for line in _lines(response.aiter_bytes()):
@@ -133,6 +155,7 @@ class KubeClient:
 
     async def close(self) -> None:
         await self._http.aclose()
+        await self._streams.aclose()
 
     async def _call(
         self,

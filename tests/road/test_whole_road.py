@@ -23,7 +23,7 @@ def test_every_feasible_pod_runs_and_the_infeasible_are_listed_with_numbers() ->
 
 def test_live_state_equals_the_fold_from_zero() -> None:
     with folder() as path, running(path, *SMALL) as road:
-        wait_until(lambda: road.summary().get("workload", {}).get("running", 0) > 0, 60, "no pod ran", road.output)
+        wait_until(lambda: road.summary().get("workload", {}).get("to_running", {}).get("count"), 60, "no pod ran", road.output)
         done = topolog("replay", "verify", "--data-dir", str(path), "--json")
         assert done.returncode == 0, done.stdout + done.stderr
         assert '"compared":[{"projection":"ledger"' in done.stdout
