@@ -64,7 +64,8 @@ class Decider:
 
     async def _rest(self) -> None:
         try:
-            await asyncio.wait_for(self._woken.wait(), IDLE_S)
+            async with asyncio.timeout(IDLE_S):
+                await self._woken.wait()
         except TimeoutError:
             return
 
