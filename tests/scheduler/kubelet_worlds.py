@@ -21,6 +21,8 @@ from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.scheduler.cycle_worlds import World
 
 NODE = "n"
+STRAY = 0.1
+"""Share of unproven pods that came although the kubelet has no room for them."""
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -39,8 +41,13 @@ def scene(seed: int, policy: str, scope: str, zones: int | None = None) -> Scene
     state = kubelet(count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1})
     for at in range(rng.randint(0, 3)):
         state = admit(state, random_pod(rng, f"settled{at}")).state
-    unsettled = tuple(random_pod(rng, f"unsettled{at}") for at in range(rng.randint(0, 3)))
-    return Scene(settle(state), unsettled, random_pod(rng, "decided"))
+    base, unsettled = settle(state), []
+    for at in range(rng.randint(0, 3)):
+        verdict = admit(state, pod := random_pod(rng, f"unsettled{at}"))
+        if verdict.admitted or rng.random() < STRAY:
+            state = verdict.state
+            unsettled.append(pod)
+    return Scene(base, tuple(unsettled), random_pod(rng, "decided"))
 
 
 def random_pod(rng: random.Random, name: str) -> Pod:

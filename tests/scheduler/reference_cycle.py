@@ -90,8 +90,9 @@ class Reference:
             return None
         lower, upper, charges = self._bounds(node)
         if rule.policy in ("none", "best-effort"):
-            best_effort = rule.policy == "best-effort"
-            return whole if _spread(demand, lower, _totals(node, upper, charges), best_effort, rule.scope) else None
+            if not _enough_in_all(demand, _totals(node, upper, charges)):
+                return None
+            return whole if self._over_several_zones(pod, node) else None
         sizes = _sizes(node)
         tied = _tied(node, charges, sizes)
         lower = {z: {n: min(a, 0) if z in tied and is_memory(n) else a for n, a in h.items()} for z, h in lower.items()}
@@ -176,19 +177,9 @@ def _tied(node: LedgerNode, charges: list[Charge], sizes: Amounts) -> set[int]:
     return {zone for item in listed if len(item.zones) > 1 and is_memory(item.resource) for zone in item.zones}
 
 
-def _spread(demand: Sequence[ContainerDemand], lower: Zones, totals: Amounts, best_effort: bool, scope: str) -> bool:
-    total: Amounts = {}
-    for part in demand if scope == "container" or not best_effort else [ContainerDemand("", "app", peak(demand))]:
-        total = {name: total.get(name, 0) + part.amounts.get(name, 0) for name in {*total, *part.amounts}}
-    for name, held in total.items():
-        if not is_memory(name) and totals.get(name, 0) < held:
-            return False
-    memory = {name: held for name, held in total.items() if is_memory(name)}
-    if not memory:
-        return True
-    several = sum(1 for part in demand if any(is_memory(name) for name in part.amounts)) > 1
-    fitting = [fits(memory, zone) for zone in lower.values()]
-    return all(fitting) if best_effort and (several or scope == "pod") else any(fitting)
+def _enough_in_all(demand: Sequence[ContainerDemand], totals: Amounts) -> bool:
+    """Necessary under none and best-effort: CPUs and devices on the node as a whole."""
+    return all(is_memory(name) or totals.get(name, 0) >= held for name, held in peak(demand).items())
 
 
 def _every_outcome(parts: list[Part], lower: Zones, upper: Zones, charges: list[Charge], node: LedgerNode) -> bool:
@@ -220,6 +211,8 @@ def _outcomes(charge: Charge, node: LedgerNode) -> Iterator[tuple[Zones, Zones]]
         groups = [(list(charge.demand), whole)]
     elif report.scope == "container" and report.policy == "restricted" and len(charge.possible) == 1 and narrow(charge, node):
         groups = [([part], whole) for part in charge.demand]
+    elif report.scope == "pod" and report.policy == "restricted" and len(charge.possible) == 1 and narrow(charge, node):
+        groups = [(list(charge.demand), whole)]
     else:
         yield charge.zones, {}
         return
@@ -235,7 +228,8 @@ def narrow(charge: Charge, node: LedgerNode) -> bool:
     """Every amount fits some zone when it is empty."""
     assert node.basis is not None
     sizes = [{name: held.allocatable for name, held in zone.resources.items()} for zone in node.basis.zones]
-    return all(any(s.get(n, 0) >= a for s in sizes) for part in charge.demand for n, a in part.amounts.items())
+    parts = [peak(charge.demand)] if node.basis.scope == "pod" else [part.amounts for part in charge.demand]
+    return all(any(s.get(n, 0) >= a for s in sizes) for amounts in parts for n, a in amounts.items())
 
 
 def _plus(held: Amounts, given: Amounts) -> Amounts:

@@ -49,7 +49,7 @@ def holds(facts: NodeFacts, plan: Plan, config: CycleConfig, lower: Bounds, uppe
     if plan.whole_cores and not _whole_cores(facts, plan, config, lower):
         return False
     if plan.mode == "spread":
-        return spread.admitted(facts, plan, lower)
+        return spread.admitted(facts, plan, lower, upper, budget)
     if plan.rule.policy == policy.RESTRICTED and not spans.narrow(facts, plan):
         return spans.admitted(facts, plan, lower, upper, budget)
     return admitted(plan.parts, facts.firm(lower), upper, budget)

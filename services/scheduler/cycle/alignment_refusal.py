@@ -11,7 +11,7 @@ from services.scheduler.cycle.policy import SINGLE
 from services.scheduler.cycle.shape import Part, Plan
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
-from shared.domain.resources import CPU
+from shared.domain.resources import CPU, is_memory
 
 
 def alignment_refusal(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
@@ -46,7 +46,7 @@ def _shortage(facts: NodeFacts, plan: Plan) -> Refusal | None:
 
 def _total(facts: NodeFacts, part: Part) -> Refusal | None:
     for name, asked in part.amounts.items():
-        free = sum(zone.get(name, 0) for zone in facts.lower.values())
+        free = sum(zone.get(name, 0) for zone in facts.lower.values()) if is_memory(name) else facts.totals.get(name, 0)
         if free < asked:
             remedy = f"free {format_amount(name, asked - free)} more {name} on the node"
             return Refusal(

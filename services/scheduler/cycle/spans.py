@@ -47,6 +47,15 @@ def admitted(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds, budget:
     return _Search(facts, list(plan.parts), sets, lower, upper, budget).walk(0, ())
 
 
+def memory_admitted(facts: NodeFacts, parts: list[Part], lower: Bounds, upper: Bounds, budget: Budget) -> bool:
+    """The same for the Memory Manager alone, which takes any set of zones that it accepts. Raises LimitError."""
+    zones = sorted(lower)
+    if 1 << len(zones) > MOST_SETS:
+        raise LimitError
+    every = [chosen for size in range(1, len(zones) + 1) for chosen in combinations(zones, size)]
+    return _Search(facts, parts, [every] * len(parts), lower, upper, budget).walk(0, ())
+
+
 def possible(facts: NodeFacts, plan: Plan, upper: Bounds) -> bool:
     """Could some state hold it?"""
     if facts.report is None:

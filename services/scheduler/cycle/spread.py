@@ -1,46 +1,62 @@
 """Policies none and best-effort: topology refuses nothing, but an allocation can still fail for want of CPUs, memory or
 devices on the node as a whole (kubelet 1.36: UnexpectedAdmissionError).
 
-CPUs and devices may come from anywhere. Memory must come from zones that the Memory Manager accepts: sure only where one
-zone holds all that the pod takes, since what it takes may turn zones into groups.
+CPUs and devices may come from anywhere. Memory must come from zones that the Memory Manager accepts, which is sure where one
+zone holds all that the pod takes, or where every branch over sets of zones finds one.
 """
 
 from __future__ import annotations
 
-from services.scheduler.cycle.branches import Bounds
+import msgspec
+
+from services.scheduler.cycle import spans
+from services.scheduler.cycle.branches import Bounds, Budget
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.policy import BEST_EFFORT
-from services.scheduler.cycle.shape import Plan
+from services.scheduler.cycle.shape import Part, Plan
 from shared.domain.resources import Amounts, is_memory
 
 
 def demand_of(plan: Plan) -> tuple[Amounts, Amounts]:
-    """(memory and hugepages, the rest) that all parts take together; init containers may be reused but need not be."""
+    """(memory and hugepages that all parts hold together, the most of the rest at any time). What init containers leave
+    is reused: CPUs and devices always, memory only in the same zones."""
     memory: Amounts = {}
-    rest: Amounts = {}
+    running: Amounts = {}
+    highest: Amounts = {}
     for part in plan.parts:
         for name, amount in part.amounts.items():
-            side = memory if is_memory(name) else rest
-            side[name] = side.get(name, 0) + amount
-    return memory, rest
+            if is_memory(name):
+                memory[name] = memory.get(name, 0) + amount
+                continue
+            highest[name] = max(highest.get(name, 0), running.get(name, 0) + amount)
+            if part.kind != "init":
+                running[name] = running.get(name, 0) + amount
+    return memory, highest
 
 
 def careful(plan: Plan) -> bool:
-    """Under best-effort any zone may be chosen for all of a pod, or for a container whose memory is elsewhere: then every
-    zone must hold the pod's memory."""
+    """Under best-effort a container's hint need not be where its memory is. With several containers, or one hint for all of
+    them, only a node whose every zone holds the pod's memory is sure."""
     several = sum(1 for part in plan.parts if any(is_memory(name) for name in part.amounts)) > 1
     return plan.rule.policy == BEST_EFFORT and (several or plan.rule.scope == "pod")
 
 
-def admitted(facts: NodeFacts, plan: Plan, lower: Bounds) -> bool:
-    """True when no allocation can fail within the bounds."""
+def admitted(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds, budget: Budget) -> bool:
+    """True when no allocation can fail within the bounds. Raises LimitError."""
     memory, rest = demand_of(plan)
     if any(facts.totals.get(name, 0) < amount for name, amount in rest.items()):
         return False
     if not memory:
         return True
     fitting = [all(zone.get(name, 0) >= held for name, held in memory.items()) for zone in lower.values()]
-    return all(fitting) if careful(plan) else any(fitting)
+    if careful(plan) or any(fitting):
+        return all(fitting) if careful(plan) else True
+    parts = [_memory_of(part) for part in plan.parts]
+    return spans.memory_admitted(facts, [part for part in parts if part.amounts], lower, upper, budget)
+
+
+def _memory_of(part: Part) -> Part:
+    return msgspec.structs.replace(part, amounts={name: a for name, a in part.amounts.items() if is_memory(name)})
 
 
 def possible(plan: Plan, upper: Bounds) -> bool:

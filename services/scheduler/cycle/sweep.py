@@ -15,7 +15,7 @@ from services.scheduler.cycle import policy
 from services.scheduler.cycle.columns import Columns, Selection
 from services.scheduler.cycle.scoring import ZoneStrategy
 from services.scheduler.cycle.shape import Part, Plan, Shape
-from services.scheduler.cycle.spread import demand_of
+from services.scheduler.cycle.spread import careful, demand_of
 from shared.domain.resources import Amounts
 
 Bools = npt.NDArray[np.bool_]
@@ -147,7 +147,7 @@ class Sweep:
             sure &= self._columns.totals[row, self._selection] >= amount if row is not None else False
         if memory:
             fit = self._fit(memory)
-            sure &= False if fit is None else fit.all(axis=0)
+            sure &= False if fit is None else fit.all(axis=0) if careful(plan) else fit.any(axis=0)
         if plan.whole_cores:
             sure[:] = False
         return candidates, sure

@@ -13,7 +13,7 @@ import msgspec
 
 from services.scheduler.cycle.branches import Bounds, Budget, minus
 from services.scheduler.cycle.capacity import capacities
-from shared.domain.demand import ContainerDemand, most
+from shared.domain.demand import ContainerDemand, most, peak
 from shared.domain.report import Report
 from shared.domain.resources import Amounts
 from shared.ledger.charge import WHOLE_POD
@@ -55,15 +55,18 @@ def _groups(charge: Charge, report: Report) -> list[Group] | None:
         return [((part,), charge.possible.get(part.name, ())) for part in charge.demand]
     if report.policy == "single-numa-node" and report.scope == "pod":
         return [(charge.demand, whole)]
-    if report.policy == "restricted" and report.scope != "pod" and narrow(charge.demand, report):
-        return [((part,), whole) for part in charge.demand]
-    return None
+    if report.policy != "restricted":
+        return None
+    if report.scope == "pod":
+        return [(charge.demand, whole)] if _narrow([peak(charge.demand)], report) else None
+    narrow = _narrow([part.amounts for part in charge.demand], report)
+    return [((part,), whole) for part in charge.demand] if narrow else None
 
 
-def narrow(demand: Sequence[ContainerDemand], report: Report) -> bool:
+def _narrow(parts: Sequence[Amounts], report: Report) -> bool:
     """True when every amount fits one zone's capacity, so that the restricted policy takes single zones only."""
     largest = capacities(report)
-    return all(largest.get(name, 0) >= amount for part in demand for name, amount in part.amounts.items())
+    return all(largest.get(name, 0) >= amount for amounts in parts for name, amount in amounts.items())
 
 
 def _outcomes(groups: list[Group]) -> Iterator[tuple[ZoneAmounts, ZoneAmounts]]:
