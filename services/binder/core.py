@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from services.binder import evicting
+from services.binder.evicting import Evictions
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events import scheduling_facts as scheduling
@@ -44,21 +46,13 @@ class Work(msgspec.Struct):
     trace: str = ""
 
 
-class Eviction(msgspec.Struct):
-    """One eviction to carry out for a nominee."""
-
-    uid: str
-    preemptor: str
-    intended: bool = False
-
-
 class BinderState(msgspec.Struct):
     """The fold of everything that the binder acts on."""
 
     position: int = 0
     pods: dict[str, Identity] = {}
     work: dict[str, Work] = {}
-    evictions: dict[str, Eviction] = {}
+    evictions: Evictions = {}
 
 
 def initial() -> BinderState:
@@ -77,10 +71,9 @@ def evolve(state: BinderState, envelope: Envelope, fact: Fact) -> BinderState:
         state.work[fact.uid] = Work(fact.uid, fact.node, envelope.position, predicted=fact.predicted, trace=envelope.trace)
     elif isinstance(fact, scheduling.ReservationWithdrawn):
         _withdrawn(state, fact.uid)
-    elif isinstance(fact, scheduling.PodNominated):
-        _nominated(state, fact)
     else:
         _evolve_binding(state, fact)
+    evicting.evolve(state.evictions, fact, state.pods)
     _keep_version(state, envelope)
     return state
 
@@ -99,10 +92,6 @@ def _evolve_binding(state: BinderState, fact: Fact) -> None:
             _forget(state, fact.uid)
     elif isinstance(fact, binding.BindUncertain) and fact.uid in state.work:
         state.work[fact.uid].attempts = fact.attempts
-    elif isinstance(fact, binding.EvictIntended):
-        state.evictions.setdefault(fact.uid, Eviction(fact.uid, fact.preemptor)).intended = True
-    elif isinstance(fact, binding.PodEvicted | binding.EvictRefused):
-        state.evictions.pop(fact.uid, None)
 
 
 def _observed(state: BinderState, fact: cluster.PodObserved) -> None:
@@ -113,11 +102,6 @@ def _observed(state: BinderState, fact: cluster.PodObserved) -> None:
 def _withdrawn(state: BinderState, uid: str) -> None:
     if uid in state.work and state.work[uid].stage == "reserved":
         del state.work[uid]
-
-
-def _nominated(state: BinderState, fact: scheduling.PodNominated) -> None:
-    for victim in fact.victims:
-        state.evictions.setdefault(victim, Eviction(victim, fact.uid))
 
 
 def _forget(state: BinderState, uid: str) -> None:

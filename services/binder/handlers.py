@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import msgspec
 
 from services.binder import core
+from services.binder.appending import append_fenced
 from services.binder.core import BinderState, Reply, Work
 from services.binder.settings import BinderSettings
-from shared.eventlog.errors import LogUnavailable
-from shared.eventlog.port import Appended, Commit, Draft, Duplicate, EventLog, Fenced, Lease, Outcome
+from shared.eventlog.port import Appended, Commit, Draft, Duplicate, EventLog, Lease, Outcome
 from shared.events import binding_facts as binding
 from shared.kube.port import Answer, Kube, Lost
 from shared.runtime.clock import Clock
@@ -193,17 +193,7 @@ class Binder:
             self._out.warning(names.BIND_REFUSED, pod=outcome.uid, node=outcome.node, cause=outcome.cause, position=position)
 
     async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        """Append until the log answers. A newer epoch means that another binder leads: stop."""
-        while True:
-            try:
-                outcomes = await self._log.append(commits)
-                break
-            except LogUnavailable as error:
-                self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
-                await self._clock.sleep(0.5)
-        if any(isinstance(outcome, Fenced) for outcome in outcomes):
-            raise LeaseLost("binder: a newer epoch leads")
-        return outcomes
+        return await append_fenced(self._log, self._clock, commits)
 
     def _commit(self, commit_id: str, fact: binding.BindingFact, version: int | None, work: Work, lease: Lease) -> Commit:
         stream = core.stream_of(work.uid)

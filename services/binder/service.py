@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from services.binder import core
 from services.binder.announcer import Announcer
 from services.binder.core import BinderState
+from services.binder.evictor import Evictor
 from services.binder.handlers import ROLE, Binder
 from services.binder.settings import BinderSettings
 from shared.eventlog.port import Lease
 from shared.eventlog.postgres import PostgresEventLog
 from shared.kube.client import KubeClient
 from shared.runtime.app import Service, run_service
+from shared.runtime.groups import lease_losses
 from shared.runtime.http import json_response
 from shared.runtime.leadership import Leadership
 from shared.runtime.projector import Fold, Folded, Projector
@@ -26,7 +30,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
     kube = KubeClient(settings.kubeconfig)
     service.on_close("kube", kube.close)
     announcer = Announcer(kube)
-    hearers: list[Binder] = []
+    hearers: list[Binder | Evictor] = []
 
     def folded(state: BinderState, page: Folded) -> None:
         announcer.folded(state, page)
@@ -41,12 +45,16 @@ async def build(service: Service, settings: BinderSettings) -> None:
         "binder", log, Fold(core.initial, core.evolve), after=folded, on_reset=reset, health=service.health
     )
     binder = Binder(log, kube, projector, settings, service.clock)
-    hearers.append(binder)
+    evictor = Evictor(log, kube, projector, settings, service.clock)
+    hearers += [binder, evictor]
     leadership = Leadership(log, ROLE, service.holder, ttl_s=settings.lease_ttl_s)
 
     async def lead(lease: Lease) -> None:
         announcer.enabled = settings.announce
-        await binder.lead(lease)
+        with lease_losses():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(binder.lead(lease))
+                group.create_task(evictor.lead(lease))
 
     service.task("fold", projector.run)
     service.task("bind", lambda: leadership.run(lead))
@@ -59,7 +67,15 @@ def _routes(service: Service, projector: Projector[BinderState]) -> None:
     async def stats(_request: Request) -> Response:
         state = projector.state
         intended = sum(work.stage == "intended" for work in state.work.values())
-        return json_response({"position": state.position, "work": len(state.work), "intended": intended, "pods": len(state.pods)})
+        return json_response(
+            {
+                "position": state.position,
+                "work": len(state.work),
+                "intended": intended,
+                "pods": len(state.pods),
+                "evictions": len(state.evictions),
+            }
+        )
 
     service.route("/stats", stats)
 

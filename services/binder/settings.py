@@ -10,7 +10,8 @@ from shared.runtime.settings import CommonSettings
 
 
 class BinderSettings(CommonSettings, frozen=True, kw_only=True):
-    """`concurrency` bounds binding calls under way; `announce` writes conditions and events for people."""
+    """`concurrency` bounds binding calls under way; `announce` writes conditions and events for people.
+    An eviction that a PodDisruptionBudget forbids is tried `evict_attempts` times, later each time, and then given up."""
 
     kubeconfig: str = ""
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16
@@ -18,3 +19,4 @@ class BinderSettings(CommonSettings, frozen=True, kw_only=True):
     lease_ttl_s: Annotated[float, msgspec.Meta(ge=1)] = 5.0
     resend_after_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     resend_at_most_every_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    evict_attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 5

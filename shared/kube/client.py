@@ -27,6 +27,7 @@ PAGE_LIMIT = 500
 WATCH_TIMEOUT_S = 300
 CALL_TIMEOUT_S = 10.0
 FIELD_MANAGER = "topolog"
+_TIMEOUT = httpx2.Timeout(CALL_TIMEOUT_S).as_dict()
 
 _PATHS: dict[Kind, str] = {
     "pods": "/api/v1/pods",
@@ -83,7 +84,7 @@ class KubeClient:
 
     def __init__(self, kubeconfig: str, max_connections: int = 64) -> None:
         config = configuration(kubeconfig)
-        self._server = config.cluster.server
+        self._server = config.cluster.server.rstrip("/")
         timeout = httpx2.Timeout(CALL_TIMEOUT_S)
         self._streams = client_adapter.AsyncClient(config, client_adapter.ConnectionParams(timeout=timeout))
         self._http = self._streams if _behind_proxy(config) else _lean_client(config, timeout, max_connections)
@@ -131,8 +132,8 @@ class KubeClient:
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         return await self._call("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body)
 
-    async def evict(self, namespace: str, name: str, uid: str) -> Answer | Lost:
-        options = {"preconditions": {"uid": uid}}
+    async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Answer | Lost:
+        options: Object = {"preconditions": {"uid": uid}, **({"dryRun": ["All"]} if dry_run else {})}
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -166,11 +167,13 @@ class KubeClient:
         content_type: str = "application/json",
     ) -> Answer | Lost:
         content = msgspec.json.encode(body) if body is not None else None
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
         if content is not None:
             headers["Content-Type"] = content_type
         try:
-            response = await self._http.request(method, path, params=params, content=content, headers=headers)
+            request = httpx2.Request(method, self._server + path, params=params, content=content, headers=headers)
+            request.extensions["timeout"] = _TIMEOUT
+            response = await self._http.send(request)
         except httpx2.HTTPError as error:
             return Lost(f"{method} {path}: {error!r}")
         return _answer(response.status_code, response.content)

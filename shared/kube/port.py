@@ -77,8 +77,8 @@ class Kube(Protocol):
     async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Answer | Lost:
         """Bind with the uid as precondition; annotations are merged into the pod in the same atomic call."""
 
-    async def evict(self, namespace: str, name: str, uid: str) -> Answer | Lost:
-        """Ask for an eviction (policy/v1), which PodDisruptionBudgets may refuse with 429."""
+    async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Answer | Lost:
+        """Ask for an eviction (policy/v1), which PodDisruptionBudgets may refuse with 429; `dry_run` only asks whether."""
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Object) -> Answer | Lost:
         """Strategic merge patch of the status subresource (conditions merge by type)."""

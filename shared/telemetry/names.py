@@ -85,12 +85,15 @@ BIND_CALLS = counter("topolog_bind_calls", "Binding calls by their outcome.", "o
 BIND_LATENCY = seconds("topolog_bind_latency", "How long one binding call took.")
 BINDINGS_OPEN = gauge("topolog_bindings_open", "Bindings intended and not settled.")
 ANNOUNCED = counter("topolog_announcements", "Conditions and events written for people, by result.", "result")
+EVICTIONS = counter("topolog_evictions", "Evictions for nominees by their outcome.", "outcome")
 
 SPAN_BIND = span("pod.bind", "One binding call to the Kubernetes API.")
 
 POD_BOUND = event("pod.bound", "A pod was bound; its outcome stands in the log.")
 BIND_REFUSED = event("pod.bind_refused", "The API server said no for good; the charge is freed.")
 BIND_UNCERTAIN = event("pod.bind_uncertain", "The answer was lost or indefinite; the same binding is sent again.")
+EVICTED = event("pod.evicted", "A pod was evicted for a nominee of higher priority.")
+EVICT_REFUSED = event("pod.evict_refused", "An eviction was given up, most often for a PodDisruptionBudget; the nomination ends.")
 
 # The topology-store.
 REPORTS = counter("topolog_reports", "Reports by what became of them.", "verdict")

@@ -1,0 +1,86 @@
+"""Evictions for nominees: the work list folded from the log, and the judgement of answers.
+
+A nomination asks for its victims; each is rehearsed, intended, called, settled. What is asked and not intended is called off
+with its nomination, and with the first victim that may not go; an intent is settled whatever happened. This module must not know HTTP, the log or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Literal
+
+import msgspec
+
+from shared.events import binding_facts as binding
+from shared.events import cluster_facts as cluster
+from shared.events import scheduling_facts as scheduling
+from shared.events.catalog import Fact
+
+
+class Eviction(msgspec.Struct):
+    """One eviction to carry out for a nominee. `called_off`: it is intended, but the nomination has ended since."""
+
+    uid: str
+    preemptor: str
+    intended: bool = False
+    called_off: bool = False
+
+
+Evictions = dict[str, Eviction]
+
+
+def evolve(evictions: Evictions, fact: Fact, live: Container[str]) -> None:
+    """Fold one fact in place. Victims that are not `live` (any more) need no eviction."""
+    if isinstance(fact, scheduling.PodNominated):
+        _call_off(evictions, fact.uid)
+        for victim in fact.victims:
+            if victim in live:
+                _ask(evictions, victim, fact.uid)
+    elif isinstance(fact, scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded):
+        _call_off(evictions, fact.uid)
+    elif isinstance(fact, cluster.PodObserved) and fact.node:
+        _call_off(evictions, fact.pod.uid)
+    elif isinstance(fact, binding.EvictIntended):
+        evictions.setdefault(fact.uid, Eviction(fact.uid, fact.preemptor)).intended = True
+    elif isinstance(fact, binding.PodEvicted):
+        evictions.pop(fact.uid, None)
+    elif isinstance(fact, binding.EvictRefused):
+        evictions.pop(fact.uid, None)
+        _call_off(evictions, fact.preemptor)
+
+
+def _ask(evictions: Evictions, victim: str, preemptor: str) -> None:
+    known = evictions.setdefault(victim, Eviction(victim, preemptor))
+    known.preemptor, known.called_off = preemptor, False
+
+
+def _call_off(evictions: Evictions, preemptor: str) -> None:
+    for uid in [uid for uid, each in evictions.items() if each.preemptor == preemptor]:
+        if evictions[uid].intended:
+            evictions[uid].called_off = True
+        else:
+            del evictions[uid]
+
+
+def rehearsals(evictions: Evictions) -> dict[str, list[Eviction]]:
+    """Preemptor -> its victims, where nothing is intended yet: all of them must be allowed before the first is evicted."""
+    found: dict[str, list[Eviction]] = {}
+    for each in evictions.values():
+        if not each.intended:
+            found.setdefault(each.preemptor, []).append(each)
+    return found
+
+
+Again = Literal["again"]
+
+
+def judge(
+    eviction: Eviction, status: int, message: str, attempts: int, limit: int
+) -> binding.PodEvicted | binding.EvictRefused | Again:
+    """What an answer means; `status` 0 when none came. 429 is a budget's no, which may pass; 409 says that the uid is another,
+    so that the victim is gone. A lost answer is asked for again for ever: it may have been a yes."""
+    if 200 <= status < 300 or status in (404, 409):
+        return binding.PodEvicted(eviction.uid, eviction.preemptor)
+    if status == 0 or ((status == 429 or status >= 500) and attempts < limit):
+        return "again"
+    return binding.EvictRefused(eviction.uid, eviction.preemptor, message)

@@ -1,0 +1,225 @@
+"""Evictions for nominees: rehearsed together, intended before they are called, settled once, called off with their nomination."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from services.binder import core, evicting, evictor
+from services.binder.core import BinderState
+from services.binder.evicting import Eviction
+from services.binder.evictor import ROLE, Evictor
+from services.binder.settings import BinderSettings
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Commit, Draft
+from shared.events import streams
+from shared.events.binding_facts import EvictIntended, EvictRefused, PodEvicted
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.codec import decode
+from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, PodReserved
+from shared.kube.port import Answer, Lost
+from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.projector import Fold, Folded, Projector
+from tests.ledger.given import pod
+from tests.runtime.helpers import QUICK, running
+
+SETTINGS = BinderSettings(resend_after_s=0.02, resend_at_most_every_s=0.05, evict_attempts=3)
+BUDGET = Answer(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
+
+
+@pytest.fixture(autouse=True)
+def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evictor, "IDLE_S", 0.02)
+
+
+class Api:
+    """A Kubernetes API that only evicts: answers by victim, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, list[Answer | Lost]] = {}
+        self.asked: list[tuple[str, bool]] = []
+
+    async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Answer | Lost:
+        assert uid == f"uid-{name}"
+        assert namespace == "ns"
+        self.asked.append((name, dry_run))
+        waiting = self.answers.get(name, [])
+        return (waiting.pop(0) if len(waiting) > 1 else waiting[0]) if waiting else Answer(201)
+
+    @property
+    def evicted(self) -> list[str]:
+        return [name for name, dry_run in self.asked if not dry_run]
+
+
+class Scene:
+    """A log with victims a and b on n1 and a preemptor, and one evictor that follows it."""
+
+    def __init__(self) -> None:
+        self.log = MemoryEventLog("evictions")
+        self.api = Api()
+
+    async def tell(self, uid: str, fact: Fact) -> None:
+        commit = Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(streams.pod(uid), fact),))
+        await self.log.append([commit])
+
+    async def nominate(self, *victims: str) -> None:
+        for name in victims:
+            await self.tell(f"uid-{name}", PodObserved(pod(name, cpus=1), node="n1"))
+        await self.tell("uid-p", PodObserved(pod("p", cpus=2)))
+        await self.tell("uid-p", PodNominated("uid-p", "n1", tuple(f"uid-{name}" for name in victims)))
+
+    async def outcomes(self) -> list[Fact]:
+        """What the evictor appended, in order."""
+        facts = [decode(envelope) for envelope in await self.log.read(0)]
+        return [fact for fact in facts if isinstance(fact, EvictIntended | PodEvicted | EvictRefused)]
+
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[None]:
+        """An evictor runs while the block runs; every one is a new process that starts from the log."""
+        lease = await self.log.acquire(ROLE, "me", 60)
+        assert lease is not None
+        hearers: list[Evictor] = []
+
+        def after(state: BinderState, page: Folded) -> None:
+            for each in hearers:
+                each.folded(state, page)
+
+        fold: Fold[BinderState] = Fold(core.initial, core.evolve)
+        projector: Projector[BinderState] = Projector("binder", self.log, fold, options=QUICK, after=after)
+        hearers.append(Evictor(self.log, self.api, projector, SETTINGS, SYSTEM_CLOCK))  # type: ignore[arg-type]
+        async with running(projector.run(), hearers[0].lead(lease)):
+            yield
+
+    async def until(self, count: int) -> list[Fact]:
+        """The outcomes once there are so many, and a moment later still no more."""
+        async with asyncio.timeout(5):
+            while len(await self.outcomes()) < count:
+                await self.log.wait(await self.log.head(), 0.02)
+        await asyncio.sleep(0.1)
+        return await self.outcomes()
+
+
+def kinds(facts: list[Fact]) -> list[str]:
+    return [type(fact).__name__ for fact in facts]
+
+
+async def test_every_victim_is_intended_before_the_first_is_evicted_and_settled_after() -> None:
+    scene = Scene()
+    await scene.nominate("a", "b")
+    async with scene.leading():
+        found = await scene.until(4)
+    assert kinds(found) == ["EvictIntended", "EvictIntended", "PodEvicted", "PodEvicted"]
+    assert scene.api.asked == [("a", True), ("b", True), ("a", False), ("b", False)]
+    assert found[0] == EvictIntended("uid-a", "ns", "a", "uid-p")
+
+
+async def test_a_budget_that_protects_one_victim_saves_all() -> None:
+    scene = Scene()
+    scene.api.answers["b"] = [BUDGET]
+    await scene.nominate("a", "b")
+    async with scene.leading():
+        found = await scene.until(1)
+    assert found == [EvictRefused("uid-b", "uid-p", BUDGET.message)]
+    assert scene.api.evicted == []
+    assert scene.api.asked.count(("b", True)) == SETTINGS.evict_attempts
+
+
+async def test_a_budget_that_yields_in_time_delays_the_eviction_only() -> None:
+    scene = Scene()
+    scene.api.answers["a"] = [BUDGET, BUDGET, Answer(201)]
+    await scene.nominate("a")
+    async with scene.leading():
+        assert kinds(await scene.until(2)) == ["EvictIntended", "PodEvicted"]
+
+
+async def test_a_budget_used_up_between_rehearsal_and_call_is_retried_and_then_refused() -> None:
+    scene = Scene()
+    scene.api.answers["a"] = [Answer(201), BUDGET]
+    await scene.nominate("a")
+    async with scene.leading():
+        assert kinds(await scene.until(2)) == ["EvictIntended", "EvictRefused"]
+    assert len(scene.api.evicted) == SETTINGS.evict_attempts
+
+
+async def test_a_lost_answer_is_asked_for_again_until_it_is_definite() -> None:
+    scene = Scene()
+    scene.api.answers["a"] = [Answer(201), *[Lost("reset")] * 5, Answer(404)]
+    await scene.nominate("a")
+    async with scene.leading():
+        assert kinds(await scene.until(2)) == ["EvictIntended", "PodEvicted"]
+    assert len(scene.api.evicted) == 6
+
+
+async def test_a_restart_takes_up_intents_without_outcome_and_nothing_else() -> None:
+    scene = Scene()
+    await scene.nominate("a", "b")
+    await scene.tell("uid-a", EvictIntended("uid-a", "ns", "a", "uid-p"))
+    await scene.tell("uid-b", EvictIntended("uid-b", "ns", "b", "uid-p"))
+    await scene.tell("uid-b", PodEvicted("uid-b", "uid-p"))
+    async with scene.leading():
+        await scene.until(4)
+    async with scene.leading():
+        await asyncio.sleep(0.1)
+    assert scene.api.asked == [("a", False)]
+
+
+async def test_a_withdrawn_nomination_calls_off_what_was_not_called_yet() -> None:
+    scene = Scene()
+    await scene.nominate("a", "b")
+    await scene.tell("uid-a", EvictIntended("uid-a", "ns", "a", "uid-p"))
+    await scene.tell("uid-p", NominationWithdrawn("uid-p", "n1", "changed"))
+    async with scene.leading():
+        found = await scene.until(2)
+    assert kinds(found) == ["EvictIntended", "EvictRefused"]
+    assert scene.api.asked == []
+
+
+# -- the fold and the judgement ------------------------------------------------------------------------------------------
+
+
+def folded(*facts: Fact) -> dict[str, Eviction]:
+    evictions: dict[str, Eviction] = {}
+    for fact in facts:
+        evicting.evolve(evictions, fact, {"uid-a", "uid-b"})
+    return evictions
+
+
+NOMINATED = PodNominated("uid-p", "n1", ("uid-a", "uid-b", "uid-gone"))
+
+
+def test_victims_that_are_gone_are_not_asked_for() -> None:
+    assert sorted(folded(NOMINATED)) == ["uid-a", "uid-b"]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        NominationWithdrawn("uid-p", "n1", "changed"),
+        PodReserved("uid-p", "n2"),
+        PodEnded("uid-p", "deleted"),
+        PodObserved(pod("p", cpus=2), node="n2"),
+    ],
+    ids=lambda fact: type(fact).__name__,
+)
+def test_whatever_ends_a_nomination_ends_what_it_asked_for(end: Fact) -> None:
+    assert folded(NOMINATED, end) == {}
+
+
+def test_a_later_nomination_takes_over_a_victim() -> None:
+    left = folded(NOMINATED, NominationWithdrawn("uid-p", "n1", "changed"), PodNominated("uid-q", "n1", ("uid-a",)))
+    assert left == {"uid-a": Eviction("uid-a", "uid-q")}
+
+
+@pytest.mark.parametrize(
+    ("status", "attempts", "kind"),
+    [
+        (201, 1, PodEvicted), (404, 1, PodEvicted), (409, 1, PodEvicted), (429, 3, EvictRefused), (500, 3, EvictRefused),
+        (403, 1, EvictRefused), (429, 2, str), (503, 1, str), (0, 99, str),
+    ],
+)  # fmt: skip
+def test_answers_mean_what_they_mean(status: int, attempts: int, kind: type) -> None:
+    assert isinstance(evicting.judge(Eviction("uid-a", "uid-p"), status, "m", attempts, 3), kind)
