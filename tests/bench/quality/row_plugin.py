@@ -16,7 +16,19 @@ from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.kubelet.fingerprint import fingerprint
 from tests.bench.quality.backoff import BackoffQueue
-from tests.bench.quality.columns import ABSENT, NAMES, UNITS, Ints, aligned, node_request, requests, salt_of, score, vector, zone_column
+from tests.bench.quality.columns import (
+    ABSENT,
+    NAMES,
+    UNITS,
+    Ints,
+    aligned,
+    node_request,
+    requests,
+    salt_of,
+    score,
+    vector,
+    zone_column,
+)
 from tests.bench.quality.rows import Reservation
 
 CacheName = Literal["none", "passthrough", "discardreserved", "overreserve"]

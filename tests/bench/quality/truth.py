@@ -33,13 +33,15 @@ RULES = exporter.Rules()
 
 
 class Past(msgspec.Struct):
-    """A pod was admitted, or let go of, at `at_s`; `told_s` is when the scheduler heard of the end."""
+    """A pod was admitted, or let go of, at `at_s`; `told_s` is when the scheduler heard of the end, `order` the number of
+    the decision that sent the pod here."""
 
     at_s: float
     kind: str
     pod: Pod
     before: KubeletState
     told_s: float = float("inf")
+    order: int = 0
 
 
 class TrueNode:
@@ -85,12 +87,12 @@ class TrueNode:
         self.kubelet = kubelet.show(self.kubelet, step)
         self.changed = True
 
-    def settle(self, pod: Pod, now_s: float) -> Trial:
+    def settle(self, pod: Pod, now_s: float, order: int = 0) -> Trial:
         """The admission is over."""
         assert self.trial is not None
         trial, self.trial = kubelet.rebase(self.kubelet, self.trial), None
         if trial.verdict.admitted:
-            self.past.append(Past(now_s, "admit", pod, self.kubelet.state))
+            self.past.append(Past(now_s, "admit", pod, self.kubelet.state, order=order))
         self.kubelet = kubelet.settle(self.kubelet, trial)
         self.coming.pop(pod.uid, None)
         self.changed, self._shadow = True, None
@@ -113,17 +115,20 @@ class TrueNode:
             self._shadow = state
         return self._shadow
 
-    def rejected_without_ends(self, pod: Pod, decided_s: float) -> bool | None:
-        """Would the kubelet have refused the pod had nothing ended that the scheduler did not know of when it decided? None:
-        nothing ended. Replays the admissions since the first such end, without the ends."""
+    def refused_without(self, pod: Pod, decided: tuple[float, int], ends: bool, overtaking: bool) -> bool | None:
+        """Would the kubelet have refused the pod without what happened unforeseen since it was `decided` (when, and as which
+        decision)? `ends`: pods ended that the scheduler did not know of; `overtaking`: pods decided later were admitted earlier.
+        None: nothing of the kind happened. Replays what came since the first such event, without those events."""
         recent = list(self.past)
-        first = next((at for at, each in enumerate(recent) if each.kind == "end" and each.told_s > decided_s), None)
-        if first is None:
+        left_out = [_unforeseen(each, decided, ends, overtaking) for each in recent]
+        if not any(left_out):
             return None
+        first = left_out.index(True)
         state = recent[first].before
-        for each in recent[first:]:
-            if each.kind == "admit":
-                state = admission.admit(state, each.pod).state
+        for each, out in zip(recent[first:], left_out[first:], strict=True):
+            if not out:
+                admitted = each.kind == "admit"
+                state = admission.admit(state, each.pod).state if admitted else admission.remove(state, each.pod.uid)
         return not admission.admit(state, pod).admitted
 
     def report(self, now_s: float) -> Report:
@@ -136,6 +141,13 @@ class TrueNode:
     def free(self) -> dict[int, Amounts]:
         """Zone -> free amounts after everything on its way."""
         return free_of(self.shadow())
+
+
+def _unforeseen(each: Past, decided: tuple[float, int], ends: bool, overtaking: bool) -> bool:
+    decided_s, order = decided
+    if each.kind == "end":
+        return ends and each.told_s > decided_s
+    return overtaking and each.order > order
 
 
 def free_of(state: KubeletState) -> dict[int, Amounts]:

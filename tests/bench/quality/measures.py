@@ -1,0 +1,86 @@
+"""What is counted while a cell runs, and how it becomes a result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from shared.domain.pod import Pod
+from shared.kubelet.admission import Admission
+from tests.bench.quality.cells import Cell, Result
+from tests.bench.quality.rows import Row
+from tests.bench.quality.truth import TrueNode
+
+MANY_NODES = 500
+KEPT_STORIES = 5
+
+
+class Measures:
+    """Counts and sums of one cell. Waits run from a task's arrival to its admission, rejections included."""
+
+    def __init__(self, cell: Cell, nodes: Mapping[str, TrueNode], row: Row) -> None:
+        self.sample_s = 2.0 if len(nodes) < MANY_NODES else 5.0
+        self._cell, self._nodes, self._row = cell, nodes, row
+        self._arrived: dict[str, float] = {}
+        self._waits: list[float] = []
+        self._rejected = self._after_end = self._overtaken = 0
+        self._stories: list[str] = []
+        self._withheld = self._hidden = 0.0
+
+    def arrived(self, uid: str, arrived_s: float) -> None:
+        """A pod was created for a task that arrived then."""
+        self._arrived[uid] = arrived_s
+
+    def admitted(self, uid: str, now_s: float) -> None:
+        """A kubelet took the pod."""
+        self._waits.append(now_s - self._arrived.pop(uid))
+
+    def rejected(self, node: TrueNode, pod: Pod, decided: tuple[float, int], now_s: float, verdict: Admission) -> None:
+        """A kubelet refused the pod: would it have, without ends unknown when it was decided, without being overtaken?"""
+        self._arrived.pop(pod.uid)
+        self._rejected += 1
+        if node.refused_without(pod, decided, ends=True, overtaking=False) is False:
+            self._after_end += 1
+        elif node.refused_without(pod, decided, ends=True, overtaking=True) is False:
+            self._overtaken += 1
+        elif len(self._stories) < KEPT_STORIES:
+            self._stories.append(f"{pod.uid} on {node.name} at {now_s:.3f} s, decided {decided[0]:.3f} s: {verdict.reason}")
+
+    def sample(self) -> None:
+        """Add what is hidden now: zone by zone free in truth, less what the row takes for free."""
+        hidden = 0
+        for name, node in self._nodes.items():
+            visible = self._row.visible_cpu(name)
+            if visible:
+                free = node.free()
+                hidden += sum(max(0, free[zone].get("cpu", 0) - seen) for zone, seen in visible.items() if zone in free)
+        hours = hidden / 1000 * self.sample_s / 3600
+        self._hidden += hours
+        if self._row.waiting():
+            self._withheld += hours
+
+    def result(self, infeasible: int, real_s: float) -> Result:
+        """The cell's line."""
+        censored = [max(0.0, self._cell.horizon_s - at) for at in self._arrived.values()]
+        waits = sorted([*self._waits, *censored])
+        return Result(
+            self._cell,
+            tasks=len(waits),
+            admitted=len(self._waits),
+            rejected=self._rejected,
+            rejected_after_end=self._after_end,
+            rejected_overtaken=self._overtaken,
+            wait_mean_s=round(sum(waits) / max(1, len(waits)), 2),
+            wait_p99_s=round(waits[min(len(waits) - 1, int(len(waits) * 0.99))] if waits else 0.0, 2),
+            withheld_cpu_h=round(self._withheld, 2),
+            hidden_cpu_h=round(self._hidden, 2),
+            infeasible=infeasible,
+            unexplained=tuple(self._stories),
+            real_s=round(real_s, 1),
+        )
+
+
+def as_line(result: Result) -> bytes:
+    """One JSON line."""
+    return msgspec.json.encode(result) + b"\n"

@@ -1,0 +1,257 @@
+"""One cell in virtual time: a heap of events between arrivals, scheduler, API, kubelets and exporters.
+
+The row is the only thing that differs between the rows of a cell: machines, tasks and every delay are the same. A task whose
+pod a kubelet rejects is created again by its controller after `RETRY_S`, under a new uid.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+import msgspec
+
+from services.simulator.kubelet import Trial
+from services.simulator.workload import Task
+from shared.domain.pod import Pod
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import EndCause, NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.kubelet import admission
+from tests.bench.quality.cells import Cell
+from tests.bench.quality.delays import Delays
+from tests.bench.quality.measures import Measures
+from tests.bench.quality.row_oracle import OracleRow
+from tests.bench.quality.rows import Row
+from tests.bench.quality.truth import TrueNode
+from tests.bench.quality.workloads import Workload, member_task, pod_of
+
+RETRY_S = 5.0
+DECIDE_S = 0.02
+"""From news to a decision, and between two decisions."""
+
+
+class Job(msgspec.Struct):
+    """A task and the pod that stands for it now."""
+
+    task: Task
+    arrived_s: float
+    turn: int = 0
+    member: bool = False
+    attempts: int = 0
+    pod: Pod | None = None
+    node: str = ""
+    decided_s: float = 0.0
+    order: int = 0
+
+
+class Simulation:
+    """Runs one cell; `measures` holds what came out."""
+
+    def __init__(self, cell: Cell, load: Workload, nodes: dict[str, TrueNode], row: Row) -> None:
+        self.now_s = 0.0
+        self.measures = Measures(cell, nodes, row)
+        self._cell, self._load, self._nodes, self._row = cell, load, nodes, row
+        self._delays = Delays(cell.seed)
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = self._decisions = 0
+        self._jobs: dict[str, Job] = {}
+        self._decide_at_s = float("inf")
+        self._queues: dict[str, list[Job]] = {name: [] for name in nodes}
+
+    # -- the clock -----------------------------------------------------------------------------------------------------
+
+    def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
+        """From 0 to the horizon. `progress` hears the share that is done."""
+        self._begin()
+        step = self._cell.horizon_s / 50
+        shown = 0.0
+        while self._heap and self._heap[0][0] <= self._cell.horizon_s:
+            self.now_s, _, event = heapq.heappop(self._heap)
+            event()
+            if self.now_s >= shown + step:
+                shown = self.now_s
+                progress(shown / self._cell.horizon_s)
+        self.now_s = float(self._cell.horizon_s)
+
+    def _after(self, delay_s: float, event: Callable[[], None]) -> None:
+        self._serial += 1
+        heapq.heappush(self._heap, (self.now_s + delay_s, self._serial, event))
+
+    def _delay(self, kind: str, job: Job) -> float:
+        return self._delays.draw(kind, f"{job.task.name}/{job.turn}/{job.attempts}")
+
+    def _begin(self) -> None:
+        for node in self._nodes.values():
+            simulated = node.simulated
+            self._tell(streams.node(node.name), NodeObserved(node.name, f"uid-{node.name}", allocatable=simulated.allocatable()))
+        for task in self._load.running:
+            self._already_runs(Job(task, 0.0))
+        interval = float(self._cell.interval_s)
+        for node in self._nodes.values():
+            self._row.reported(node.report(0.0), 0.0)
+            phase = self._delays.draw("step", node.name) * 40 % 1 * interval
+            self._after(phase, lambda node=node: self._scan(node))  # type: ignore[misc]
+        for arrival in self._load.arrivals:
+            job = Job(arrival.task, arrival.at_s)
+            self._after(arrival.at_s, lambda job=job: self._arrives(job))  # type: ignore[misc]
+        for at, name in enumerate(self._load.members):
+            job = Job(member_task(name, 0, self._cell.seed), at * 0.05, member=True)
+            self._after(job.arrived_s, lambda job=job: self._arrives(job))  # type: ignore[misc]
+        self._after(0.5, self._sample)
+
+    def _already_runs(self, job: Job) -> None:
+        """Put a task on the first node, from a hash of its name on, whose kubelet takes it."""
+        pod = job.pod = pod_of(job.task, f"{job.task.name}/0")
+        names = list(self._nodes)
+        start = int(self._delays.draw("step", job.task.name) * 1e9) % len(names)
+        for name in (*names[start:], *names[:start]):
+            node = self._nodes[name]
+            verdict = admission.admit(node.kubelet.state, pod)
+            if verdict.admitted:
+                node.assigned(pod)
+                trial = node.begin(pod.uid)
+                if node.settle(pod, 0.0).verdict.admitted and trial.verdict.admitted:
+                    job.node = name
+                    self._jobs[pod.uid] = job
+                    self._tell(streams.pod(pod.uid), PodObserved(pod, node=name, phase="Running"))
+                    self._after(job.task.lifetime_s, lambda: self._lets_go(job))
+                    return
+
+    # -- scheduler ------------------------------------------------------------------------------------------------------
+
+    def _tell(self, stream: str, fact: Fact) -> None:
+        self._row.tell(stream, fact, self.now_s)
+        self._ask(DECIDE_S)
+
+    def _ask(self, delay_s: float) -> None:
+        """Have the row decide at this time, unless it will sooner."""
+        at_s = self.now_s + delay_s
+        if at_s < self._decide_at_s:
+            self._decide_at_s = at_s
+            self._after(delay_s, lambda: self._decide(at_s))
+
+    def _decide(self, at_s: float) -> None:
+        if at_s != self._decide_at_s:
+            return
+        self._decide_at_s = float("inf")
+        for uid, node in self._row.decide(self.now_s):
+            self._reserved(self._jobs[uid], node)
+        due_s = self._row.next_s(self.now_s)
+        if due_s is not None:
+            self._ask(max(DECIDE_S, due_s - self.now_s))
+
+    def _arrives(self, job: Job) -> None:
+        pod = job.pod = pod_of(job.task, f"{job.task.name}/{job.turn}/{job.attempts}")
+        self._jobs[pod.uid] = job
+        self.measures.arrived(pod.uid, job.arrived_s)
+        self._after(self._delay("watch", job), lambda: self._tell(streams.pod(pod.uid), PodObserved(pod)))
+
+    def _reserved(self, job: Job, node: str) -> None:
+        assert job.pod is not None
+        self._decisions += 1
+        job.node, job.decided_s, job.order = node, self.now_s, self._decisions
+        self._nodes[node].reserved(job.pod)
+        self._row.intends(job.pod, node, self.now_s)
+        self._after(self._delay("bind", job), lambda: self._bound(job))
+
+    def _bound(self, job: Job) -> None:
+        assert job.pod is not None
+        self._row.bound(job.pod, job.node, self.now_s)
+        self._ask(DECIDE_S)
+        self._after(self._delay("kubelet_watch", job), lambda: self._seen(job))
+
+    # -- kubelet --------------------------------------------------------------------------------------------------------
+
+    def _seen(self, job: Job) -> None:
+        assert job.pod is not None
+        self._nodes[job.node].assigned(job.pod)
+        self._queues[job.node].append(job)
+        if len(self._queues[job.node]) == 1:
+            self._after(self._delay("admission", job), lambda: self._admission_begins(job))
+
+    def _admission_begins(self, job: Job) -> None:
+        assert job.pod is not None
+        trial = self._nodes[job.node].begin(job.pod.uid)
+        self._show(job, trial, 0)
+
+    def _show(self, job: Job, trial: Trial, at: int) -> None:
+        if at < len(trial.steps):
+            self._nodes[job.node].show(trial.steps[at])
+            self._after(self._delays.draw("step", f"{job.task.name}/{job.turn}/{at}"), lambda: self._show(job, trial, at + 1))
+        else:
+            self._admission_ends(job)
+
+    def _admission_ends(self, job: Job) -> None:
+        assert job.pod is not None
+        node, pod = self._nodes[job.node], job.pod
+        trial = node.settle(pod, self.now_s, job.order)
+        self._changed(job.node)
+        queue = self._queues[job.node]
+        queue.pop(0)
+        if queue:
+            following = queue[0]
+            self._after(self._delay("admission", following) / 4, lambda: self._admission_begins(following))
+        if trial.verdict.admitted:
+            self.measures.admitted(pod.uid, self.now_s)
+            self._after(self._delay("status", job), lambda: self._tell_running(job))
+            self._after(job.task.lifetime_s + self._delay("terminate", job), lambda: self._lets_go(job))
+        else:
+            self.measures.rejected(node, pod, (job.decided_s, job.order), self.now_s, trial.verdict)
+            self._ends(job, "rejected", trial.verdict.reason, self._delay("status", job))
+
+    def _tell_running(self, job: Job) -> None:
+        if job.pod is not None and job.pod.uid in self._jobs:
+            self._tell(streams.pod(job.pod.uid), PodRunning(job.pod.uid, job.node))
+
+    def _lets_go(self, job: Job) -> None:
+        """The pod's work is over and its kubelet has freed what it held; the API says so a little later."""
+        assert job.pod is not None
+        delay_s = self._delay("status", job)
+        heard_s = self.now_s if isinstance(self._row, OracleRow) else self.now_s + delay_s
+        self._nodes[job.node].let_go(job.pod, self.now_s, heard_s)
+        self._changed(job.node)
+        self._ends(job, "succeeded", "", delay_s)
+
+    def _changed(self, node: str) -> None:
+        if isinstance(self._row, OracleRow):
+            self._row.changed.add(node)
+            self._ask(DECIDE_S)
+
+    def _ends(self, job: Job, cause: EndCause, reason: str, delay_s: float) -> None:
+        self._after(delay_s, lambda: self._ended(job, cause, reason))
+
+    def _ended(self, job: Job, cause: EndCause, reason: str) -> None:
+        assert job.pod is not None
+        uid = job.pod.uid
+        del self._jobs[uid]
+        self._tell(streams.pod(uid), PodEnded(uid, cause, job.node, reason))
+        if cause == "rejected":
+            again = Job(job.task, job.arrived_s, job.turn, job.member, job.attempts + 1)
+            self._after(RETRY_S, lambda: self._arrives(again))
+        elif job.member:
+            self._comes_back(job)
+
+    def _comes_back(self, job: Job) -> None:
+        """A member of a set is created again under its name."""
+        delay_s = self._delay("recreate", job)
+        name = job.task.name
+        again = Job(member_task(name, job.turn + 1, self._cell.seed), self.now_s + delay_s, job.turn + 1, True)
+        self._after(delay_s, lambda: self._arrives(again))
+
+    # -- exporter -------------------------------------------------------------------------------------------------------
+
+    def _scan(self, node: TrueNode) -> None:
+        self._after(float(self._cell.interval_s), lambda: self._scan(node))
+        if node.changed:
+            made = node.report(self.now_s)
+            delay_s = self._delays.draw("report", f"{node.name}/{self.now_s:.3f}")
+            self._after(delay_s, lambda: self._report_arrives(made))
+
+    def _report_arrives(self, made: object) -> None:
+        self._row.reported(made, self.now_s)  # type: ignore[arg-type]
+        self._ask(DECIDE_S)
+
+    def _sample(self) -> None:
+        self.measures.sample()
+        self._after(self.measures.sample_s, self._sample)
