@@ -42,6 +42,7 @@ class NodeReader:
         self._spec = spec
         self._settings = settings
         self._source = source
+        self._checkpoint_path = f"{spec.kubelet_dir}/{folders.CPU_CHECKPOINT}" if spec.kubelet_dir else ""
         self._slow: tuple[str, Machine, KubeletFacts, Allocatable] | None = None
 
     async def scan(self, full: bool) -> Scan:
@@ -86,20 +87,23 @@ class NodeReader:
         return Path(self._spec.kubelet_dir) / folders.CONFIG_FILE if self._spec.kubelet_dir else None
 
     async def _list(self, boot_id: str) -> tuple[Freshness, tuple[ListedPod, ...], bytes]:
-        """List between two equal readings of the CPU checkpoint, so that a pod is not taken for its successor on the
-        same CPUs; without the checkpoint when it never stands still."""
+        """List while the CPU checkpoint stands still, so that a pod is not taken for its successor on the same CPUs;
+        without the checkpoint when it never does."""
         for _ in range(STEADY_TRIES):
-            before = self._checkpoint()
+            before = self._checkpoint_signature()
             freshness = Freshness(boot_id, folders.boot_time_ms())
             pods = await self._source.pods()
-            if self._checkpoint() == before:
-                return freshness, pods, before
+            checkpoint = self._checkpoint()
+            if self._checkpoint_signature() == before:
+                return freshness, pods, checkpoint
         return freshness, pods, b""
 
+    def _checkpoint_signature(self) -> tuple[int, int, int]:
+        """The kubelet replaces the file at each change, and its content with it: inode, size and time tell."""
+        return folders.signature(self._checkpoint_path) if self._checkpoint_path else (0, 0, 0)
+
     def _checkpoint(self) -> bytes:
-        if not self._spec.kubelet_dir:
-            return b""
-        return folders.read_bounded(Path(self._spec.kubelet_dir) / folders.CPU_CHECKPOINT) or b""
+        return (folders.read_bounded(self._checkpoint_path) or b"") if self._checkpoint_path else b""
 
 
 def read_cpu_entries(checkpoint: bytes) -> CpuEntries:

@@ -12,6 +12,7 @@ from typing import Any
 
 from services.scheduler import observing
 from services.scheduler.core import SchedulerCore
+from services.scheduler.sightings import Sightings
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import Commit, Draft, EventLog, Fenced, Lease, Outcome
 from shared.events import streams
@@ -48,15 +49,18 @@ class Observer:
         self._scheduler_name = scheduler_name
         self._clock = clock
         self._generation = 0
+        self._sightings = Sightings()
         self._out = logs.get("observer")
 
     def reset(self) -> None:
         """Another log or timeline: list again."""
         self._generation += 1
+        self._sightings.clear()
 
     async def lead(self, lease: Lease) -> None:
         """Follow nodes and pods until the lease is lost."""
         await self._projector.wait_live()
+        self._sightings.clear()
         with lease_losses():
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow("nodes", lease))
@@ -116,6 +120,7 @@ class Observer:
 
     async def _tell_seen(self, kind: Kind, batch: Sequence[Seen], lease: Lease) -> None:
         """Several events of one object in a batch: only the last of each is compared, unless it went away in between."""
+        self._sightings.prune(self._projector.state.ledger.pods)
         facts = [self._fact(kind, seen) for seen in _newest(batch)]
         await self._tell([fact for fact in facts if fact is not None], lease)
 
@@ -129,14 +134,14 @@ class Observer:
             )
         if seen.type == "DELETED":
             return observing.pod_deleted(ledger, seen.object)
-        return observing.pod_fact(ledger, self._scheduler_name, seen.object)
+        return observing.pod_fact(ledger, self._scheduler_name, seen.object, self._sightings)
 
     def _facts_of_list(self, kind: Kind, listed: Listed) -> list[ClusterFact]:
         ledger = self._projector.state.ledger
         if kind == "nodes":
             nodes = [observing.node_fact(ledger, obj) for obj in listed.items]
             return [*(fact for fact in nodes if fact is not None), *observing.absent_nodes(ledger, listed.items)]
-        pods = [observing.pod_fact(ledger, self._scheduler_name, obj) for obj in listed.items]
+        pods = [observing.pod_fact(ledger, self._scheduler_name, obj, self._sightings) for obj in listed.items]
         absent = observing.absent_pods(ledger, listed.items, listed.resource_version)
         return [*(fact for fact in pods if fact is not None), *absent]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.scheduler.sightings import Sightings
 from shared.domain.fields import ManifestError
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Constraints, Pod
@@ -21,7 +22,7 @@ PodFact = PodObserved | PodRunning | PodEnded
 STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"
 
 
-def pod_fact(ledger: Ledger, scheduler_name: str, obj: Object) -> PodFact | None:
+def pod_fact(ledger: Ledger, scheduler_name: str, obj: Object, sightings: Sightings) -> PodFact | None:
     """The fact that a pod object tells, or None when the ledger says the same already."""
     metadata, spec, status = _part(obj, "metadata"), _part(obj, "spec"), _part(obj, "status")
     uid, node, phase = str(metadata.get("uid", "")), str(spec.get("nodeName") or ""), str(status.get("phase") or "Pending")
@@ -30,12 +31,20 @@ def pod_fact(ledger: Ledger, scheduler_name: str, obj: Object) -> PodFact | None
         return None if known is None else _ended(uid, node, phase, status, metadata)
     if not node and spec.get("schedulerName", "default-scheduler") != scheduler_name:
         return None
-    fact = _observed(obj, metadata, node, phase)
-    if known is None or _differs(known, fact):
-        return fact
+    if known is None or not (_stands(known, node, metadata) and sightings.same(uid, spec)):
+        fact = _observed(obj, metadata, node, phase)
+        sightings.note(uid, spec)
+        if known is None or _differs(known, fact):
+            return fact
     if phase == "Running" and known.stage != "running":
         return PodRunning(uid, node, str(metadata.get("resourceVersion", "")))
     return None
+
+
+def _stands(known: LedgerPod, node: str, metadata: Object) -> bool:
+    """The pod stands where the ledger has it: then only a changed spec would be news."""
+    terminating = bool(metadata.get("deletionTimestamp"))
+    return bool(node) and known.node == node and known.terminating == terminating and not known.problem
 
 
 def _part(obj: Object, name: str) -> Object:
