@@ -32,7 +32,7 @@ class Display:
         if self._json:
             self._line({"event": text})
         else:
-            self._console.print(text, markup=False)
+            self._console.print(text, markup=False, soft_wrap=True)
 
     def show(self, status: Status) -> None:
         """The newest status."""
@@ -43,7 +43,7 @@ class Display:
             if self._json:
                 self._line({"status": status})
             else:
-                self._console.print(_sentence(status), markup=False)
+                self._console.print(_sentence(status), markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """End the live table."""
@@ -56,7 +56,7 @@ class Display:
             self._line({"summary": status, "exit_code": exit_code})
             return
         for line in summary_lines(status):
-            self._console.print(line, markup=False)
+            self._console.print(line, markup=False, soft_wrap=True)
 
     def _line(self, value: Any) -> None:
         sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
