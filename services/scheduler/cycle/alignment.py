@@ -5,12 +5,15 @@ Bounds first; where they refuse although the upper bound would not, unsettled po
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from services.scheduler.cycle import policy, spans, spread
 from services.scheduler.cycle.branches import Bounds, Budget, LimitError, admitted, fits
 from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.cycle.counting import one_zone_remains
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.shape import Plan
-from services.scheduler.cycle.unsettled import Unsettled, admitted_in_every_outcome, alternatives
+from services.scheduler.cycle.unsettled import Holds, Item, admitted_in_every_outcome, items_of
 from shared.domain.resources import CPU
 
 YES, NO, UNSURE, TOO_MANY = "yes", "no", "unsure", "too many"
@@ -26,15 +29,25 @@ def aligned(facts: NodeFacts, plan: Plan, config: CycleConfig) -> str:
             return YES
         if not possible(facts, plan, upper):
             return NO
-        others = unsettled_of(facts, config)
-        if not others:
+        items = items_on(facts)
+        if not items:
             return UNSURE if lower != upper or len(plan.parts) > 1 else NO
-        found = admitted_in_every_outcome(
-            lambda low, high: holds(facts, plan, config, low, high, budget), lower, upper, others, budget
-        )
+        found = admitted_in_every_outcome(_test(facts, plan, config, budget), lower, upper, items, budget)
         return YES if found else UNSURE
     except LimitError:
         return TOO_MANY
+
+
+def _test(facts: NodeFacts, plan: Plan, config: CycleConfig, budget: Budget) -> Holds:
+    """What must hold of bounds and of items that are charged in all their zones."""
+    single = plan.mode == "aligned" and bool(plan.together) and spans.narrow(facts, plan)
+
+    def test(lower: Bounds, upper: Bounds, items: Sequence[Item]) -> bool:
+        if single and items and one_zone_remains(plan.parts, facts.firm(lower), items):
+            return True
+        return holds(facts, plan, config, lower, upper, budget)
+
+    return test
 
 
 def surely(facts: NodeFacts, plan: Plan) -> bool:
@@ -64,16 +77,16 @@ def possible(facts: NodeFacts, plan: Plan, upper: Bounds) -> bool:
     return all(any(fits(part.amounts, zone) for zone in upper.values()) for part in plan.parts)
 
 
-def unsettled_of(facts: NodeFacts, config: CycleConfig) -> list[Unsettled]:
-    """The pods whose alternatives can be told apart, those that hold most first."""
+def items_on(facts: NodeFacts) -> list[Item]:
+    """What unproven pods take, those first that take most."""
     if facts.report is None or not facts.unsettled:
         return []
-    found = [alternatives(charge, facts.report, config.branch_limit) for charge in facts.charges()]
-    return sorted((each for each in found if each is not None), key=_weight, reverse=True)
+    report = facts.report
+    return sorted((item for charge in facts.charges() for item in items_of(charge, report)), key=_weight, reverse=True)
 
 
-def _weight(each: Unsettled) -> list[int]:
-    return [sum(amounts.get(CPU, 0) for amounts in each.charged.values()), len(each.outcomes)]
+def _weight(item: Item) -> tuple[int, int]:
+    return sum(amounts.get(CPU, 0) for amounts in item.charged.values()), len(item.zones)
 
 
 def _whole_cores(facts: NodeFacts, plan: Plan, config: CycleConfig, lower: Bounds) -> bool:

@@ -1,113 +1,111 @@
 """Pods whose zones are not known yet: what each may hold where, and whether a pod is admitted whatever they hold.
 
 The bounds charge such a pod in all its zones at once; here its alternatives are told apart where that is too pessimistic.
-It may also not be there at all (not admitted yet, or gone). Must not know the ledger's fold.
+It may also not be there at all (not admitted yet, or gone), or only with some of its containers. Must not know the
+ledger's fold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from services.scheduler.cycle.branches import Bounds, Budget, minus
 from services.scheduler.cycle.capacity import capacities
-from shared.domain.demand import ContainerDemand, most, peak
+from shared.domain.demand import most, peak
 from shared.domain.report import Report
 from shared.domain.resources import Amounts
 from shared.ledger.charge import WHOLE_POD
 from shared.ledger.state import Charge, ZoneAmounts
 
-Holds = Callable[[Bounds, Bounds], bool]
+Holds = Callable[[Bounds, Bounds, Sequence["Item"]], bool]
 
 
-class Unsettled(msgspec.Struct, frozen=True):
-    """One pod with several possible places. `charged` is what the lower bound subtracts for it; each outcome is what it
-    may hold (at most, at least) by zone when it is there."""
+class Item(msgspec.Struct, frozen=True):
+    """What an unproven pod takes together, and where it may be. `charged` is what the lower bound subtracts for it.
+
+    Present, it holds at most `at_most` and at least `at_least` in one of `zones`; without zones, anything up to `charged`.
+    """
 
     charged: ZoneAmounts
-    outcomes: tuple[tuple[ZoneAmounts, ZoneAmounts], ...]
+    zones: tuple[int, ...] = ()
+    at_most: Amounts = {}
+    at_least: Amounts = {}
 
 
-def alternatives(charge: Charge, report: Report, limit: int) -> Unsettled | None:
-    """What an unproven pod may hold; None for a proven one. Where its parts may spread over several zones at once, or the
-    alternatives are more than `limit`, all of its charge is the one alternative to its absence."""
+def items_of(charge: Charge, report: Report) -> list[Item]:
+    """The parts of an unproven pod; one part without zones where it is not known to take single zones."""
     if not charge.zones or charge.proven:
-        return None
-    groups = None if charge.held else _groups(charge, report)
-    count = 1
-    for _, zones in groups or ():
-        count *= len(zones)
-    if groups is None or count > limit:
-        return Unsettled(charge.zones, ((charge.zones, {}),))
-    return Unsettled(charge.zones, tuple(_outcomes(groups)))
-
-
-Group = tuple[tuple[ContainerDemand, ...], tuple[int, ...]]
-
-
-def _groups(charge: Charge, report: Report) -> list[Group] | None:
+        return []
     whole = charge.possible.get(WHOLE_POD)
-    if whole and len(charge.possible) > 1:
-        return None
+    together = any(part.kind == "init" for part in charge.demand)
+    if charge.held or not charge.possible or (whole is not None and len(charge.possible) > 1):
+        return [Item(charge.zones)]
     if whole is None:
-        return [((part,), charge.possible.get(part.name, ())) for part in charge.demand]
-    if report.policy == "single-numa-node" and report.scope == "pod":
-        return [(charge.demand, whole)]
-    if report.policy != "restricted":
-        return None
+        zones = {charge.possible.get(part.name, ()) for part in charge.demand}
+        if together and len(zones) > 1:
+            return [Item(charge.zones)]
+    elif not _takes_single_zones(charge, report):
+        return [Item(charge.zones)]
     if report.scope == "pod":
-        return [(charge.demand, whole)] if _narrow([peak(charge.demand)], report) else None
-    narrow = _narrow([part.amounts for part in charge.demand], report)
-    return [((part,), whole) for part in charge.demand] if narrow else None
+        return [_item([most(charge.demand)], [_least(charge)], whole or (), charge)]
+    if together:
+        return [Item(charge.zones)]
+    return [_item([part.amounts], [part.amounts], whole or charge.possible[part.name], charge) for part in charge.demand]
 
 
-def _narrow(parts: Sequence[Amounts], report: Report) -> bool:
-    """True when every amount fits one zone's capacity, so that the restricted policy takes single zones only."""
+def _item(most_of: list[Amounts], least_of: list[Amounts], zones: tuple[int, ...], charge: Charge) -> Item:
+    charged = {zone: most_of[0] for zone in zones if zone in charge.zones}
+    return Item(charged, tuple(charged), most_of[0], least_of[0])
+
+
+def _least(charge: Charge) -> Amounts:
+    return most([part for part in charge.demand if part.kind != "init"])
+
+
+def _takes_single_zones(charge: Charge, report: Report) -> bool:
+    """single-numa-node does; restricted does where every amount fits the largest zone when it is empty."""
+    if report.policy == "single-numa-node":
+        return True
+    if report.policy != "restricted":
+        return False
     largest = capacities(report)
+    parts = [peak(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
     return all(largest.get(name, 0) >= amount for amounts in parts for name, amount in amounts.items())
 
 
-def _outcomes(groups: list[Group]) -> Iterator[tuple[ZoneAmounts, ZoneAmounts]]:
-    for zones in product(*(zones for _, zones in groups)):
-        at_most: ZoneAmounts = {}
-        at_least: ZoneAmounts = {}
-        for zone in sorted(set(zones)):
-            there = [part for (parts, _), where in zip(groups, zones, strict=True) if where == zone for part in parts]
-            at_most[zone] = most(there)
-            at_least[zone] = most([part for part in there if part.kind != "init"])
-        yield at_most, at_least
-
-
-def admitted_in_every_outcome(holds: Holds, lower: Bounds, upper: Bounds, others: Sequence[Unsettled], budget: Budget) -> bool:
-    """`holds(lower, upper)` for every combination of outcomes; a subtree whose bounds hold already is not entered.
+def admitted_in_every_outcome(holds: Holds, lower: Bounds, upper: Bounds, items: Sequence[Item], budget: Budget) -> bool:
+    """`holds` for every combination of where the items are; a subtree that holds as a whole is not entered.
 
     Raises LimitError."""
     budget.spend()
-    if holds(lower, upper):
+    if holds(lower, upper, items):
         return True
-    if not others:
+    if not items:
         return False
-    first, rest = others[0], others[1:]
-    freed = _plus(lower, first.charged)
-    if not admitted_in_every_outcome(holds, freed, upper, rest, budget):
-        return False
-    for at_most, at_least in first.outcomes:
-        above = _less(upper, at_least)
-        possible = all(amount >= 0 for zone in at_least if zone in above for amount in above[zone].values())
-        if possible and not admitted_in_every_outcome(holds, _less(freed, at_most), above, rest, budget):
+    first, rest = items[0], items[1:]
+    freed = plus(lower, first.charged)
+    if not first.zones:
+        return admitted_in_every_outcome(holds, freed, upper, rest, budget) and admitted_in_every_outcome(
+            holds, lower, upper, rest, budget
+        )
+    for zone in first.zones:
+        above = _less(upper, zone, first.at_least)
+        possible = all(amount >= 0 for amount in above[zone].values())
+        if possible and not admitted_in_every_outcome(holds, _less(freed, zone, first.at_most), above, rest, budget):
             return False
-    return True
+    return admitted_in_every_outcome(holds, freed, upper, rest, budget)
 
 
-def _less(bounds: Bounds, taken: Mapping[int, Amounts]) -> dict[int, Amounts]:
-    return {zone: minus(held, taken[zone]) if zone in taken else held for zone, held in bounds.items()}
+def _less(bounds: Bounds, zone: int, taken: Amounts) -> dict[int, Amounts]:
+    return {**bounds, zone: minus(bounds[zone], taken)}
 
 
-def _plus(bounds: Bounds, given: Mapping[int, Amounts]) -> dict[int, Amounts]:
-    raised = {}
-    for zone, held in bounds.items():
-        extra = given.get(zone)
-        raised[zone] = {name: amount + extra.get(name, 0) for name, amount in held.items()} if extra else held
+def plus(bounds: Bounds, given: Mapping[int, Amounts]) -> dict[int, Amounts]:
+    """The bounds with what was charged given back."""
+    raised = dict(bounds)
+    for zone, extra in given.items():
+        if zone in raised:
+            raised[zone] = {name: amount + extra.get(name, 0) for name, amount in raised[zone].items()}
     return raised
