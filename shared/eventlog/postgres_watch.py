@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ class HeadWatch:
         self._connect = connect
         self._head = head
         self._known = 0
+        self._polled_s = -math.inf
         self._waiters: set[asyncio.Future[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._listening = False
@@ -31,6 +33,9 @@ class HeadWatch:
         if position <= self._known:
             return
         self._known = position
+        self._wake()
+
+    def _wake(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -41,14 +46,15 @@ class HeadWatch:
             self._task = asyncio.create_task(self._listen(), name="log listener")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        polled = False
         while self._known <= after:
-            rest_s = deadline - loop.time()
-            if rest_s <= 0 and polled:
+            now_s = loop.time()
+            due_s = self._polled_s + (_POLL_S if self._listening else _POLL_DEAF_S)
+            if now_s >= due_s:
+                await self._poll()
+            elif now_s >= deadline:
                 return False
-            await self._pause(min(max(rest_s, 0.0), _POLL_S if self._listening else _POLL_DEAF_S) if polled else 0.0)
-            await self._poll()
-            polled = True
+            else:
+                await self._pause(min(due_s, deadline) - now_s)
         return True
 
     async def _pause(self, pause_s: float) -> None:
@@ -65,6 +71,7 @@ class HeadWatch:
 
     async def _poll(self) -> None:
         """Ask for the head; a restored backup may have set it back, and then only the answer counts."""
+        self._polled_s = asyncio.get_running_loop().time()
         with contextlib.suppress(LogUnavailable, *LOST_CONNECTION):
             position = await self._head()
             self._known = min(self._known, position)
@@ -90,6 +97,8 @@ class HeadWatch:
         connection.add_termination_listener(lambda *_: ended.set())
         await connection.add_listener(CHANNEL, lambda _c, _pid, _channel, payload: self.heard(int(payload)))
         self._listening = True
+        self._polled_s = -math.inf  # what was appended before the channel was open was not told
+        self._wake()
         await ended.wait()
 
     async def close(self) -> None:

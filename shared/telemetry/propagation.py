@@ -14,6 +14,8 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 HEADER = "traceparent"
+_tracer = trace.ProxyTracer("topolog")
+"""Finds the process's provider when it is set; asking the provider for a tracer at each span costs more than the span."""
 
 
 def parse(traceparent: str) -> SpanContext | None:
@@ -50,7 +52,7 @@ def span(name: str, parent: str = "", **attributes: str | int) -> Iterator[Span]
             yield handed_on
         return
     under = trace.set_span_in_context(NonRecordingSpan(above)) if above else None
-    with trace.get_tracer("topolog").start_as_current_span(name, context=under, attributes=attributes) as started:
+    with _tracer.start_as_current_span(name, context=under, attributes=attributes) as started:
         yield started
 
 
