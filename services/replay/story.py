@@ -87,7 +87,7 @@ def _near_miss(refusal: dict[str, object]) -> str:
 
 
 def _reserved(fact: scheduling.PodReserved) -> Told:
-    predicted = "; ".join(f"{name} on zone {','.join(map(str, z))}" for name, z in sorted(fact.predicted.items()))
+    predicted = _zones_by_name(fact.predicted)
     detail = [f"best of {fact.candidates} node(s), score {fact.score}, decided on position {fact.based_on}"]
     detail.append(f"used report version {fact.report_version} of the node")
     if predicted:
@@ -95,8 +95,13 @@ def _reserved(fact: scheduling.PodReserved) -> Told:
     return f"reserved on {fact.node}", detail
 
 
+def _zones_by_name(zones: dict[str, tuple[int, ...]]) -> str:
+    return "; ".join(f"{name or 'pod'} on zone {','.join(map(str, ids))}" for name, ids in sorted(zones.items()))
+
+
 def _charged(fact: scheduling.NodeCharged) -> Told:
-    return f"charged to {fact.node}", zones_text(fact.zones)
+    trusted = [f"held to the predicted {_zones_by_name(fact.narrowed)}"] if fact.narrowed else []
+    return f"charged to {fact.node}", [*zones_text(fact.zones), *trusted]
 
 
 def _ended(fact: cluster.PodEnded) -> Told:
@@ -117,6 +122,7 @@ _TELLERS: dict[type[Fact], Callable[[Any], Told]] = {
         f"nominated to {fact.node}, evicting {len(fact.victims)} pod(s)",
         [*fact.victims, *zones_text(fact.zones)],
     ),
+    scheduling.NodeClaimed: lambda fact: (f"claim stands on {fact.node}", []),
     scheduling.NominationWithdrawn: lambda fact: (f"nomination to {fact.node} withdrawn: {fact.cause}", []),
     binding.BindIntended: lambda fact: (f"binding to {fact.node} intended", []),
     binding.PodBound: lambda fact: (

@@ -40,6 +40,7 @@ CATALOG: dict[str, Entry] = {
         scheduling.NodeMarkedDirty,
         scheduling.NodeReconciled,
         scheduling.PodNominated,
+        scheduling.NodeClaimed,
         scheduling.NominationWithdrawn,
     ),
     **_area(

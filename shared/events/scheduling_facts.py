@@ -50,11 +50,13 @@ class PodReserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 class NodeCharged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The node carries the pod's charge from here on. Stream `node/<name>`. `zones` is the charge at the time of decision
-    (zone id -> amounts) for people and for `explain`; the fold recomputes and widens it."""
+    (zone id -> amounts) for people and for `explain`; the fold recomputes and widens it. `narrowed` is set where predictions are
+    trusted: container (or "" for the whole pod) -> zones that the charge is held to until a fact widens it."""
 
     node: str
     uid: str
     zones: dict[int, Amounts] = {}
+    narrowed: dict[str, tuple[int, ...]] = {}
 
 
 class ReservationWithdrawn(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -95,6 +97,14 @@ class PodNominated(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     based_on: int = 0
 
 
+class NodeClaimed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The claim of `PodNominated`, of the same commit, on the node's stream: nobody decides on the node without having seen it,
+    and it was not made without having seen the node. Stream `node/<name>`."""
+
+    node: str
+    uid: str
+
+
 class NominationWithdrawn(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The nominee's claim ends (it was placed elsewhere, ended, or no longer fits). Stream `pod/<uid>`."""
 
@@ -111,5 +121,6 @@ SchedulingFact = (
     | NodeMarkedDirty
     | NodeReconciled
     | PodNominated
+    | NodeClaimed
     | NominationWithdrawn
 )
