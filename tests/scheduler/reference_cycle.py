@@ -14,6 +14,7 @@ from services.scheduler.cycle.alignment import YES, aligned
 from services.scheduler.cycle.branches import _kept, _reused, fits, minus
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.node_facts import NodeFacts, report_state
+from services.scheduler.cycle.overtaking import harmless
 from services.scheduler.cycle.policy import combined, node_rule, pinned, pod_policy
 from services.scheduler.cycle.predicates import constraint_refusal
 from services.scheduler.cycle.reservation import reserve
@@ -103,15 +104,22 @@ class Reference:
             return 0 if self._over_several_zones(pod, node) else None
         if not _every_outcome(parts, lower, upper, charges, node):
             return None
+        if not harmless(self._facts(node), Shape("", pod, 0), self.config):
+            return None
         return sum(_best_zone(part, lower) for part in parts) // len(parts)
 
     def _over_several_zones(self, pod: Pod, node: LedgerNode) -> bool:
         """The search itself, on facts made anew: that it is right is held against the exact kubelet elsewhere."""
+        facts = self._facts(node)
+        plan = Shape("", pod, 0).plan(facts.profile)
+        return aligned(facts, plan, self.config) == YES and harmless(facts, Shape("", pod, 0), self.config)
+
+    def _facts(self, node: LedgerNode) -> NodeFacts:
         facts = NodeFacts(node.name, 0)
         facts.take_in(node, self.config)
         for each in self.ahead[node.name]:
             reserve(facts, each, Shape("", each, 0))
-        return aligned(facts, Shape("", pod, 0).plan(facts.profile), self.config) == YES
+        return facts
 
     def _free(self, node: LedgerNode) -> Amounts:
         assert node.observed is not None
@@ -198,30 +206,25 @@ def _every_outcome(parts: list[Part], lower: Zones, upper: Zones, charges: list[
 
 
 def _outcomes(charge: Charge, node: LedgerNode) -> Iterator[tuple[Zones, Zones]]:
+    """What the pod may hold at most and at least by zone: each container somewhere or nowhere, or nobody knows what."""
     assert node.basis is not None
-    report = node.basis
-    whole = charge.possible.get(WHOLE_POD)
+    report, possible = node.basis, charge.possible
+    whole = possible.get(WHOLE_POD)
     yield {}, {}
-    if charge.held:
+    single = report.policy == "single-numa-node" or (report.policy == "restricted" and narrow(charge, node))
+    init = any(part.kind == "init" for part in charge.demand)
+    if charge.held or not single or (whole and len(possible) > 1) or (init and report.scope != "pod"):
         yield charge.zones, {}
-        return
-    if whole is None:
-        groups = [([part], charge.possible[part.name]) for part in charge.demand]
-    elif report.scope == "pod" and report.policy == "single-numa-node" and len(charge.possible) == 1:
-        groups = [(list(charge.demand), whole)]
-    elif report.scope == "container" and report.policy == "restricted" and len(charge.possible) == 1 and narrow(charge, node):
-        groups = [([part], whole) for part in charge.demand]
-    elif report.scope == "pod" and report.policy == "restricted" and len(charge.possible) == 1 and narrow(charge, node):
-        groups = [(list(charge.demand), whole)]
+    elif report.scope == "pod":
+        for zone in whole or ():
+            if zone in charge.zones:
+                yield {zone: most(charge.demand)}, {zone: most([p for p in charge.demand if p.kind != "init"])}
     else:
-        yield charge.zones, {}
-        return
-    for zones in product(*(where for _, where in groups)):
-        held = {z: [p for (ps, _), where in zip(groups, zones, strict=True) if where == z for p in ps] for z in zones}
-        yield (
-            {z: most(parts) for z, parts in held.items()},
-            {z: most([p for p in parts if p.kind != "init"]) for z, parts in held.items()},
-        )
+        places = [[None, *(z for z in whole or possible[p.name] if z in charge.zones)] for p in charge.demand]
+        for zones in product(*places):
+            there = {z: [p for p, at in zip(charge.demand, zones, strict=True) if at == z] for z in zones if z is not None}
+            held = {z: most(parts) for z, parts in there.items()}
+            yield held, held
 
 
 def narrow(charge: Charge, node: LedgerNode) -> bool:
