@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from services.scheduler.choosing import chosen
 from services.scheduler.core import SchedulerCore
+from services.scheduler.folding import fold_of
 from services.scheduler.handlers import Decider
 from services.scheduler.observer import ROLE as OBSERVER
 from services.scheduler.observer import Observer
@@ -22,7 +23,7 @@ from shared.ledger.digest import digest
 from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.http import json_response
 from shared.runtime.leadership import Leadership
-from shared.runtime.projector import Fold, Projector
+from shared.runtime.projector import Projector
 from shared.runtime.relay import Relay
 from shared.runtime.settings import SettingsInvalid, load
 from shared.telemetry import logs, names
@@ -43,10 +44,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         for observer in observers:
             observer.reset()
 
-    fold: Fold[SchedulerCore] = Fold(
-        initial=lambda: SchedulerCore(choice.core), evolve=lambda core, envelope, fact: core.evolve(envelope, fact)
-    )
-    projector = Projector("scheduler", log, fold, after=decider.folded, on_reset=reset, health=service.health)
+    projector = Projector("scheduler", log, fold_of(choice.core), after=decider.folded, on_reset=reset, health=service.health)
     service.task("fold", projector.run)
     service.task("decide", lambda: decider.run(projector))
     if settings.observe:

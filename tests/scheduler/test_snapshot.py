@@ -1,0 +1,44 @@
+"""A snapshot is a disposable cache: what stands on it goes on exactly as what was folded from zero."""
+
+from __future__ import annotations
+
+from services.scheduler import folding
+from services.scheduler.core import CoreConfig, SchedulerCore
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved, PodObserved
+from shared.events.codec import encode, type_of
+from shared.events.envelope import Envelope
+from shared.events.report_facts import NodeReported
+from shared.ledger.digest import digest
+from tests.ledger.given import pod, report, zone
+
+
+def told(core: SchedulerCore, stream: str, fact: Fact) -> None:
+    position, version = core.ledger.position + 1, core.versions.get(stream, 0) + 1
+    core.evolve(Envelope(position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position)), fact)
+
+
+def given() -> SchedulerCore:
+    core = SchedulerCore(CoreConfig())
+    told(core, streams.node("n1"), NodeObserved("n1", "u", allocatable={"cpu": 16000, "pods": 110}))
+    told(core, streams.report("n1"), NodeReported(report(zone(0, 8), zone(1, 8))))
+    told(core, streams.pod("uid-a"), PodObserved(pod("a", cpus=6)))
+    for proposal in core.decide(10):
+        for draft in proposal.drafts:
+            told(core, draft.stream, draft.fact)
+    told(core, streams.pod("uid-b"), PodObserved(pod("b", cpus=2)))
+    return core
+
+
+def test_a_restored_core_decides_and_folds_as_the_one_that_was_saved() -> None:
+    core = given()
+    again = folding.load(CoreConfig(), folding.dump(core))
+    assert digest(again.ledger) == digest(core.ledger)
+    first, second = core.decide(10), again.decide(10)
+    assert first == second
+    assert [proposal.uid for proposal in second] == ["uid-b"]
+
+
+def test_the_fold_keeps_snapshots_only_where_the_ledger_alone_decides() -> None:
+    assert folding.fold_of(CoreConfig()).keeps_snapshots
