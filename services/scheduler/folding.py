@@ -1,6 +1,6 @@
 """The scheduler's fold as the projector runs it, and its snapshot: ledger and stream versions.
 
-What is volatile (queue order of arrival, counts of rejections, traces) is made again from the ledger. The upstream plugin's caches
+What is volatile (queue order of arrival, counts of rejections, traces) is made again from the ledger. The upstream plugin caches
 learn from every fact and are never restored from a snapshot: they replay.
 """
 
