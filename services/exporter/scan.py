@@ -5,6 +5,7 @@ The moment of truth is taken before List. Must not know when to scan, nor what b
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Protocol
 
@@ -44,6 +45,8 @@ class NodeReader:
         self._source = source
         self._checkpoint_path = f"{spec.kubelet_dir}/{folders.CPU_CHECKPOINT}" if spec.kubelet_dir else ""
         self._slow: tuple[str, Machine, KubeletFacts, Allocatable] | None = None
+        self._machine: tuple[float, Machine] | None = None
+        self._facts: tuple[tuple[int, int, int], KubeletFacts] | None = None
 
     async def scan(self, full: bool) -> Scan:
         """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming what is wrong."""
@@ -55,7 +58,7 @@ class NodeReader:
 
     def forget(self) -> None:
         """Make the next scan a full one: after a failure the node may be another than before."""
-        self._slow = None
+        self._slow = self._machine = self._facts = None
 
     async def close(self) -> None:
         """Close the source."""
@@ -65,12 +68,25 @@ class NodeReader:
         root = Path(self._spec.sysfs)
         configured = Path(self._settings.boot_id_file) if self._settings.boot_id_file else None
         boot_id = folders.boot_id(root, configured)
-        machine = read_machine(folders.FolderTree(root))
-        return boot_id, machine, self._kubelet(), await self._source.allocatable()
+        return boot_id, self._read_machine(root), self._kubelet(), await self._source.allocatable()
+
+    def _read_machine(self, root: Path) -> Machine:
+        """The machine, read anew after `machine_interval_s`: a running kubelet hardly notices its changes sooner."""
+        now_s = time.monotonic()
+        if self._machine is None or now_s - self._machine[0] >= self._settings.machine_interval_s:
+            self._machine = now_s, read_machine(folders.FolderTree(root))
+        return self._machine[1]
 
     def _kubelet(self) -> KubeletFacts:
-        """The configuration file's facts, flags first; no file means the kubelet's defaults."""
+        """The configuration file's facts, parsed anew when the file was written."""
         path = self._config_path()
+        found = folders.signature(str(path)) if path else (0, 0, 0)
+        if self._facts is None or self._facts[0] != found:
+            self._facts = found, self._read_kubelet(path)
+        return self._facts[1]
+
+    def _read_kubelet(self, path: Path | None) -> KubeletFacts:
+        """Flags first, then the file's facts; no file means the kubelet's defaults."""
         text = folders.read_bounded(path) if path else None
         if path and text is None and self._settings.kubelet_config:
             raise kubelet_config.KubeletConfigError(f"{path}: cannot be read; check --kubelet-config")

@@ -40,7 +40,8 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     """All settings; times in seconds. `topology_manager_policy` and `_scope` override the kubelet's file when set.
 
     `nodes` are texts NAME=SOCKET,SYSFS[,KUBELET_DIR]; `nodes_file` is a JSON list of `NodeSpec`; `node_name` alone means
-    this machine's kubelet. `interval_s` is the time between full reports, `watch_interval_s` between looks at the kubelet's
+    this machine's kubelet. `interval_s` is the time between full reports, `machine_interval_s`
+    between readings of /sys, `watch_interval_s` between looks at the kubelet's
     folder (0: never), `min_gap_s` the least time between two scans, `settle_s` the wait after a change.
     """
 
@@ -51,6 +52,7 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     sysfs: str = "/sys"
     kubelet_dir: str = ""
     interval_s: Interval = 10.0
+    machine_interval_s: Seconds = 60.0
     watch_interval_s: Seconds = 0.25
     min_gap_s: Seconds = 0.25
     settle_s: Seconds = 0.05

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--pods", type=int, default=3000, help="pods to play on each")
     parser.add_argument("--rate", type=float, default=150.0, help="pods a second that arrive")
     parser.add_argument("--traces", type=Path, default=TRACES, help="folder of the openb trace")
-    parser.add_argument("--report-interval", type=float, default=5.0, help="seconds between full reports of a node")
+    parser.add_argument("--report-interval", type=float, default=10.0, help="seconds between full reports of a node")
     parser.add_argument("--no-exporters", action="store_true", help="leave out the exporters' own measurement")
     given = parser.parse_args(argv)
     for nodes in given.nodes:
@@ -65,7 +65,7 @@ def _whole_road(nodes: int, pods: int, rate: float, traces: Path, interval_s: fl
         workload = _played(road, path)
         ended = sample(psutil.Process(road.process.pid))
         facts_per_s = (_position(road) - position) / (ended.at_s - began.at_s)
-        _report(nodes, rate, speed, workload, began, ended, facts_per_s)
+        _report(nodes, rate, interval_s, speed, workload, began, ended, facts_per_s)
 
 
 async def _postgres_settings(path: Path) -> dict[str, str]:
@@ -91,7 +91,9 @@ def _played(road: Road, path: Path) -> Workload:
     return workload
 
 
-def _report(nodes: int, rate: float, speed: float, workload: Workload, began: Sample, ended: Sample, facts_per_s: float) -> None:
+def _report(
+    nodes: int, rate: float, interval_s: float, speed: float, workload: Workload, began: Sample, ended: Sample, facts_per_s: float
+) -> None:
     ran = workload.to_running.count
     rows = spent(began, ended, ran)
     _print(
@@ -103,6 +105,7 @@ def _report(nodes: int, rate: float, speed: float, workload: Workload, began: Sa
         lost=workload.lost,
         infeasible=len(workload.infeasible),
         done=workload.done,
+        report_interval_s=interval_s,
         offered_per_s=rate,
         speed=round(speed, 1),
         bound_per_s=workload.to_bound.per_s,
