@@ -40,7 +40,8 @@ def aligned(facts: NodeFacts, plan: Plan, config: CycleConfig) -> str:
 
 def _test(facts: NodeFacts, plan: Plan, config: CycleConfig, budget: Budget) -> Holds:
     """What must hold of bounds and of items that are charged in all their zones."""
-    single = plan.mode == "aligned" and bool(plan.together) and spans.narrow(facts, plan)
+    narrow = plan.rule.policy == policy.SINGLE or spans.narrow(facts, plan)
+    single = plan.mode == "aligned" and bool(plan.together) and narrow
 
     def test(lower: Bounds, upper: Bounds, items: Sequence[Item]) -> bool:
         if single and items and one_zone_remains(plan.parts, facts.firm(lower), items):

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from services.scheduler.cycle.branches import Bounds, fits
 from services.scheduler.cycle.shape import Part
-from services.scheduler.cycle.unsettled import Item, plus
+from services.scheduler.cycle.unsettled import Item
 from shared.domain.resources import Amounts
+from shared.ledger.view import restore
 
 
 def one_zone_remains(parts: Sequence[Part], lower: Bounds, items: Sequence[Item]) -> bool:
@@ -20,9 +21,9 @@ def one_zone_remains(parts: Sequence[Part], lower: Bounds, items: Sequence[Item]
     `lower` charges the items in all their zones; items without zones stay charged. Not for pods with init containers.
     """
     movable = [item for item in items if item.zones]
-    base = lower
+    base = {zone: dict(held) for zone, held in lower.items()}
     for item in movable:
-        base = plus(base, item.charged)
+        restore(base, item.charged)
     others = [item.at_most for item in movable]
     for part in parts:
         if not _remains(part.amounts, base, others):
@@ -32,11 +33,11 @@ def one_zone_remains(parts: Sequence[Part], lower: Bounds, items: Sequence[Item]
 
 
 def _remains(asked: Amounts, base: Bounds, others: Sequence[Amounts]) -> bool:
-    ranked = {name: sorted((each.get(name, 0) for each in others), reverse=True) for name in asked}
+    ranked = [(name, amount, sorted([each.get(name, 0) for each in others], reverse=True)) for name, amount in asked.items()]
     needed = 0
     for zone in base.values():
         if fits(asked, zone):
-            needed += min(_count(zone[name] - amount, ranked[name]) for name, amount in asked.items())
+            needed += min([_count(zone[name] - amount, largest) for name, amount, largest in ranked])
             if needed > len(others):
                 return True
     return False
