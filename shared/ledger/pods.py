@@ -160,7 +160,7 @@ def nominated(ledger: Ledger, fact: scheduling.PodNominated, at: Envelope) -> To
     node = node_of(ledger, fact.node)
     node.claims[fact.uid] = fact.zones
     subtract(node.lower, fact.zones)
-    entry.nominated = fact.node
+    entry.nominated, entry.victims = fact.node, fact.victims
     return tuple(sorted({*touched, fact.node}))
 
 
@@ -171,7 +171,7 @@ def denominated(ledger: Ledger, fact: scheduling.NominationWithdrawn, at: Envelo
 
 
 def _drop_claim(ledger: Ledger, entry: LedgerPod) -> Touched:
-    name, entry.nominated = entry.nominated, ""
+    name, entry.nominated, entry.victims = entry.nominated, "", ()
     node = ledger.nodes.get(name)
     zones = node.claims.pop(entry.pod.uid, None) if node is not None else None
     if node is None or zones is None:

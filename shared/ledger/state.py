@@ -48,7 +48,8 @@ class Charge(msgspec.Struct):
 
 
 class LedgerPod(msgspec.Struct):
-    """A live pod. `verdict` is the message of its last negative verdict, `rejections` are not kept here (volatile)."""
+    """A live pod. `verdict` is the message of its last negative verdict, `rejections` are not kept here (volatile). `victims` are
+    those that are to be evicted from the node it is nominated for."""
 
     pod: Pod
     stage: Stage = "pending"
@@ -61,6 +62,7 @@ class LedgerPod(msgspec.Struct):
     verdict: str = ""
     problem: str = ""
     nominated: str = ""
+    victims: tuple[str, ...] = ()
     static: bool = False
     terminating: bool = False
     reserved_node: str = ""
