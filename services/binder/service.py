@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,6 +16,7 @@ from services.binder.handlers import ROLE, Binder
 from services.binder.settings import BinderSettings
 from shared.eventlog.port import Lease
 from shared.eventlog.postgres import PostgresEventLog
+from shared.eventlog.snapshots import fingerprint
 from shared.kube.client import KubeClient
 from shared.runtime.app import Service, run_service
 from shared.runtime.groups import lease_losses
@@ -42,7 +44,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
             hearer.reset(state)
 
     projector: Projector[BinderState] = Projector(
-        "binder", log, Fold(core.initial, core.evolve), after=folded, on_reset=reset, health=service.health
+        "binder", log, _fold(), after=folded, on_reset=reset, health=service.health
     )
     binder = Binder(log, kube, projector, settings, service.clock)
     evictor = Evictor(log, kube, projector, settings, service.clock)
@@ -61,6 +63,17 @@ async def build(service: Service, settings: BinderSettings) -> None:
     if settings.announce:
         service.task("announce", announcer.run)
     _routes(service, projector)
+
+
+def _fold() -> Fold[BinderState]:
+    """The work list and its snapshot."""
+    return Fold(
+        core.initial,
+        core.evolve,
+        fingerprint=fingerprint([core], "binder"),
+        dump=msgspec.json.encode,
+        load=lambda data: msgspec.json.decode(data, type=BinderState),
+    )
 
 
 def _routes(service: Service, projector: Projector[BinderState]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from services.topology_store import core, validation
+from services.topology_store import core, snapshot, validation
 from services.topology_store.core import Accepted, Known
 from shared.bus.port import Bus, Message
 from shared.domain.report import Report
@@ -25,6 +25,7 @@ ROLE = "topology-store"
 MAX_TRIES = 4
 PAGE = 1000
 TICK_S = 1.0
+SNAPSHOT_EVERY = 20_000
 
 
 class Reports:
@@ -40,16 +41,27 @@ class Reports:
         self.known: dict[str, Known] = {}
 
     async def load(self) -> None:
-        """Fold every node's stream as it stands."""
-        position = 0
+        """Fold every node's stream as it stands, from the newest snapshot on."""
+        position = begun = await self._restore()
         while page := await self._log.read(position, PAGE):
             for envelope in page:
                 if envelope.stream.startswith("report/"):
                     known = self.known.setdefault(envelope.stream.removeprefix("report/"), core.initial())
                     core.evolve(known, decode(envelope), envelope.version)
             position = page[-1].position
+        if position - begun >= SNAPSHOT_EVERY:
+            await self._log.save_snapshot(snapshot.PROJECTION, snapshot.FINGERPRINT, position, snapshot.dump(self.known))
         now_s = self._clock.monotonic_s()
         self._heard_s = dict.fromkeys(self.known, now_s)
+
+    async def _restore(self) -> int:
+        """The position of a usable snapshot; 0, and nothing known, without one."""
+        found = await self._log.load_snapshot(snapshot.PROJECTION, snapshot.FINGERPRINT)
+        known = snapshot.load(found[1]) if found is not None else None
+        if found is None or known is None:
+            return 0
+        self.known = known
+        return found[0]
 
     async def run(self) -> None:
         """Take in reports until cancelled."""
