@@ -15,6 +15,7 @@ import msgspec
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.outcome import Placed, Unplaceable
 from services.scheduler.marks import Marks
+from services.scheduler.nominations import Nominations
 from services.scheduler.placing import ColumnarPlacing, Placing
 from services.scheduler.placing_upstream import UpstreamConfig, UpstreamPlacing
 from services.scheduler.proposals import Proposal, reservation, verdict
@@ -62,6 +63,7 @@ class SchedulerCore:
         self.undecidable: dict[str, str] = {}
         self.counters = Counters()
         self.marks = Marks(config.dirty_after_rejections)
+        self.nominations = Nominations(self.ledger)
         self._changed: set[str] = set()
         self._behind: set[str] = set()
         for node in self.ledger.nodes.values():
@@ -76,6 +78,7 @@ class SchedulerCore:
         touched = fold.evolve(self.ledger, envelope, fact)
         self._changed.update(touched)
         self.cluster.hear(fact)
+        self.nominations.hear(fact, self.ledger)
         self._keep_version(envelope, fact)
         self._keep_trace(envelope, fact)
         self._follow_pod(fact)
@@ -110,10 +113,8 @@ class SchedulerCore:
         if ours and entry.stage == "pending" and not entry.terminating:
             self.queue.add(entry.pod, entry.observed_at)
 
-    def _refresh(self) -> None:
-        """Bring the touched nodes' columns up to date and wake one waiting pod of each shape that one of them may help."""
-        if not self._changed:
-            return
+    def _refresh(self) -> list[str]:
+        """Bring the touched nodes' columns up to date and wake who may be helped; returns the nodes that changed."""
         changed = sorted(self._changed)
         self._changed.clear()
         for name in changed:
@@ -123,9 +124,16 @@ class SchedulerCore:
             else:
                 self.cluster.put_node(node)
             self._note_behind(name, node)
-        for shape, pod in self.queue.waiting_shapes():
+        self._wake(changed)
+        return changed
+
+    def _wake(self, changed: list[str]) -> None:
+        """One waiting pod of each shape that one of these nodes may help, and every nominee of one of them."""
+        for shape, pod in self.queue.waiting_shapes() if changed else ():
             if self.cluster.waiting_could_fit(pod, changed):
                 self.queue.wake_one(shape)
+        for uid in self.nominations.wake(changed):
+            self.queue.wake(uid)
 
     def _note_behind(self, name: str, node: LedgerNode | None) -> None:
         """Nodes whose newest report does not count yet: only a comparison of fingerprints can help who waits for them."""
@@ -139,20 +147,32 @@ class SchedulerCore:
     def decide(self, limit: int) -> list[Proposal]:
         """Decide at most `limit` pods; each proposal is one commit. Also proposes dirty marks and reconciliations."""
         proposals = self.marks.proposals(self.ledger, self._changed, self.versions)
-        self._refresh()
+        changed = self._refresh()
+        self.nominations.begin()
         pending: dict[str, int] = {}
         for order in range(limit):
             popped = self.queue.pop()
             if popped is None:
                 break
             pod, arrival = popped
-            proposal = self._decide_one(pod, arrival, order, pending)
-            if proposal is not None:
-                proposals.append(proposal)
-            if self.cluster.one_by_one and proposal is not None and proposal.node:
+            made = self._decide_one(pod, arrival, order, pending)
+            proposals += made
+            if self._must_be_folded(made):
                 break
+        proposals += self._nominate(changed, proposals)
         self._refuse_silently()
         return proposals
+
+    def _must_be_folded(self, made: list[Proposal]) -> bool:
+        """True for what counts only once it stands in the log: the batch ends there."""
+        return any(each.nominates or (each.node and self.cluster.one_by_one) for each in made)
+
+    def _nominate(self, changed: list[str], proposals: list[Proposal]) -> list[Proposal]:
+        """Nothing else was decided: may a waiting pod have room by eviction?"""
+        if any(each.uid for each in proposals):
+            return []
+        found = self.nominations.waiting(changed, self.cluster, self.ledger, self.versions)
+        return [found] if found is not None else []
 
     def tick(self) -> None:
         """The resync period of an upstream cache went by."""
@@ -164,19 +184,34 @@ class SchedulerCore:
         if self._behind and not self.queue.ready_count() and self.queue.waiting_count():
             self.marks.rejected(self.ledger, sorted(self._behind))
 
-    def _decide_one(self, pod: Pod, arrival: int, order: int, pending: dict[str, int]) -> Proposal | None:
+    def _decide_one(self, pod: Pod, arrival: int, order: int, pending: dict[str, int]) -> list[Proposal]:
         self.counters.decided += 1
         entry = self.ledger.pods[pod.uid]
-        choice = self._unready(entry) or self._place(pod)
+        unready = self._unready(entry)
+        choice = unready or self._place(pod)
         if isinstance(choice, Placed):
-            return self._reserve(pod, choice, order, pending)
+            return [self._reserve(pod, choice, order, pending)]
         self.counters.refused += 1
         self.queue.park(pod, arrival)
         self.marks.rejected(self.ledger, self.cluster.unsettled())
+        made = self._verdict(entry, choice)
+        nomination = None if unready else self._nomination(entry, len(made))
+        return [*made, nomination] if nomination is not None else made
+
+    def _verdict(self, entry: LedgerPod, choice: Unplaceable) -> list[Proposal]:
         if entry.verdict == choice.message:
             self.counters.repeated_verdicts += 1
+            return []
+        return [verdict(entry.pod, choice, self.ledger.position, self._version(f"pod/{entry.pod.uid}"))]
+
+    def _nomination(self, entry: LedgerPod, ahead: int) -> Proposal | None:
+        """`ahead` facts of this batch come before it on the pod's stream."""
+        version = self._version(f"pod/{entry.pod.uid}") + ahead
+        try:
+            return self.nominations.refused(entry, self.cluster, self.ledger, version, self.versions)
+        except Exception as error:
+            self.undecidable[entry.pod.uid] = repr(error)
             return None
-        return verdict(pod, choice, self.ledger.position, self._version(f"pod/{pod.uid}"))
 
     def _place(self, pod: Pod) -> Placed | Unplaceable:
         """An error inside the cycle concerns this pod only: it waits with a verdict that says so, and the others go on."""
@@ -200,7 +235,8 @@ class SchedulerCore:
         pending[node_stream] = node_version + 1
         shape = self.cluster.shape_of(pod)
         self.queue.wake_one(shape)
-        return reservation(pod, placed, zones, order, self.ledger.position, self._version(pod_stream), node_version)
+        nominated = self.ledger.pods[pod.uid].nominated == placed.node
+        return reservation(pod, placed, zones, order, self.ledger.position, self._version(pod_stream), node_version, nominated)
 
     def _version(self, stream: str) -> int:
         return self.versions.get(stream, 0)

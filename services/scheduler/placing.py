@@ -5,14 +5,16 @@ An implementation is told of every fact and of each node that a fact touched; it
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container, Mapping
 from typing import Protocol
 
+from services.scheduler.cycle.board import salt_of
 from services.scheduler.cycle.cluster import Cluster
 from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.cycle.preemption import Nomination, find, stands
 from shared.domain.pod import Pod
 from shared.events.catalog import Fact
-from shared.ledger.state import LedgerNode, ZoneAmounts
+from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 
 class Placing(Protocol):
@@ -45,6 +47,14 @@ class Placing(Protocol):
     def unsettled(self) -> list[str]:
         """Nodes that carry charges whose zones are not known."""
 
+    def nominate(
+        self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
+    ) -> Nomination | None:
+        """The least costly evictions that make room for the pod, on any node or on these; None when none does."""
+
+    def nomination_stands(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+        """Would the pod fit its node once the victims that are left are gone?"""
+
     def tick(self) -> bool:
         """The resync period went by; True when waiting pods may fit now."""
 
@@ -56,6 +66,25 @@ class ColumnarPlacing(Cluster):
 
     def hear(self, fact: Fact) -> None:
         """The ledger's nodes say it all."""
+
+    def nominate(
+        self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
+    ) -> Nomination | None:
+        """The search begins at another node for every pod, so that several of them do not meet on the first."""
+        shape = self.shape(pod)
+        if shape.problem or pod.constraints.unsupported:
+            return None
+        names = sorted(nodes if nodes is not None else (facts.name for facts in self.nodes()))
+        start = salt_of(pod.uid) % len(names) if names else 0
+        turned = (self.node(name) for name in names[start:] + names[:start])
+        return find(pod, shape, (facts for facts in turned if facts is not None), pods, self.config, spared)
+
+    def nomination_stands(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+        """Own reservations that are not folded yet leave the answer for later."""
+        facts = self.node(node)
+        if facts is None:
+            return False
+        return bool(facts.overlay) or stands(pod, self.shape(pod), facts, victims, pods, self.config)
 
     def tick(self) -> bool:
         """Nothing waits for a clock."""

@@ -7,7 +7,7 @@ as upstream's Reserve hook runs before the next pod is taken. Must not know a cl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Container, Mapping
 
 import msgspec
 
@@ -20,12 +20,13 @@ from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.outcome import Placed, Unplaceable
 from services.scheduler.cycle.predicates import constraint_refusal, resource_refusal
+from services.scheduler.cycle.preemption import Nomination
 from services.scheduler.cycle.reservation import reserve
 from services.scheduler.cycle.shape import Shape, key_of
 from services.scheduler.cycle.wording import headline
 from shared.domain.pod import Pod
 from shared.events.catalog import Fact
-from shared.ledger.state import LedgerNode, ZoneAmounts
+from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 MOST_TEXTS = 8
 
@@ -116,6 +117,16 @@ class UpstreamPlacing:
     def unsettled(self) -> list[str]:
         """Nodes that carry charges whose zones are not known."""
         return sorted(name for name, facts in self._nodes.items() if facts.unsettled)
+
+    def nominate(
+        self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
+    ) -> Nomination | None:
+        """None: as with upstream's `preemptionMode: Disabled`, nobody is evicted by a view that may be wrong."""
+        return None
+
+    def nomination_stands(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+        """A nomination of another scheduler's, or of an earlier configuration, is not kept."""
+        return False
 
     def tick(self) -> bool:
         """One resync of the plugin's cache; what it flushes may help whoever waits."""

@@ -5,11 +5,19 @@ from __future__ import annotations
 import msgspec
 
 from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.cycle.preemption import Nomination
 from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
 from shared.eventlog.port import Draft
 from shared.events import streams
-from shared.events.scheduling_facts import NodeCharged, PodReserved, PodVerdictChanged
+from shared.events.scheduling_facts import (
+    NodeCharged,
+    NodeClaimed,
+    NominationWithdrawn,
+    PodNominated,
+    PodReserved,
+    PodVerdictChanged,
+)
 
 
 class Proposal(msgspec.Struct, frozen=True):
@@ -22,6 +30,11 @@ class Proposal(msgspec.Struct, frozen=True):
     uid: str = ""
     node: str = ""
 
+    @property
+    def nominates(self) -> bool:
+        """True for a nomination."""
+        return any(isinstance(draft.fact, PodNominated) for draft in self.drafts)
+
 
 def reservation(
     pod: Pod,
@@ -31,6 +44,7 @@ def reservation(
     position: int,
     pod_version: int,
     node_version: int,
+    nominated: bool = False,
 ) -> Proposal:
     """Reserve: one fact on the pod's stream, one on the node's, both at the versions that the decision saw."""
     reserved = PodReserved(
@@ -42,6 +56,7 @@ def reservation(
         score=placed.score,
         candidates=placed.candidates,
         predicted=placed.predicted,
+        nominated=nominated,
     )
     charged = NodeCharged(node=placed.node, uid=pod.uid, zones=zones)
     drafts = (
@@ -58,3 +73,19 @@ def verdict(pod: Pod, refused: Unplaceable, position: int, pod_version: int) -> 
     )
     draft = Draft(streams.pod(pod.uid), fact, pod_version)
     return Proposal(f"verdict/{pod.uid}/{pod_version}", (draft,), pod.uid, position, pod.uid)
+
+
+def nomination(uid: str, found: Nomination, position: int, pod_version: int, node_version: int) -> Proposal:
+    """Nominate: the claim on both streams, at the versions that the search saw, so that no eviction rests on an old view."""
+    nominated = PodNominated(uid=uid, node=found.node, victims=found.victims, zones=found.zones, based_on=position)
+    drafts = (
+        Draft(streams.pod(uid), nominated, pod_version),
+        Draft(streams.node(found.node), NodeClaimed(found.node, uid), node_version),
+    )
+    return Proposal(f"nominate/{uid}/{pod_version}", drafts, uid, position, uid)
+
+
+def denomination(uid: str, node: str, cause: str, position: int, pod_version: int) -> Proposal:
+    """End a nomination."""
+    draft = Draft(streams.pod(uid), NominationWithdrawn(uid, node, cause), pod_version)
+    return Proposal(f"denominate/{uid}/{pod_version}", (draft,), uid, position, uid)

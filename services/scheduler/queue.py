@@ -88,6 +88,12 @@ class Queue:
         self.add(pod, arrival)
         return True
 
+    def wake(self, uid: str) -> None:
+        """Make one waiting pod ready; harmless when it does not wait."""
+        shape = self._shapes.get(uid)
+        if shape is not None:
+            self.add(self._waiting[shape][uid], self._arrivals[uid])
+
     def wake_all(self) -> None:
         """Make every waiting pod ready: a change that may help any of them."""
         waiting: Iterable[tuple[Pod, int]] = [

@@ -1,0 +1,263 @@
+"""Preemption through the core: whom it names, when it names nobody, and what becomes of a nomination."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.folding import dump, load
+from shared.domain.pod import Pod
+from shared.events import streams
+from shared.events.binding_facts import EvictRefused
+from shared.events.cluster_facts import PodRunning
+from shared.events.scheduling_facts import NodeClaimed, NominationWithdrawn, PodNominated, PodReserved
+from tests.ledger.given import container, held, pod, zone
+from tests.scheduler.default.story import Story
+
+HIGH = 1000
+
+
+async def running(
+    story: Story, *placed: tuple[Pod, int], sizes: tuple[int, ...] = (8, 8), gpus: int = 0, policy: str = "single-numa-node"
+) -> None:
+    """Pods of one container stand proven on n1 in zones of `sizes` CPUs (and `gpus` devices in zone 0)."""
+    for made, _ in placed:
+        await story.seen_bound(made, phase="Running")
+    used = {index: [sum(asks(made, name) for made, where in placed if where == index) for name in RESOURCES] for index in (0, 1)}
+    zones = [
+        zone(index, size, size - used[index][0] // 1000, gpus if not index else 0, gpus - used[0][1] if not index else None)
+        for index, size in enumerate(sizes)
+    ]
+    placements = tuple(held(made.name, where, asks(made, "cpu") // 1000, asks(made, GPU)) for made, where in placed)
+    await story.report(*zones, placements=placements, policy=policy)
+
+
+GPU = "vendor.com/gpu"
+RESOURCES = ("cpu", GPU)
+
+
+def asks(made: Pod, name: str) -> int:
+    return made.containers[0].requests.get(name, 0)
+
+
+async def nominations(story: Story) -> list[tuple[str, str, tuple[str, ...]]]:
+    found = await story.facts(PodNominated)
+    return [(fact.uid, fact.node, fact.victims) for fact in found if isinstance(fact, PodNominated)]
+
+
+async def withdrawals(story: Story) -> list[str]:
+    return [fact.cause for fact in await story.facts(NominationWithdrawn) if isinstance(fact, NominationWithdrawn)]
+
+
+def low(name: str, cpus: int = 4, gpus: int = 0, priority: int = 0) -> Pod:
+    return pod(name, container("c", cpus, gpus), priority=priority)
+
+
+async def full(*placed: tuple[Pod, int], **fields: object) -> Story:
+    story = Story()
+    await story.node()
+    await running(story, *placed, **fields)  # type: ignore[arg-type]
+    return story
+
+
+async def test_the_fewest_of_the_lowest_priority_in_one_zone_are_named() -> None:
+    story = await full((low("a"), 0), (low("b"), 0), (low("c", 8), 1))
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    assert await story.decide() == {}
+    assert await nominations(story) == [("uid-high", "n1", ("uid-c",))]
+    (claimed,) = await story.facts(NodeClaimed)
+    assert claimed == NodeClaimed("n1", "uid-high")
+
+
+async def test_of_two_zones_the_one_with_the_lower_priorities_is_cleared() -> None:
+    story = await full((low("a", 8, priority=10), 0), (low("b", 4, priority=5), 1), (low("c", 4, priority=5), 1))
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == [("uid-high", "n1", ("uid-b", "uid-c"))]
+
+
+async def test_nobody_is_named_whose_end_would_only_free_room_in_two_zones() -> None:
+    """4 CPUs in each zone could be freed together, but no zone could ever hold 8."""
+    story = await full((low("a"), 0), (low("keep0", 4, priority=HIGH), 0), (low("b"), 1), (low("keep1", 4, priority=HIGH), 1))
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == []
+
+
+@pytest.mark.parametrize(("priority", "preempts"), [(0, "PreemptLowerPriority"), (HIGH, "Never")])
+async def test_equal_priority_and_the_policy_never_preempt_nobody(priority: int, preempts: str) -> None:
+    story = await full((low("a", 8), 0), (low("b", 8), 1))
+    await story.arrives(pod("high", cpus=8, priority=priority, preemption_policy=preempts))
+    await story.decide()
+    assert await nominations(story) == []
+
+
+async def test_a_device_decides_which_zone_is_cleared() -> None:
+    story = await full((low("a", 8, gpus=1), 0), (low("b", 1), 1), gpus=1)
+    await story.arrives(pod("high", container("c", 2, gpus=1), priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == [("uid-high", "n1", ("uid-a",))]
+
+
+async def test_restricted_over_two_zones_clears_what_the_set_needs() -> None:
+    story = await full((low("a", 6), 0), (low("b", 6), 1), policy="restricted")
+    await story.arrives(pod("high", cpus=10, priority=HIGH))
+    await story.decide()
+    found = await nominations(story)
+    assert len(found) == 1
+    assert 1 <= len(found[0][2]) <= 2
+
+
+async def test_nobody_takes_what_was_evicted_for_the_nominee() -> None:
+    story = await full((low("a", 6), 0), (low("b", 8), 1))
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == [("uid-high", "n1", ("uid-a",))]
+    await story.arrives(pod("thief", cpus=2))
+    assert await story.decide() == {}
+    await story.ends(low("a", 6))
+    assert await story.decide() == {"uid-high": "n1"}
+    (reserved,) = await story.facts(PodReserved)
+    assert isinstance(reserved, PodReserved)
+    assert reserved.nominated
+    assert story.ledger_node().claims == {}
+
+
+async def test_a_nominee_that_fits_elsewhere_meanwhile_goes_there_and_its_claim_ends() -> None:
+    story = await full((low("a", 8), 0), (low("b", 8), 1))
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    await story.node("n2")
+    await story.report(zone(0, 8), node="n2")
+    story.cores[0].queue.wake_all()
+    assert await story.decide() == {"uid-high": "n2"}
+    assert story.ledger_node("n1").claims == {}
+
+
+async def test_a_refused_eviction_ends_the_nomination_and_spares_the_victim() -> None:
+    story = await full((low("a", 8), 0), (low("b", 8, priority=1), 1))
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    await story.tell(streams.pod("uid-a"), EvictRefused("uid-a", "uid-high", "budget"))
+    await story.decide()
+    assert await withdrawals(story) == ["an eviction was refused"]
+    assert [victims for _, _, victims in await nominations(story)] == [("uid-a",), ("uid-b",)]
+
+
+async def test_a_victim_spared_once_may_be_asked_again_after_a_pod_of_its_namespace_started() -> None:
+    story = await full((low("a", 8), 0), (low("keep", 8, priority=HIGH), 1))
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    await story.tell(streams.pod("uid-a"), EvictRefused("uid-a", "uid-high", "budget"))
+    await story.decide()
+    assert len(await nominations(story)) == 1
+    await story.tell(streams.pod("uid-keep"), PodRunning("uid-keep", "n1"))
+    await story.decide()
+    assert len(await nominations(story)) == 2
+
+
+async def test_a_nomination_that_no_longer_helps_is_withdrawn() -> None:
+    """A foreign pod lands in the zone before anybody was evicted."""
+    story = await full((low("a", 4), 0), (low("keep", 8, priority=HIGH), 1))
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    assert len(await nominations(story)) == 1
+    await story.seen_bound(low("foreign", 4, priority=HIGH))
+    await story.decide()
+    assert await withdrawals(story) == ["the evictions no longer make room"]
+    assert len(await nominations(story)) == 1
+
+
+async def test_room_that_is_coming_anyway_is_waited_for() -> None:
+    story = await full((low("a", 8), 0), (low("b", 8), 1))
+    await story.seen_bound(low("a", 8), phase="Running", terminating=True)
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == []
+
+
+async def test_a_pod_that_cannot_be_evicted_yet_is_asked_for_once_it_is_bound() -> None:
+    story = Story()
+    await story.node()
+    await story.report(zone(0, 8))
+    await story.arrives(low("a", 8))
+    assert await story.decide() == {"uid-a": "n1"}
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == []
+    await story.seen_bound(low("a", 8))
+    await story.decide()
+    assert await nominations(story) == [("uid-high", "n1", ("uid-a",))]
+
+
+async def test_a_node_that_moved_since_the_search_is_not_claimed() -> None:
+    story = Story(schedulers=2)
+    await story.node()
+    await running(story, (low("a", 6), 0), (low("keep", 6, priority=HIGH), 1))
+    await story.arrives(pod("high", cpus=8, priority=HIGH), pod("small", cpus=2))
+    first, second = story.cores
+    behind = first.decide(1)
+    assert any(each.nominates for each in behind)
+    ahead = [each for each in second.decide(5) if each.uid == "uid-small" and each.node]
+    await story.append(second, ahead)
+    await story.append(first, [each for each in behind if each.nominates])
+    assert await nominations(story) == []
+
+
+async def test_nodes_whose_reports_carry_no_placements_evict_nobody() -> None:
+    story = Story()
+    await story.node()
+    await story.seen_bound(low("a", 8), phase="Running")
+    await story.report(zone(0, 8, 0), placements=None)
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == []
+
+
+async def test_a_restart_from_a_snapshot_still_knows_the_victims() -> None:
+    story = await full((low("a", 4), 0), (low("keep", 8, priority=HIGH), 1))
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    old = story.cores[0]
+    story.cores = [load(old.config, dump(old))]
+    assert story.cores[0].nominations.standing == old.nominations.standing
+    await story.decide()
+    assert await withdrawals(story) == []
+    await story.ends(low("a", 4))
+    assert await story.decide() == {"uid-high": "n1"}
+
+
+SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, st.lists(st.integers(1, 6), min_size=1, max_size=2), st.sampled_from(["single-numa-node", "restricted"]))
+def test_every_eviction_helps_and_none_is_superfluous(sizes: list[tuple[int, int, int]], wants: list[int], policy: str) -> None:
+    """Once the victims have ended the nominee is placed; with one of them left it would not have been."""
+
+    async def played() -> None:
+        placed, room = [], {0: 8, 1: 8}
+        for index, (cpus, where, priority) in enumerate(sizes):
+            if room[where] >= cpus:
+                room[where] -= cpus
+                placed.append((low(f"p{index}", cpus, priority=priority), where))
+        story = await full(*placed, policy=policy)
+        high = pod("high", *(container(f"c{index}", cpus) for index, cpus in enumerate(wants)), priority=2)
+        await story.arrives(high)
+        if await story.decide():
+            return
+        found = await nominations(story)
+        if not found:
+            return
+        victims = [made for made, _ in placed if made.uid in found[0][2]]
+        assert victims
+        assert all(made.priority < 2 for made in victims)
+        for made in victims:
+            assert await story.decide() == {}
+            await story.ends(made)
+        assert await story.decide() == {"uid-high": "n1"}
+
+    asyncio.run(played())
