@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE_LINES, TEST_FILE_LINES, FUNCTION_LINES, MEDIAN_FUNCTION_LINES = 400, 600, 60, 8
-MARKER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+MARKER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")) + r")\b")
 
 
 def sources(*folders: str) -> Iterator[Path]:
@@ -81,12 +81,7 @@ def test_every_file_opens_with_what_it_is() -> None:
 
 
 def test_nothing_is_marked_as_unfinished() -> None:
-    here = Path(__file__).resolve()
-    marked = [
-        str(p.relative_to(ROOT))
-        for p in sources("shared", "services", "tests")
-        if p.resolve() != here and MARKER.search(p.read_text())
-    ]
+    marked = [str(p.relative_to(ROOT)) for p in sources("shared", "services", "tests") if MARKER.search(p.read_text())]
     assert marked == []
 
 

@@ -40,7 +40,9 @@ def test_each_service_and_server_killed_in_turn() -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("point", ["binder.after_intent:1", "binder.after_call:5", "binder.after_outcome:5", "scheduler.after_reserve:1"])
+@pytest.mark.parametrize(
+    "point", ["binder.after_intent:1", "binder.after_call:5", "binder.after_outcome:5", "scheduler.after_reserve:1"]
+)
 def test_a_death_at_a_named_point(point: str, tmp_path: Path) -> None:
     once = tmp_path / "died"
     tmp_path.chmod(0o777)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.road.harness import folder, running, topolog, verified, wait_until
 
 SMALL = ("--nodes", "4", "--pods", "30", "--speed", "60", "--report-interval", "1")
@@ -19,6 +21,15 @@ def test_every_feasible_pod_runs_and_the_infeasible_are_listed_with_numbers() ->
         verdict = verified(path)
         assert verdict["rejected"] == 0
         assert verdict["live_pods"] == len(workload["infeasible"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "scope", "zones"), [("restricted", "pod", "4"), ("best-effort", "container", "8"), ("none", "container", "1")]
+)
+def test_kubelets_of_every_policy_admit_what_they_are_sent(policy: str, scope: str, zones: str) -> None:
+    shape = ("--nodes", "3", "--zones", zones, "--policy", policy, "--scope", scope, "--pods", "15")
+    with folder() as path, running(path, *shape, "--speed", "max", "--report-interval", "1", "--exit-when-idle") as road:
+        assert road.wait(120) == 0, road.output()
 
 
 def test_live_state_equals_the_fold_from_zero() -> None:
