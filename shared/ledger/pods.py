@@ -30,6 +30,7 @@ def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched
         return (before,) if changed and before else ()
     put(ledger, entry, fact.node, at.position)
     entry.stage = "running" if fact.phase == "Running" else "bound"
+    ledger.nodes[fact.node].charges[fact.pod.uid].admitted = fact.phase == "Running"
     _drop_claim(ledger, entry)
     return tuple(sorted({before, fact.node} - {""}))
 
@@ -45,6 +46,7 @@ def _respecified(ledger: Ledger, entry: LedgerPod, fact: cluster.PodObserved) ->
     put(ledger, entry, name, charged_at)
     node = ledger.nodes[name]
     redemand(node, node.charges[fact.pod.uid], entry)
+    node.charges[fact.pod.uid].admitted = entry.stage == "running"
     settle(node)
 
 
@@ -60,6 +62,7 @@ def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
         return ()
     put(ledger, entry, fact.node, at.position)
     entry.stage = "running"
+    ledger.nodes[fact.node].charges[fact.uid].admitted = True
     return (fact.node,)
 
 

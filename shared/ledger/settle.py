@@ -73,7 +73,7 @@ def forget_places(node: LedgerNode) -> None:
         return
     everything = allocatable(node.basis)
     for charge in node.charges.values():
-        charge.held, charge.held_boot = {}, ""
+        charge.held, charge.held_boot, charge.admitted = {}, "", False
         charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, everything))
 
 

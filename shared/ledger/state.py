@@ -33,7 +33,8 @@ class Alias(msgspec.Struct):
 class Charge(msgspec.Struct):
     """One live pod on one node. `possible` is container name -> zones where it could land ("" is the whole pod: pod
     scope or several zones); it only widens until the pod is proven. `held` is zone -> amounts as last proven, in boot
-    `held_boot`. `zones` is what the view subtracts now (empty while the current report proves the pod)."""
+    `held_boot`. `zones` is what the view subtracts now (empty while the current report proves the pod). `admitted`: its
+    kubelet is known to run it, wherever; until then it may arrive before or after any other pod."""
 
     uid: str
     key: str
@@ -45,6 +46,7 @@ class Charge(msgspec.Struct):
     held_boot: str = ""
     zones: ZoneAmounts = {}
     alias: Alias | None = None
+    admitted: bool = False
 
 
 class LedgerPod(msgspec.Struct):

@@ -6,8 +6,10 @@ What the columnar cycle must equal. Works on ledger nodes and on own reservation
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from itertools import product
 
+import msgspec
 import xxhash
 
 from services.scheduler.cycle.alignment import YES, aligned
@@ -21,12 +23,14 @@ from services.scheduler.cycle.reservation import reserve
 from services.scheduler.cycle.shape import Part, Shape
 from shared.domain.demand import ContainerDemand, most, peak, zonal_demand
 from shared.domain.effective import effective_request
-from shared.domain.pod import Pod
+from shared.domain.pod import Constraints, Container, Pod
 from shared.domain.resources import Amounts, is_memory
+from shared.events.cluster_facts import NodeObserved
 from shared.ledger.charge import WHOLE_POD, charge_zones, possible_zones
 from shared.ledger.state import Charge, LedgerNode
 
 Zones = dict[int, Amounts]
+_EVERYTHING = ("cpu", "memory", "pods", "example.com/gpu")
 
 
 class Reference:
@@ -64,7 +68,45 @@ class Reference:
         return (min(ranked)[2], -min(ranked)[0]) if ranked else None
 
     def score(self, pod: Pod, name: str) -> int | None:
-        """The node's score, None when it refuses."""
+        """The node's score, None when it refuses or when the pod could overtake another and cost it its place."""
+        score = self._alone(pod, name)
+        return None if score is None or self._endangers(pod, name) else score
+
+    def _endangers(self, pod: Pod, name: str) -> bool:
+        """Does any pod on its way to the node not pass there once this one is charged in its stead?"""
+        node = self.nodes[name]
+        if node.basis is None or not zonal_demand(pod, node.basis.tracked) or report_state(node):
+            return False
+        rule = node_rule(node.basis, node.observed.labels if node.observed else {}, self.config.policy_precedence)
+        if rule.policy in ("none", "best-effort"):
+            return False
+        return any(not self._passes_after(each, pod, node) for each in self._arriving(node))
+
+    def _arriving(self, node: LedgerNode) -> list[Pod]:
+        """Charged pods that are not known to be admitted; those of the ledger made again from their demand."""
+        charged = [c for c in node.charges.values() if c.zones and not c.proven and not c.admitted]
+        parts = {c.uid: tuple(Container(d.name, d.kind, d.amounts, d.amounts) for d in c.demand) for c in charged}
+        known = [Pod(c.uid, "ns", c.uid, "Guaranteed", parts[c.uid]) for c in charged]
+        assert node.basis is not None
+        return known + [pod for pod in self.ahead[node.name] if zonal_demand(pod, node.basis.tracked)]
+
+    def _passes_after(self, earlier: Pod, newcomer: Pod, node: LedgerNode) -> bool:
+        other, changed = Reference(self.config), deepcopy(node)
+        charge = changed.charges.pop(earlier.uid, None)
+        for zone, held in charge.zones.items() if charge is not None else ():
+            changed.lower[zone] = _plus(changed.lower[zone], held)
+        changed.requested = {}
+        assert changed.observed is not None
+        changed.observed = NodeObserved(
+            node.name, "", allocatable=dict.fromkeys(_EVERYTHING, 1 << 50), labels=changed.observed.labels
+        )
+        other.put_node(changed)
+        ahead = [pod for pod in self.ahead[node.name] if pod.uid != earlier.uid]
+        other.ahead[node.name] = [*ahead, msgspec.structs.replace(newcomer, uid="newcomer", constraints=Constraints())]
+        return other._alone(msgspec.structs.replace(earlier, constraints=Constraints(), annotations={}), node.name) is not None
+
+    def _alone(self, pod: Pod, name: str) -> int | None:
+        """The node's score without regard to pods on their way."""
         node, config = self.nodes[name], self.config
         if pod.constraints.unsupported or constraint_refusal(pod.constraints, node.observed, name) is not None:
             return None
@@ -257,4 +299,3 @@ def _walk(parts: list[Part], lower: Zones, upper: Zones, reuse: dict[tuple[str, 
         if not _walk(rest, *later):
             return False
     return True
-

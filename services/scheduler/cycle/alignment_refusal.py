@@ -7,8 +7,9 @@ from services.scheduler.cycle.branches import fits
 from services.scheduler.cycle.capacity import capacities
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.node_facts import NodeFacts
+from services.scheduler.cycle.overtaking import harmless
 from services.scheduler.cycle.policy import SINGLE
-from services.scheduler.cycle.shape import Part, Plan
+from services.scheduler.cycle.shape import Part, Plan, Shape
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import CPU, is_memory
@@ -23,6 +24,14 @@ def alignment_refusal(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refu
         remedy = "wait for a newer topology report of the node, or raise branch_limit"
         return Refusal(facts.name, Reason.BRANCH_LIMIT, str(config.branch_limit), remedy=remedy)
     return _smt(facts, plan, config) or _shortage(facts, plan) or _uncertain(facts, plan, verdict)
+
+
+def overtaking_refusal(facts: NodeFacts, shape: Shape, config: CycleConfig) -> Refusal | None:
+    """A pod that the node could take, if it did not endanger pods on their way there."""
+    if harmless(facts, shape, config):
+        return None
+    remedy = "wait until the pods on their way to the node are admitted"
+    return Refusal(facts.name, Reason.NOT_ON_EVERY_BRANCH, "may overtake pods on their way", remedy=remedy)
 
 
 def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from services.scheduler.cycle.alignment_refusal import alignment_refusal
+from services.scheduler.cycle.alignment_refusal import alignment_refusal, overtaking_refusal
 from services.scheduler.cycle.blocking import blocked, plan_for
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.node_facts import NodeFacts
@@ -88,7 +88,7 @@ def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig) -> Refusal | No
         return _ruled(Refusal(facts.name, barred[0], barred[1]), plan)
     if plan.mode == "free":
         return None
-    found = alignment_refusal(facts, plan, config)
+    found = alignment_refusal(facts, plan, config) or overtaking_refusal(facts, shape, config)
     return _ruled(found, plan) if found is not None else None
 
 

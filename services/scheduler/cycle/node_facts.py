@@ -31,8 +31,8 @@ class NodeFacts:
     """Mutable columns of one node. `lower` and `upper` are zone id -> amounts; `free` is allocatable minus requested."""
 
     __slots__ = (
-        "allocatable", "claims", "ledger", "lower", "name", "observed", "overlay", "profile", "profile_id", "report", "requested",
-        "rule", "slot", "tied", "totals", "unsettled", "upper", "version", "zone_ids",
+        "allocatable", "arriving", "claims", "ledger", "lower", "name", "observed", "overlay", "profile", "profile_id",
+        "report", "requested", "rule", "slot", "tied", "totals", "unsettled", "upper", "version", "zone_ids",
     )  # fmt: skip
 
     def __init__(self, name: str, slot: int) -> None:
@@ -53,6 +53,7 @@ class NodeFacts:
         self.tied: frozenset[int] = frozenset()
         self.totals: Amounts = {}
         self.unsettled = False
+        self.arriving: frozenset[str] = frozenset()
 
     def free(self, name: str) -> int:
         """What the node as a whole has left of a resource. A node that states no pod limit has none."""
@@ -69,6 +70,7 @@ class NodeFacts:
             and self.upper == node.upper
             and self.requested == node.requested
             and self.claims == node.claims
+            and self.arriving == arriving(node)
             and all(uid in node.charges for uid in self.overlay)
             and self.profile[0] == report_state(node)
         )
@@ -82,6 +84,7 @@ class NodeFacts:
         self.requested, self.claims, self.overlay = dict(node.requested), dict(node.claims), {}
         self.allocatable = node.observed.allocatable if node.observed is not None else {}
         self.unsettled = any(is_unsettled(charge) for charge in node.charges.values())
+        self.arriving = arriving(node)
         self.profile = self._profile(node, config)
         self.rule = self.profile[1]
         self.tied = tied_zones(node, node.charges.values())
@@ -158,6 +161,11 @@ def _is_wide(charge: Charge, report: Report, sizes: Amounts) -> bool:
     """Does the pod ask for more memory at once than the largest zone has when empty?"""
     parts = [most(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
     return any(is_memory(name) and amount > sizes.get(name, 0) for part in parts for name, amount in part.items())
+
+
+def arriving(node: LedgerNode) -> frozenset[str]:
+    """Pods that are on their way to the node: charged, and not known to be admitted."""
+    return frozenset(charge.uid for charge in node.charges.values() if charge.zones and not charge.proven and not charge.admitted)
 
 
 def is_unsettled(charge: Charge) -> bool:

@@ -13,6 +13,7 @@ from services.scheduler.cycle.alignment import YES, aligned, surely
 from services.scheduler.cycle.board import RULED_OUT, salt_of
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.cycle.overtaking import harmless
 from services.scheduler.cycle.predicates import constraint_refusal, fits_node
 from services.scheduler.cycle.prediction import predict
 from services.scheduler.cycle.scoring import score_node
@@ -50,7 +51,10 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape) -> tuple[NodeFacts, int] | N
             return None
         facts = cluster.at(slot)
         if board.sure[row, slot]:
-            return facts, best
+            if harmless(facts, shape, cluster.config):
+                return facts, best
+            board.scores[row, slot] = RULED_OUT
+            continue
         unsure += 1
         if unsure % SWEEP_AFTER == 0 and cluster.sweep_unsure(shape, best):
             continue
@@ -68,6 +72,8 @@ def judge(cluster: Cluster, shape: Shape, facts: NodeFacts) -> int:
     if constraint_refusal(shape.pod.constraints, facts.observed, facts.name) is not None:
         return RULED_OUT
     if plan.mode != "free" and not surely(facts, plan) and aligned(facts, plan, cluster.config) != YES:
+        return RULED_OUT
+    if plan.mode != "free" and not harmless(facts, shape, cluster.config):
         return RULED_OUT
     return score_node(facts, shape, plan, cluster.strategy)
 

@@ -19,14 +19,12 @@ REMEMBERED = 256
 
 def reserve(facts: NodeFacts, pod: Pod, shape: Shape) -> ZoneAmounts:
     """Charge the pod to the node's facts in place; returns zone -> amounts, shared by like reservations: read only."""
-    report = facts.report
-    demand = shape.demand(report.tracked) if report is not None else ()
-    charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand)
+    report, charge = facts.report, charge_of(facts, pod, shape)
+    demand = charge.demand
     if report is not None and demand:
-        charge.possible = possible_zones(demand, report, facts.upper)
-        charge.zones = _zones(charge, report, shape)
         subtract(facts.lower, charge.zones)
         facts.unsettled = True
+        facts.arriving |= {pod.uid}
         if facts.spreads:
             facts.take_total(charge, facts.totals)
     for name, amount in shape.requested.items():
@@ -35,6 +33,17 @@ def reserve(facts: NodeFacts, pod: Pod, shape: Shape) -> ZoneAmounts:
     if report is not None and demand and report.policy != SINGLE:
         facts.tied |= tied_zones(facts.ledger, (charge,))
     return charge.zones
+
+
+def charge_of(facts: NodeFacts, pod: Pod, shape: Shape) -> Charge:
+    """The charge that the fold will make of this pod on this node as it stands."""
+    report = facts.report
+    demand = shape.demand(report.tracked) if report is not None else ()
+    charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand)
+    if report is not None and demand:
+        charge.possible = possible_zones(demand, report, facts.upper)
+        charge.zones = _zones(charge, report, shape)
+    return charge
 
 
 def _zones(charge: Charge, report: Report, shape: Shape) -> ZoneAmounts:

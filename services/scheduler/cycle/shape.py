@@ -96,9 +96,12 @@ class Shape:
 def key_of(pod: Pod) -> str:
     """Equal text for pods that every node judges alike."""
     wanted = pod.annotations.get(policy.POD_ANNOTATION, "")
-    return xxhash.xxh3_128_hexdigest(
-        _ENCODER.encode((pod.containers, pod.qos, pod.overhead, pod.pod_level, pod.constraints, wanted))
-    )
+    parts = (pod.containers, pod.qos, pod.overhead, pod.pod_level, pod.constraints, wanted)
+    try:
+        encoded = _ENCODER.encode(parts)
+    except OverflowError:
+        encoded = repr(parts).encode()
+    return xxhash.xxh3_128_hexdigest(encoded)
 
 
 def _absurd(pod: Pod) -> str:
@@ -118,9 +121,17 @@ def _amounts_of(*many: Amounts) -> list[tuple[str, int]]:
 
 def make_plan(pod: Pod, wanted: str, profile: Profile) -> Plan:
     """How the pod's demand is aligned on nodes of this profile."""
-    _, node_rule, pinned, options, _ = profile
-    rule = policy.combined(node_rule, wanted)
-    demand = zonal_demand(pod, pinned)
+    _, node_rule, pinned, _, _ = profile
+    return _plan(zonal_demand(pod, pinned), policy.combined(node_rule, wanted), profile)
+
+
+def plan_of(demand: tuple[ContainerDemand, ...], profile: Profile) -> Plan:
+    """How a charged pod's demand is aligned on its node."""
+    return _plan(demand, profile[1], profile)
+
+
+def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profile) -> Plan:
+    options = profile[3]
     if not demand:
         return Plan("free", rule)
     whole_cores = ("full-pcpus-only", "true") in options and any(CPU in part.amounts for part in demand)

@@ -1,0 +1,122 @@
+"""Pods on their way to a node reach its kubelet in any order: none of them may cost another its place."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
+from shared.domain.pod import Container, ContainerKind, Pod
+from shared.domain.refusal import Reason
+from shared.events.cluster_facts import PodObserved, PodRunning
+from shared.kubelet import admission
+from tests.bench.quality.truth import TrueNode
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+
+GIB = 1 << 30
+
+
+def test_a_pod_that_could_take_the_only_zone_of_one_on_its_way_waits_for_it() -> None:
+    """Zone 0 has 6 CPUs, zone 1 has 4. A of 6 is on its way and needs zone 0; B of 4 would take zone 0 if it came first."""
+    world = World()
+    world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
+    world.bound(guaranteed("a", container("c", amounts(6))), "n")
+    newcomer = guaranteed("b", container("c", amounts(4)))
+    assert isinstance(world.cluster.place(newcomer), Unplaceable)
+    refusal = world.cluster.verdict(newcomer, "n")
+    assert refusal is not None
+    assert (refusal.reason, refusal.subject) == (Reason.NOT_ON_EVERY_BRANCH, "may overtake pods on their way")
+
+
+def test_it_passes_as_soon_as_the_other_is_known_to_run() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
+    world.bound(guaranteed("a", container("c", amounts(6))), "n")
+    newcomer = guaranteed("b", container("c", amounts(4)))
+    assert not world.cluster.waiting_could_fit(newcomer, ["n"])
+    world.fold("pod/a", PodRunning("a", "n"))
+    assert world.cluster.waiting_could_fit(newcomer, ["n"])
+    assert isinstance(world.cluster.place(newcomer), Placed)
+
+
+def test_own_reservations_are_on_their_way_too() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
+    first = guaranteed("a", container("c", amounts(6)))
+    placed = world.cluster.place(first)
+    assert isinstance(placed, Placed)
+    world.cluster.charge(placed, first)
+    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Unplaceable)
+
+
+def test_another_node_is_taken_instead() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
+    world.node("m", zone(0, amounts(4)))
+    world.bound(guaranteed("a", container("c", amounts(6))), "n")
+    placed = world.cluster.place(guaranteed("b", container("c", amounts(4))))
+    assert isinstance(placed, Placed)
+    assert placed.node == "m"
+
+
+def test_what_an_init_container_may_keep_counts_for_the_pods_on_their_way() -> None:
+    """11 CPUs, A of 7 on its way. B needs 4 (an init container of 1 is reused), but coming first it may end up with 5."""
+    world = World()
+    world.node("n", zone(0, amounts(11)))
+    world.bound(guaranteed("a", container("c", amounts(7))), "n")
+    parts = container("i", amounts(1), "init"), container("c", amounts(4))
+    assert isinstance(world.cluster.place(guaranteed("b", *parts)), Unplaceable)
+    assert isinstance(world.cluster.place(guaranteed("c", container("c", amounts(4)))), Placed)
+
+
+def test_two_pods_that_fit_each_others_leavings_pass_in_either_order() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8)), zone(1, amounts(8)))
+    world.bound(guaranteed("a", container("c", amounts(6))), "n")
+    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(8)))), Placed)
+
+
+@given(st.integers(0, 1 << 30))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_pods_on_their_way_are_all_admitted_in_whatever_order_they_arrive(seed: int) -> None:
+    chance = random.Random(seed)
+    zones = chance.choice((2, 2, 3, 4))
+    shape = NodeShape(zones, 2 * chance.randint(2, 5) * zones, 64 * GIB * zones, {GPU: chance.choice((0, zones, 2 * zones))})
+    node = TrueNode(lay_out("n", shape, Policies()))
+    world = World()
+    world.observe("n", allocatable=node.simulated.allocatable())
+    for number in range(chance.randint(0, 3)):
+        old = _random_pod(chance, f"old{number}")
+        node.assigned(old)
+        node.begin(old.uid)
+        if node.settle(old, 0.0).verdict.admitted:
+            world.fold(f"pod/{old.uid}", PodObserved(old, node="n", phase="Running"))
+    world.report(node.report(0.0))
+    coming = []
+    for number in range(6):
+        newcomer = _random_pod(chance, f"new{number}")
+        if isinstance(world.cluster.place(newcomer), Placed):
+            world.bound(newcomer, "n")
+            coming.append(newcomer)
+    for _ in range(8):
+        chance.shuffle(coming)
+        after = node.kubelet.state
+        for each in coming:
+            verdict = admission.admit(after, each)
+            assert verdict.admitted, (verdict.reason, each.name, [other.name for other in coming])
+            after = verdict.state
+
+
+def _random_pod(chance: random.Random, name: str) -> Pod:
+    first: tuple[ContainerKind, ...] = chance.choice(((), (), ("init",), ("sidecar",)))
+    second: tuple[ContainerKind, ...] = chance.choice((("app",), ("app",), ("app", "app")))
+    parts = []
+    for at, kind in enumerate((*first, *second)):
+        asked = {"cpu": chance.randint(1, 5) * 1000, "memory": GIB}
+        if chance.random() < 0.3:
+            asked[GPU] = 1
+        parts.append(Container(f"c{at}", kind, asked, asked))
+    return Pod(name, "ns", name, "Guaranteed", tuple(parts))
