@@ -1,4 +1,4 @@
-"""kill -9 of everything, at any moment and at named points, changes nothing in the end: no pod twice, none lost, no charge left."""
+"""kill -9 of everything, at any moment and at named points, changes nothing in the end: none twice, none lost, no charge left."""
 
 from __future__ import annotations
 

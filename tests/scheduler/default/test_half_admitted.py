@@ -31,7 +31,7 @@ def report(policy: str, scope: str, free: dict[int, Amounts], held: tuple[ZonedA
 def test_its_alternatives_stay_possible(policy: str, scope: str, part: str) -> None:
     free: dict[int, Amounts] = {0: {"cpu": 5000, GPU: 2}, 1: {"cpu": 9000, GPU: 0}}
     seen = report(policy, scope, free, (ZonedAmount(GPU, (1,), 2),))
-    zones = {zone: HALF for zone in free}
+    zones = dict.fromkeys(free, HALF)
     charge = Charge("u", "default/half", 1, (ContainerDemand("c", "app", HALF),), {part: (0, 1)}, zones=zones)
     unsettled = alternatives(charge, seen, 100, seen.placements or ())
     assert unsettled is not None
