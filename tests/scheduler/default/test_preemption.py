@@ -72,6 +72,13 @@ async def test_the_fewest_of_the_lowest_priority_in_one_zone_are_named() -> None
     assert claimed == NodeClaimed("n1", "uid-high")
 
 
+async def test_whoever_can_be_spared_is() -> None:
+    story = await full((low("a", 2), 0), (low("b", 2), 0), (low("c", 4), 0), (low("keep", 8, priority=HIGH), 1))
+    await story.arrives(pod("high", cpus=4, priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == [("uid-high", "n1", ("uid-c",))]
+
+
 async def test_of_two_zones_the_one_with_the_lower_priorities_is_cleared() -> None:
     story = await full((low("a", 8, priority=10), 0), (low("b", 4, priority=5), 1), (low("c", 4, priority=5), 1))
     await story.arrives(pod("high", cpus=8, priority=HIGH))
@@ -230,10 +237,10 @@ async def test_a_restart_from_a_snapshot_still_knows_the_victims() -> None:
     assert await story.decide() == {"uid-high": "n1"}
 
 
-SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=6)
+SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 1), st.integers(0, 2)), min_size=3, max_size=8)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SIZES, st.lists(st.integers(1, 6), min_size=1, max_size=2), st.sampled_from(["single-numa-node", "restricted"]))
 def test_every_eviction_helps_and_none_is_superfluous(sizes: list[tuple[int, int, int]], wants: list[int], policy: str) -> None:
     """Once the victims have ended the nominee is placed; with one of them left it would not have been."""

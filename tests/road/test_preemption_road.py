@@ -1,0 +1,82 @@
+"""Preemption on the whole road: exactly the victims that help are evicted, budgets are obeyed, equals are left in peace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.road.harness import Road, folder, running, topolog, verified, wait_until
+
+PODS = "/api/v1/namespaces/default/pods"
+HIGH = 1000
+TWO_NODES = ("--nodes", "2", "--workload", "none", "--report-interval", "1")
+
+
+def submit(road: Road, name: str, cpus: int, gpus: int = 0, priority: int = 0, labels: dict[str, str] | None = None) -> None:
+    amounts = {"cpu": str(cpus), "memory": "1Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+    spec: dict[str, Any] = {"schedulerName": "topolog", "priority": priority, "containers": [container]}
+    made = road.kube(PODS, "POST", {"metadata": {"name": name, "labels": labels or {}}, "spec": spec})
+    assert made["kind"] == "Pod", made
+
+
+def phase(road: Road, name: str) -> str:
+    return ((road.kube(f"{PODS}/{name}") or {}).get("status") or {}).get("phase", "")
+
+
+def runs(road: Road, name: str, timeout_s: float = 30) -> None:
+    wait_until(lambda: phase(road, name) == "Running", timeout_s, f"{name} never ran", road.output)
+
+
+def alive(road: Road) -> set[str]:
+    return {item["metadata"]["name"] for item in road.kube(PODS)["items"]}
+
+
+def filled(road: Road, labels: dict[str, str] | None = None) -> None:
+    """Two nodes of two zones: in each zone one pod that holds all its devices and one that holds none, 7 CPUs each of 15."""
+    (first, _) = road.kube("/api/v1/nodes")["items"]
+    assert first["status"]["allocatable"]["cpu"] == "30", first["status"]["allocatable"]
+    gpus = int(first["status"]["allocatable"]["nvidia.com/gpu"]) // 2
+    for kind, held in (("gpu", gpus), ("plain", 0)):
+        for number in range(4):
+            submit(road, f"{kind}-{number}", 7, held, labels=labels)
+        for number in range(4):
+            runs(road, f"{kind}-{number}")
+
+
+def test_exactly_the_needed_victims_are_evicted_and_the_pod_runs() -> None:
+    with folder() as path, running(path, *TWO_NODES) as road:
+        filled(road)
+        before = alive(road)
+        submit(road, "equal", 8, 1)
+        wait_until(lambda: conditions(road, "equal"), 20, "equal was never judged", road.output)
+        submit(road, "high", 8, 1, HIGH)
+        runs(road, "high")
+        gone = before - alive(road)
+        assert len(gone) == 1, gone
+        assert gone < {f"gpu-{number}" for number in range(4)}
+        assert phase(road, "equal") == "Pending"
+        road.stop()
+        assert verified(path)["rejected"] == 0
+
+
+def test_a_disruption_budget_is_obeyed() -> None:
+    brief = {"TOPOLOG_EVICT_ATTEMPTS": "2"}
+    with folder() as path, running(path, *TWO_NODES, env=brief) as road:
+        filled(road, {"app": "kept"})
+        budget = {"metadata": {"name": "kept"}, "spec": {"minAvailable": 8, "selector": {"matchLabels": {"app": "kept"}}}}
+        made = road.kube("/apis/policy/v1/namespaces/default/poddisruptionbudgets", "POST", budget)
+        assert made["kind"] == "PodDisruptionBudget", made
+        submit(road, "high", 8, 1, HIGH)
+        wait_until(lambda: conditions(road, "high"), 20, "high was never judged", road.output)
+        wait_until(lambda: "EvictRefused" in told(road, path), 40, "no eviction was refused", road.output)
+        assert len(alive(road)) == 9
+        assert phase(road, "high") == "Pending"
+
+
+def conditions(road: Road, name: str) -> list[Any]:
+    return ((road.kube(f"{PODS}/{name}") or {}).get("status") or {}).get("conditions") or []
+
+
+def told(_road: Road, path: Path) -> str:
+    return topolog("replay", "log", "--type", "EvictRefused", "--data-dir", str(path), "--json").stdout
