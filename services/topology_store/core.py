@@ -20,7 +20,11 @@ FULL_EVERY = 50
 
 
 class Known(msgspec.Struct):
-    """What the log says of one node: its newest report, the stream's version, boots that may not return."""
+    """What the log says of one node: its newest report, the stream's version, boots that may not return.
+
+    `heard_ms` is volatile: the newest boot time of the report's boot that was heard, unchanged reports included. Without it
+    a late report would count as news after a newer one that said the same as the report before.
+    """
 
     report: Report | None = None
     version: int = 0
@@ -28,6 +32,7 @@ class Known(msgspec.Struct):
     refused: list[str] = []
     deltas: int = 0
     expired: bool = False
+    heard_ms: int = 0
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -71,6 +76,13 @@ def evolve(known: Known, fact: Fact, version: int) -> Known:
 def _supersede(known: Known, boot_id: str) -> None:
     if known.report is not None and known.report.boot_id != boot_id:
         known.superseded.append(known.report.boot_id)
+        known.heard_ms = 0
+
+
+def heard(known: Known, report: Report) -> None:
+    """A report of the current boot was judged, whatever came of it."""
+    if known.report is not None and known.report.boot_id == report.boot_id:
+        known.heard_ms = max(known.heard_ms, report.boot_time_ms)
 
 
 def decide(known: Known, report: Report) -> Decision:
@@ -80,7 +92,7 @@ def decide(known: Known, report: Report) -> Decision:
     before = known.report
     if before is None or before.boot_id != report.boot_id:
         return _accept(known, NodeReported(report), report)
-    if report.boot_time_ms <= before.boot_time_ms:
+    if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):
         return Ignored("older")
     if known.expired or not resembles(before, report) or known.deltas >= FULL_EVERY:
         return _accept(known, NodeReported(report), report)

@@ -101,6 +101,7 @@ class Reports:
             if isinstance(decision, Accepted):
                 chosen[report.node] = (report, trace, decision)
             else:
+                core.heard(self._known(report.node), report)
                 count(names.REPORTS, verdict=decision.reason)
         outcomes = await self._append([self._commit(node, accepted, trace) for node, (_, trace, accepted) in chosen.items()])
         for (report, trace, accepted), outcome in zip(chosen.values(), outcomes, strict=True):
@@ -117,7 +118,7 @@ class Reports:
         return self.known.setdefault(node, core.initial())
 
     async def _refold(self, node: str) -> None:
-        known, version = core.initial(), 0
+        known, version = core.Known(heard_ms=self._known(node).heard_ms), 0
         while page := await self._log.read_stream(streams.report(node), version, PAGE):
             for envelope in page:
                 known = core.evolve(known, decode(envelope), envelope.version)

@@ -1,0 +1,165 @@
+"""The report loop on a log and a bus: conflicts refold, hostile messages stop nothing, silence is told, restarts forget nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from services.topology_store.handlers import Reports
+from shared.bus import subjects
+from shared.bus.jetstream import JetStreamBus
+from shared.bus.memory import MemoryBus
+from shared.bus.port import Bus, Message
+from shared.domain.report import Report
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Appended, Commit, Draft
+from shared.events import streams
+from shared.events.codec import decode
+from shared.events.report_facts import NodeReported
+from tests.runtime.helpers import running, until
+from tests.topology_store.words import report
+
+
+class Hands:
+    """A clock that stands still until it is moved; sleeping lets others run."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def now_us(self) -> int:
+        return int(self.now_s * 1e6)
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        import asyncio
+
+        await asyncio.sleep(0)
+
+
+def message(made: Report) -> Message:
+    return Message(subjects.report(made.node), msgspec.json.encode(made))
+
+
+async def types(log: MemoryEventLog, node: str = "n1") -> list[str]:
+    return [envelope.type for envelope in await log.read_stream(streams.report(node))]
+
+
+@pytest.fixture
+def log() -> MemoryEventLog:
+    return MemoryEventLog("store")
+
+
+@pytest.fixture
+def store(log: MemoryEventLog) -> Reports:
+    return Reports(log, MemoryBus(), 30.0, Hands())
+
+
+async def test_several_reports_of_one_node_in_a_batch_are_judged_in_order(store: Reports, log: MemoryEventLog) -> None:
+    await store.take([message(report(at=at, free=free)) for at, free in ((1, 8), (2, 7), (3, 7), (2, 1), (4, 6))])
+    assert await types(log) == ["NodeReported", "NodeReportChanged", "NodeReportChanged"]
+    assert store.known["n1"].report == report(at=4, free=6)
+
+
+async def test_a_stream_that_somebody_else_moved_is_folded_again_and_the_report_judged_anew(
+    store: Reports, log: MemoryEventLog
+) -> None:
+    await store.take([message(report(at=1))])
+    theirs = Draft(streams.report("n1"), NodeReported(report(at=5, free=1)), 1)
+    assert isinstance((await log.append([Commit("theirs", "other", 0, 0, (theirs,))]))[0], Appended)
+    await store.take([message(report(at=3, free=3))])
+    assert await types(log) == ["NodeReported", "NodeReported"], "a report older than the other store's is no fact"
+    await store.take([message(report(at=6, free=2))])
+    assert await types(log) == ["NodeReported", "NodeReported", "NodeReportChanged"]
+    assert store.known["n1"].report == report(at=6, free=2)
+
+
+async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: MemoryEventLog) -> None:
+    stores = [Reports(log, MemoryBus(), 30.0, Hands()) for _ in range(2)]
+    for at in range(1, 20):
+        await stores[at % 2].take([message(report(at=at, free=at % 8))])
+    fresh = Reports(log, MemoryBus(), 30.0, Hands())
+    await fresh.load()
+    assert fresh.known["n1"].report == report(at=19, free=3)
+
+
+async def test_a_malformed_report_is_refused_and_the_others_of_its_batch_go_on(store: Reports, log: MemoryEventLog) -> None:
+    bad = Message(subjects.report("n2"), b'{"node": "n2", "zones": "many"}')
+    await store.take([bad, message(report(at=1)), bad])
+    assert await types(log) == ["NodeReported"]
+    assert "n2" not in store.known
+
+
+async def test_an_old_report_that_arrives_last_changes_nothing(store: Reports, log: MemoryEventLog) -> None:
+    for at in (10, 30, 20):
+        await store.take([message(report(at=at, free=at // 10))])
+    assert store.known["n1"].report == report(at=30, free=3)
+    assert await types(log) == ["NodeReported", "NodeReportChanged"]
+
+
+async def test_a_late_report_is_old_even_when_the_newest_one_was_no_news(store: Reports, log: MemoryEventLog) -> None:
+    for at, free in ((10, 4), (30, 4), (20, 7)):
+        await store.take([message(report(at=at, free=free))])
+    assert await types(log) == ["NodeReported"]
+
+
+async def test_a_restart_knows_what_the_process_before_knew(store: Reports, log: MemoryEventLog) -> None:
+    await store.take([message(report(at=1, boot="boot-1"))])
+    await store.take([message(report(at=1, boot="boot-2"))])
+    again = Reports(log, MemoryBus(), 30.0, Hands())
+    await again.load()
+    await again.take([message(report(at=2, boot="boot-2")), message(report(at=9, boot="boot-1"))])
+    assert await types(log) == ["NodeReported", "NodeReported", "NodeReportRefused"]
+
+
+async def test_a_silent_exporter_is_told_once_and_forgiven_at_its_next_report(log: MemoryEventLog) -> None:
+    clock = Hands()
+    store = Reports(log, MemoryBus(), 30.0, clock)
+    await store.take([message(report(at=1)), message(report(at=1, node="n2"))])
+    async with running(store.watch_silence()):
+        clock.now_s = 20.0
+        await store.take([message(report(at=2, node="n2"))])
+        clock.now_s = 35.0
+        await until(lambda: store.known["n1"].expired)
+        assert await types(log) == ["NodeReported", "NodeReportExpired"]
+        assert await types(log, "n2") == ["NodeReported"]
+    await store.take([message(report(at=2))])
+    assert await types(log) == ["NodeReported", "NodeReportExpired", "NodeReported"]
+
+
+async def test_a_restart_gives_every_node_its_time_to_report_again(log: MemoryEventLog) -> None:
+    before = Reports(log, MemoryBus(), 30.0, Hands())
+    await before.take([message(report(at=1))])
+    clock = Hands()
+    clock.now_s = 1_000_000.0
+    again = Reports(log, MemoryBus(), 30.0, clock)
+    await again.load()
+    async with running(again.watch_silence()):
+        for _ in range(20):
+            await clock.sleep(0)
+        assert not again.known["n1"].expired
+
+
+@pytest.fixture
+async def jetstream(private_nats_url: str) -> AsyncIterator[Bus]:
+    bus = JetStreamBus(private_nats_url)
+    await bus.ensure_streams()
+    yield bus
+    await bus.close()
+
+
+async def test_reports_travel_a_real_jetstream_into_the_log(jetstream: Bus, log: MemoryEventLog) -> None:
+    await jetstream.publish(subjects.report("early"), message(report(node="early")).data, {})
+    store = Reports(log, jetstream, 30.0, Hands())
+    async with running(store.run()):
+        await until(lambda: "early" in store.known)
+        for at in (1, 3, 2):
+            await jetstream.publish(subjects.report("n1"), message(report(at=at, free=at)).data, {})
+        await jetstream.publish(subjects.report("n3"), b"rubbish", {})
+        await until(lambda: "n1" in store.known and store.known["n1"].report == report(at=3, free=3))
+    facts = [decode(envelope) for envelope in await log.read(0)]
+    assert {type(fact).__name__ for fact in facts} <= {"NodeReported", "NodeReportChanged"}
+    assert "n3" not in store.known

@@ -1,0 +1,57 @@
+"""Words for tests of the topology-store: a report in a few words, and a node's stream folded from the facts it decided on."""
+
+from __future__ import annotations
+
+from services.topology_store import core
+from services.topology_store.core import Accepted, Decision, Known
+from shared.domain.report import Placement, Report, Zone
+from tests.ledger.given import held, zone
+
+
+def report(at: int = 1, boot: str = "boot-1", free: int = 8, node: str = "n1", **fields: object) -> Report:
+    """Node n1 with two zones of 8 CPUs, `free` of them free in zone 0."""
+    settings: dict[str, object] = {
+        "policy": "single-numa-node",
+        "tracked": ("cpu",),
+        "zones": (zone(0, 8, free), zone(1, 8)),
+        "placements": (),
+        **fields,
+    }
+    return Report(node, boot, at, str(settings.pop("exporter", "exporter-1")), **settings)  # type: ignore[arg-type]
+
+
+def lists(*names: str) -> tuple[Placement, ...]:
+    """Placements of pods with one CPU each in zone 0."""
+    return tuple(held(name, 0, 1) for name in names)
+
+
+def without_zone(made: Report, zone_id: int) -> tuple[Zone, ...]:
+    """The report's zones but one."""
+    return tuple(zone for zone in made.zones if zone.id != zone_id)
+
+
+class Node:
+    """One node's stream in miniature: every accepted report is folded at once."""
+
+    def __init__(self) -> None:
+        self.known: Known = core.initial()
+        self.facts: list[object] = []
+
+    def take(self, made: Report) -> Decision:
+        decision = self._fold(core.decide(self.known, made))
+        core.heard(self.known, made)
+        return decision
+
+    def silent(self, seconds: float, max_age_s: float = 30.0) -> Decision:
+        return self._fold(core.expire("n1", self.known, seconds, max_age_s))
+
+    def _fold(self, decision: Decision) -> Decision:
+        if isinstance(decision, Accepted):
+            assert decision.expected == self.known.version
+            core.evolve(self.known, decision.fact, decision.expected + 1)
+            self.facts.append(decision.fact)
+        return decision
+
+    def kinds(self) -> list[str]:
+        """The types of the facts, in order."""
+        return [type(fact).__name__ for fact in self.facts]
