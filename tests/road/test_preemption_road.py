@@ -21,7 +21,7 @@ def submit(road: Road, name: str, cpus: int, gpus: int = 0, priority: int = 0, l
 
 
 def phase(road: Road, name: str) -> str:
-    return ((road.kube(f"{PODS}/{name}") or {}).get("status") or {}).get("phase", "")
+    return str(((road.kube(f"{PODS}/{name}") or {}).get("status") or {}).get("phase", ""))
 
 
 def runs(road: Road, name: str, timeout_s: float = 30) -> None:
