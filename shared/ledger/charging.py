@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
-from shared.domain.resources import PODS, Amounts
+from shared.domain.resources import PODS, add
 from shared.ledger.charge import pending_zones
 from shared.ledger.settle import could_have_freed, redemand, settle, widen_possible
-from shared.ledger.state import Alias, Charge, Ended, Expectation, Ledger, LedgerNode, LedgerPod
+from shared.ledger.state import Alias, Charge, Ended, Expectation, Freed, Ledger, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import listed_of, restore, subtract
 
 HISTORY_LIMIT = 1024
@@ -74,7 +74,7 @@ def take(ledger: Ledger, entry: LedgerPod, position: int) -> None:
         return
     node.ended[charge.key] = Ended(complete=charge.proven and charge.alias is None)
     if node.listed is None:
-        node.freed = _sum(node.freed, could_have_freed(node, charge))
+        _note_freed(node, charge, position)
         settle(node)
     elif charge.key in node.listed:
         settle(node)
@@ -82,14 +82,17 @@ def take(ledger: Ledger, entry: LedgerPod, position: int) -> None:
         restore(node.lower, charge.zones)
 
 
-def _sum(left: dict[int, Amounts], right: dict[int, Amounts]) -> dict[int, Amounts]:
-    return {
-        zone: {
-            name: left.get(zone, {}).get(name, 0) + right.get(zone, {}).get(name, 0)
-            for name in sorted({*left.get(zone, {}), *right.get(zone, {})})
-        }
-        for zone in sorted({*left, *right})
-    }
+def _note_freed(node: LedgerNode, charge: Charge, position: int) -> None:
+    """Remember what an end gave back until a match tells that the report knew of it; beyond the limit the oldest two become
+    one, which only keeps them longer."""
+    node.freed.append(Freed(position, could_have_freed(node, charge)))
+    if len(node.freed) > HISTORY_LIMIT:
+        first, second = node.freed[:2]
+        node.freed[:2] = [Freed(second.position, _sum(first.zones, second.zones))]
+
+
+def _sum(left: ZoneAmounts, right: ZoneAmounts) -> ZoneAmounts:
+    return {zone: add(left.get(zone, {}), right.get(zone, {})) for zone in sorted({*left, *right})}
 
 
 def _count(node: LedgerNode, pod: Pod, sign: int) -> None:

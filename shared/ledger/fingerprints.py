@@ -87,15 +87,18 @@ def would_settle(node: LedgerNode, position: int) -> bool:
 
 
 def reconciled(node: LedgerNode, fact: NodeReconciled) -> None:
-    """Fold a reconciliation: a fingerprint match makes the compared report the basis. The dirty mark goes when nothing is left
-    unsettled; charges made after the matched position keep it, so that the next report is compared too. A match of a report
-    that is no longer current settles nothing."""
+    """Fold a reconciliation: a fingerprint match makes the compared report the basis.
+
+    What ended after the matched position stays possibly free. The dirty mark goes when nothing is left unsettled; charges
+    made after the matched position keep it, so that the next report is compared too. A match of a report that is no longer
+    current settles nothing."""
     if fact.method != "fingerprint":
         node.dirty, node.dirty_at = "", 0
         return
     if fact.report_version != node.report_version or node.report is None:
         return
-    node.basis, node.freed = node.report, {}
+    node.basis = node.report
+    node.freed = [freed for freed in node.freed if freed.position > fact.settled_to]
     node.settled_to, node.settled_by = fact.settled_to, fact.report_version
     kept = [expectation for expectation in node.history if expectation.position >= fact.settled_to]
     node.history = kept

@@ -86,13 +86,21 @@ class Expectation(msgspec.Struct, frozen=True):
     pods: tuple[tuple[str, str], ...]
 
 
+class Freed(msgspec.Struct, frozen=True):
+    """What the end of a pod at `position` may have given back, zone by zone (an upper bound)."""
+
+    position: int
+    zones: ZoneAmounts
+
+
 class LedgerNode(msgspec.Struct):
     """One node: its object, its current report, the charges on it, and the bounds that follow.
 
     `report` is the newest, `basis` the one that the bounds stand on: the newest too, or, where reports carry no placements,
     the last that a fingerprint match settled. `listed` holds the newest report's placements by `namespace/name` (None: it
     carries none; both reports are kept without theirs). `ended` holds names of ended pods that reports may still list.
-    `freed` is what pods that ended since the basis may have given back, where no listing says it (upper bound only).
+    `freed` is what pods that ended and that the basis may still count have given back, where no listing says it (upper bound
+    only).
     `requested` is the node-level sum of live pods' effective requests; `claims` are nominees' by uid.
     """
 
@@ -106,7 +114,7 @@ class LedgerNode(msgspec.Struct):
     expired: bool = False
     charges: dict[str, Charge] = {}
     ended: dict[str, Ended] = {}
-    freed: ZoneAmounts = {}
+    freed: list[Freed] = []
     lower: ZoneAmounts = {}
     upper: ZoneAmounts = {}
     requested: Amounts = {}

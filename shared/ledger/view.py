@@ -37,8 +37,9 @@ def _base(node: LedgerNode) -> ZoneAmounts:
 def upper_bound(node: LedgerNode) -> ZoneAmounts:
     """What could be free at best in each zone of the basis report."""
     bound = _base(node)
+    for freed in node.freed:
+        restore(bound, freed.zones)
     if node.freed:
-        restore(bound, node.freed)
         bound = _capped(bound, node)
     return bound
 

@@ -6,6 +6,7 @@ from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.scheduling_facts import NodeMarkedDirty, NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
+from shared.ledger.charging import HISTORY_LIMIT
 from shared.ledger.fingerprints import match, would_settle
 from tests.ledger.given import History, container, pod, zone
 
@@ -176,3 +177,35 @@ def test_only_a_match_that_changes_something_is_worth_a_fact() -> None:
     assert not would_settle(history.n1, found.position)
     told(history, "a", free0=2, at=2)
     assert would_settle(history.n1, history.charge(pod("a", cpus=6)).charged_at)
+
+
+def test_a_match_keeps_what_ended_after_its_position_possibly_free() -> None:
+    """The report was taken while `b` ran; that `b` has ended since may have freed its zone, whatever the match says."""
+    history = charged(pod("a", cpus=6), pod("b", cpus=5))
+    told(history, "a", "b", free0=2, free1=3, at=2)
+    history.end(pod("b", cpus=5))
+    assert reconcile(history) is not None
+    assert (history.at_best(0), history.at_best(1)) == (7, 8)
+    history.reserve(pod("new", cpus=2))
+    assert history.charge(pod("new", cpus=2)).possible == {"c": (0, 1)}
+
+
+def test_the_next_match_takes_over_what_the_report_shows_as_free() -> None:
+    history = charged(pod("a", cpus=6), pod("b", cpus=5))
+    told(history, "a", "b", free0=2, free1=3, at=2)
+    history.end(pod("b", cpus=5))
+    reconcile(history)
+    told(history, "a", free0=2, free1=8, at=3)
+    assert reconcile(history) is not None
+    assert history.n1.freed == []
+    assert (history.free(0), history.free(1)) == (2, 8)
+
+
+def test_many_ends_without_a_match_stay_bounded_and_lose_nothing() -> None:
+    history = charged()
+    for number in range(HISTORY_LIMIT + 20):
+        made = pod(f"p{number}", cpus=1)
+        history.reserve(made)
+        history.end(made)
+    assert len(history.n1.freed) == HISTORY_LIMIT
+    assert sum(freed.zones[0]["cpu"] for freed in history.n1.freed) == (HISTORY_LIMIT + 20) * 1000
