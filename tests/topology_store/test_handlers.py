@@ -1,4 +1,4 @@
-"""The report loop on a log and a bus: conflicts refold, hostile messages stop nothing, silence is told, restarts forget nothing."""
+"""The report loop on a log and a bus: conflicts refold, hostile messages stop nothing, silence is told, a restart is harmless."""
 
 from __future__ import annotations
 

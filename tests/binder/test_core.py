@@ -1,0 +1,131 @@
+"""The binder's judgement of every answer, and its work list as a fold."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.binder import core
+from services.binder.core import BinderState, Reply, Work, judge
+from shared.events import binding_facts as binding
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.codec import encode, type_of
+from shared.events.envelope import Envelope
+from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
+from tests.ledger.given import pod
+
+WORK = Work("uid-a", "n1", reserved_at=7, stage="intended", attempts=2)
+
+
+def read(status: int, uid: str = "", node: str = "") -> Reply:
+    """A bind answer that was no success, and the pod as it was read afterwards (no uid: there is none)."""
+    return Reply(status, "said", read=True, uid=uid, node=node)
+
+
+@pytest.mark.parametrize(
+    ("given", "then"),
+    [
+        (Reply(201), binding.PodBound("uid-a", "n1", attempts=3)),
+        (Reply(200), binding.PodBound("uid-a", "n1", attempts=3)),
+        (Reply(404, "said"), binding.BindRefused("uid-a", "n1", "gone", "said")),
+        # Anything else tells nothing until the pod was read.
+        (Reply(0, "lost"), "needs_read"),
+        (Reply(409, "said"), "needs_read"),
+        (Reply(429, "said"), "needs_read"),
+        (Reply(500, "said"), "needs_read"),
+        (Reply(503, "said"), "needs_read"),
+        (Reply(403, "said"), "needs_read"),
+        (Reply(422, "said"), "needs_read"),
+        # On our node: success, whatever the answer was.
+        (read(409, "uid-a", "n1"), binding.PodBound("uid-a", "n1", attempts=3, found=True)),
+        (read(0, "uid-a", "n1"), binding.PodBound("uid-a", "n1", attempts=3, found=True)),
+        (read(500, "uid-a", "n1"), binding.PodBound("uid-a", "n1", attempts=3, found=True)),
+        # Definite: another node, another pod of that name, no pod.
+        (read(409, "uid-a", "n2"), binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said")),
+        (read(0, "uid-a", "n2"), binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said")),
+        (read(409, "uid-b", "n1"), binding.BindRefused("uid-a", "n1", "other_uid", "said")),
+        (read(409, "uid-b", ""), binding.BindRefused("uid-a", "n1", "other_uid", "said")),
+        (read(0), binding.BindRefused("uid-a", "n1", "gone", "said")),
+        # Unbound says nothing about a call that may still arrive: only resending to the same node is left.
+        (read(0, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
+        (read(409, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
+        (read(500, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
+    ],
+)
+def test_every_answer_has_one_meaning(given: Reply, then: object) -> None:
+    assert judge(WORK, given) == then
+
+
+class Told:
+    """A binder's fold, told facts one by one."""
+
+    def __init__(self) -> None:
+        self.state: BinderState = core.initial()
+        self._versions: dict[str, int] = {}
+
+    def tell(self, fact: Fact) -> Told:
+        stream = f"pod/{fact.pod.uid if isinstance(fact, PodObserved) else fact.uid}"  # type: ignore[union-attr]
+        version = self._versions[stream] = self._versions.get(stream, 0) + 1
+        position = self.state.position + 1
+        core.evolve(
+            self.state, Envelope(position, stream, version, type_of(fact), 1, encode(fact), 0, "t", 0, str(position)), fact
+        )
+        return self
+
+    def stage(self) -> str:
+        work = self.state.work.get("uid-a")
+        return work.stage if work else "none"
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told().tell(PodObserved(pod("a"))).tell(PodReserved("uid-a", "n1", predicted={"c": (0, 1)}))
+
+
+INTENT = binding.BindIntended("uid-a", "ns", "a", "n1", 2)
+
+
+def test_a_reservation_is_work_without_intent_and_the_intent_expects_the_version_it_was_seen_at(told: Told) -> None:
+    assert told.stage() == "reserved"
+    assert core.intend(told.state, "uid-a") == (INTENT, 2)
+
+
+def test_an_intent_is_made_once(told: Told) -> None:
+    told.tell(INTENT)
+    assert told.stage() == "intended"
+    assert core.intend(told.state, "uid-a") is None
+
+
+def test_a_withdrawal_before_the_intent_ends_the_work_and_one_after_it_does_not(told: Told) -> None:
+    late = Told().tell(PodObserved(pod("a"))).tell(PodReserved("uid-a", "n1")).tell(INTENT)
+    withdrawn = ReservationWithdrawn("uid-a", "n1", "superseded")
+    assert told.tell(withdrawn).stage() == "none"
+    assert late.tell(withdrawn).stage() == "intended"
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        binding.PodBound("uid-a", "n1"),
+        binding.BindRefused("uid-a", "n1", "gone", ""),
+        binding.BindRefused("uid-a", "n1", "other_uid", ""),
+        binding.BindRefused("uid-a", "n1", "other_node", ""),
+        PodEnded("uid-a", "deleted"),
+    ],
+)
+def test_a_definite_outcome_ends_the_work(told: Told, outcome: Fact) -> None:
+    assert told.tell(INTENT).tell(outcome).stage() == "none"
+
+
+def test_an_uncertain_outcome_keeps_it_and_counts(told: Told) -> None:
+    told.tell(INTENT).tell(binding.BindUncertain("uid-a", "n1", 4, "lost"))
+    assert told.stage() == "intended"
+    assert told.state.work["uid-a"].attempts == 4
+
+
+def test_nothing_is_intended_for_a_pod_that_ended(told: Told) -> None:
+    assert core.intend(told.tell(PodEnded("uid-a", "deleted")).state, "uid-a") is None
+
+
+def test_the_binding_carries_placement_and_position(told: Told) -> None:
+    assert core.binding_annotations(told.state.work["uid-a"]) == {"topolog.io/reserved-at": "2", "topolog.io/placement": "c=0,1"}
