@@ -4,7 +4,6 @@ times. Must not decide what a report is worth (`core`, `validation`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from services.topology_store import core, snapshot, validation
@@ -154,7 +153,7 @@ class Reports:
                 return await self._log.append(commits)
             except LogUnavailable as error:
                 self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
-                await asyncio.sleep(0.5)
+                await self._clock.sleep(0.5)
         return []
 
     def _commit(self, node: str, accepted: Accepted, trace: str) -> Commit:
