@@ -1,0 +1,138 @@
+"""How the outside answers what the loops ask: at once, late, never, or twice; and what is carried out after nobody waits any more.
+
+Binding calls and appends of a process that died or lost its lease may still arrive.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.port import Appended, Commit, Outcome
+from shared.kube.port import Answer, Lost
+from tests.simulation.cluster import Api
+from tests.simulation.fibers import Ask, Fiber
+from tests.simulation.log import SimLog
+from tests.simulation.node import Add
+from tests.simulation.process import Process
+
+STRAYS = 20
+
+
+class Outside:
+    """`strays` are questions whose asker is gone. `binding` hears of every binding call before it is carried out."""
+
+    def __init__(self, log: SimLog, api: Api, rng: random.Random, mark: Callable[[str], None]) -> None:
+        self.log, self.api, self.rng, self.mark = log, api, rng, mark
+        self.strays: list[Ask] = []
+        self.binding: Callable[[str, str], None] = lambda _uid, _node: None
+
+    def abandoned(self, ask: Ask) -> None:
+        """The asker is gone: its call may be lost, or still under way."""
+        if ask.kind in ("bind", "append") and self.rng.random() < 0.5:
+            self.strays.append(ask)
+            del self.strays[:-STRAYS]
+
+    def offer(self, add: Add, processes: list[Process]) -> None:
+        """Every answer that could be given next."""
+        for process in processes:
+            for fiber in process.fibers:
+                if fiber.ask is not None:
+                    self._offer_one(add, process, fiber, fiber.ask)
+        for stray in self.strays:
+            add("execute", f"stray {stray.kind}", lambda stray=stray: self._execute_stray(stray))  # type: ignore[misc]
+
+    def _offer_one(self, add: Add, process: Process, fiber: Fiber, ask: Ask) -> None:
+        about = f"{process.name} {fiber.name}"
+
+        def offer(kind: str, what: str, act: Callable[[], str | None]) -> None:
+            add(kind, f"{about} {what}", lambda: self._then_settle(process, act))
+
+        if ask.kind == "append":
+            what = " ".join(commit.commit_id for commit in ask.args[0])[:90]
+            offer("append", what, lambda: self._append(fiber, ask.args[0]))
+            offer("append lost", what, lambda: self._append_unheard(fiber, ask.args[0]))
+            offer("append down", what, lambda: fiber.throw(LogUnavailable("the log is down")))
+        elif ask.kind == "reach":
+            if process.position >= ask.args[0]:
+                offer("reach", str(ask.args[0]), lambda: fiber.resume(True))
+            else:
+                offer("reach late", str(ask.args[0]), lambda: fiber.resume(False))
+        elif ask.kind == "sleep":
+            offer("wake", "", lambda: fiber.resume(None))
+        else:
+            self._offer_call(offer, fiber, ask)
+
+    def _offer_call(self, offer: Add, fiber: Fiber, ask: Ask) -> None:
+        what = f"{ask.kind} {ask.args[1]}"
+        if ask.answer is not None:
+            offer("answer", what, lambda: self._answer(fiber, ask))
+            offer("answer lost", what, lambda: self._lose(fiber))
+            return
+        offer("execute", what, lambda: self._execute(ask))
+        if ask.kind == "bind":
+            offer("execute late", what, lambda: self._execute_later(fiber, ask))
+            offer("busy", what, lambda: fiber.resume(Answer(self.rng.choice((429, 500, 503)), "", "come again")))
+        else:
+            offer("read lost", what, lambda: fiber.resume(Lost("no answer")))
+
+    def _then_settle(self, process: Process, act: Callable[[], str | None]) -> str | None:
+        said = act()
+        process.settle()
+        return said
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def append(self, commits: list[Commit]) -> list[Outcome]:
+        """Append and note how it went."""
+        outcomes = self.log.append_now(commits)
+        for commit, outcome in zip(commits, outcomes, strict=True):
+            if not isinstance(outcome, Appended):
+                self.mark(f"{type(outcome).__name__} {commit.role}")
+        return outcomes
+
+    def _append(self, fiber: Fiber, commits: list[Commit]) -> str:
+        outcomes = self.append(commits)
+        fiber.resume(outcomes)
+        return " ".join(_said(outcome) for outcome in outcomes)
+
+    def _append_unheard(self, fiber: Fiber, commits: list[Commit]) -> str:
+        outcomes = self.append(commits)
+        fiber.throw(LogUnavailable("the answer was lost"))
+        return "unheard: " + " ".join(_said(outcome) for outcome in outcomes)
+
+    # -- the API server ----------------------------------------------------------------------------------------------
+
+    def _execute(self, ask: Ask) -> str:
+        if ask.kind == "get_pod":
+            ask.answer = self.api.get_pod(*ask.args)
+        else:
+            self.binding(ask.args[2], ask.args[3])
+            ask.answer = self.api.bind(*ask.args)
+        return str(ask.answer.status)
+
+    def _answer(self, fiber: Fiber, ask: Ask) -> str:
+        fiber.resume(ask.answer)
+        return str(ask.answer.status)
+
+    def _lose(self, fiber: Fiber) -> str:
+        fiber.resume(Lost("no answer"))
+        return "lost"
+
+    def _execute_later(self, fiber: Fiber, ask: Ask) -> str:
+        self.strays.append(ask)
+        self.mark("late binding")
+        fiber.resume(Lost("no answer in time"))
+        return "still under way"
+
+    def _execute_stray(self, ask: Ask) -> str:
+        self.strays.remove(ask)
+        if ask.kind == "append":
+            return "stray: " + " ".join(_said(outcome) for outcome in self.append(ask.args[0]))
+        return f"stray: {self._execute(ask)}"
+
+
+def _said(outcome: Outcome) -> str:
+    name = type(outcome).__name__
+    return f"{name}@{outcome.last}" if hasattr(outcome, "last") else name

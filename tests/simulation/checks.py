@@ -1,0 +1,152 @@
+"""What must hold after every step (ARCHITECTURE.md, S1 to S9), judged from the log, the API server's truth and the kubelets'.
+
+S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each refusal of a kubelet: there must be a recorded cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from services.replay.verifying import Audit
+from shared.domain.pod import Pod
+from shared.events import binding_facts as binding
+from shared.events import cluster_facts as cluster
+from shared.events import scheduling_facts as scheduling
+from shared.events.catalog import Fact
+from shared.events.codec import decode
+from shared.events.envelope import Envelope
+from shared.kubelet.admission import Admission
+from shared.ledger.digest import digest
+from tests.simulation.cluster import Api
+from tests.simulation.log import SimClock, SimLog
+from tests.simulation.node import SimNode
+from tests.simulation.schedulers import SchedulerProcess
+
+FULL_EVERY = 8
+CAUSES = ("lost device", "policy", "replaced", "removed")
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """A reservation: where in the log, and how old (ms) the report was that it stood on; -1 without a report."""
+
+    node: str
+    position: int
+    report_ms: int
+
+
+class Checks:
+    """`broken` collects what does not hold."""
+
+    def __init__(
+        self, log: SimLog, api: Api, nodes: Sequence[SimNode], schedulers: Sequence[SchedulerProcess], marks: set[str],
+        clock: SimClock,
+    ) -> None:  # fmt: skip
+        self.log, self.api, self.nodes, self.schedulers, self.marks, self.clock = log, api, nodes, schedulers, marks, clock
+        self.audit = Audit()
+        self.broken: list[str] = []
+        self.reserved: dict[str, Reserved] = {}
+        self._seen_on: dict[tuple[str, str], int] = {}
+        self._ended_at: dict[str, int] = {}
+        self._hashes: dict[int, str] = {}
+        self._steps = 0
+        for node in nodes:
+            node.refused = self.refused
+
+    def after_step(self) -> None:
+        """Take in what is new and judge it."""
+        self._steps += 1
+        head = self.log.end
+        if self.audit.ledger.position < head:
+            for envelope in self.log.read_now(self.audit.ledger.position):
+                fact = decode(envelope)
+                self.audit.see(envelope, fact)
+                self._note(envelope, fact)
+        self._equal_hashes()
+        if self._steps % FULL_EVERY == 0:
+            self.audit.finish()
+        self.broken += [f"{v.invariant} at {v.position}: {v.message}" for v in self.audit.violations]
+
+    def _note(self, envelope: Envelope, fact: Fact) -> None:
+        self.marks.add(type(fact).__name__)
+        if isinstance(fact, scheduling.PodReserved):
+            node = self.audit.ledger.nodes.get(fact.node)
+            age = node.report.boot_time_ms if node is not None and node.report is not None else -1
+            self.reserved[fact.uid] = Reserved(fact.node, envelope.position, age)
+        elif isinstance(fact, scheduling.NodeCharged):
+            self._note_charge(fact)
+        elif isinstance(fact, cluster.PodObserved) and fact.node:
+            self._seen_on.setdefault((fact.pod.uid, fact.node), envelope.position)
+        elif isinstance(fact, cluster.PodEnded):
+            self._ended_at.setdefault(fact.uid, envelope.position)
+            self.marks.add(f"ended {fact.cause}")
+        elif isinstance(fact, binding.BindRefused):
+            self.marks.add(f"bind refused {fact.cause}")
+        elif isinstance(fact, binding.PodBound) and fact.found:
+            self.marks.add("found bound")
+        elif isinstance(fact, scheduling.NodeReconciled):
+            self.marks.add(f"reconciled {fact.method}")
+
+    def _note_charge(self, fact: scheduling.NodeCharged) -> None:
+        charge = self.audit.ledger.nodes[fact.node].charges.get(fact.uid)
+        if charge is not None and charge.alias is not None:
+            self.marks.add("alias")
+        if charge is not None and any(len(zones) > 1 for zones in charge.possible.values()):
+            self.marks.add("several zones charged")
+
+    def _equal_hashes(self) -> None:
+        """S6, and the audit's own fold stands for one more replica."""
+        found = [(self.audit.ledger.position, digest(self.audit.ledger))] if any(s.hashes for s in self.schedulers) else []
+        for scheduler in self.schedulers:
+            found += scheduler.hashes
+            scheduler.hashes.clear()
+        for position, value in found:
+            if self._hashes.setdefault(position, value) != value:
+                self.broken.append(f"S6 at {position}: two replicas differ")
+
+    def binding(self, uid: str, _node: str) -> None:
+        """S7 in truth: a binding call is carried out only after its intent stands in the log."""
+        facts = [decode(envelope) for envelope in at_stream(self.log, f"pod/{uid}")]
+        if not any(isinstance(fact, binding.BindIntended) and fact.node == _node for fact in facts):
+            self.broken.append(f"S7: pod {uid} is bound to {_node} without an intent in the log")
+
+    # -- S4 ----------------------------------------------------------------------------------------------------------
+
+    def refused(self, node: SimNode, pod: Pod, verdict: Admission, again: bool) -> None:
+        """A kubelet refused a pod; `again` when it did so at its restart."""
+        reserved = self.reserved.get(pod.uid)
+        self.after_step()
+        if reserved is None or reserved.node != node.name:
+            self.marks.add("foreign pod refused")
+            return
+        causes = self._causes(node, pod.uid, reserved)
+        if not causes:
+            self.broken.append(
+                f"S4: {node.name} refused {pod.name} {pod.uid} ({verdict.reason}: {verdict.message}), reserved at "
+                f"{reserved.position}{' (readmission)' if again else ''}, without a recorded cause"
+            )
+        self.marks.update(f"refused after {cause}" for cause in causes)
+
+    def _causes(self, node: SimNode, uid: str, reserved: Reserved) -> set[str]:
+        causes = {what for ms, what in node.changes if what in CAUSES and ms >= reserved.report_ms}
+        for other in node.arrived:
+            charged = self.reserved.get(other)
+            ours = charged is not None and charged.node == node.name
+            if not ours and other != uid and self._seen_on.get((other, node.name), 1 << 60) > reserved.position:
+                causes.add("foreign bind")
+        for other in node.ended:
+            if self._ended_at.get(other, 1 << 60) > reserved.position:
+                causes.add("pod ended")
+        for other in node.kubelet.pods:
+            if other in self._ended_at and other != uid:
+                causes.add("pod deleted by force")
+        return causes
+
+
+def at_stream(log: SimLog, stream: str) -> list[Envelope]:
+    """All facts of a stream."""
+    from tests.simulation.fibers import at_once
+
+    found: list[Envelope] = at_once(log.read_stream(stream))
+    return found

@@ -1,0 +1,128 @@
+"""The Kubernetes API of the simulation: the simulated server's object store, driven synchronously, and what is true of bindings.
+
+`SimKube` is what services get: every call is a question to the world, which carries it out (once, late, or never) by `Api`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from services.simulator import pod_status
+from services.simulator.api.cluster_store import ClusterStore
+from services.simulator.api.core.binding import bind
+from services.simulator.api.core.refusals import Refusal
+from services.simulator.api.core.store import Change
+from services.simulator.api.settings import ApiSettings
+from services.simulator.cluster import SimulatedNode
+from services.simulator.node_object import node_object, node_status
+from shared.kube.port import Answer, Listed, Seen
+from tests.simulation.fibers import Ask
+from tests.simulation.log import SimClock
+
+Json = dict[str, Any]
+NOW = "2026-01-01T00:00:00Z"
+ENDED = ("Succeeded", "Failed")
+
+
+class SimKube:
+    """The port as far as the loops use it."""
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Any:
+        return await Ask("bind", namespace, name, uid, node, annotations)
+
+    async def get_pod(self, namespace: str, name: str) -> Any:
+        return await Ask("get_pod", namespace, name)
+
+
+class Api:
+    """The truth about objects. `bound` counts bindings by uid; `hear` is told every change of pods and nodes."""
+
+    def __init__(self, seed: int, clock: SimClock) -> None:
+        start = datetime(2026, 1, 1, tzinfo=UTC)
+        moment: Callable[[], datetime] = lambda: start + timedelta(milliseconds=clock.now_ms)  # noqa: E731
+        self.store = ClusterStore(ApiSettings(taint_new_nodes=False), clock=moment, seed=seed)
+        self.bound: dict[str, list[str]] = {}
+        self.hear: list[Callable[[str, Seen], None]] = []
+        self.store.listen("pods", lambda change: self._changed("pods", change))
+        self.store.listen("nodes", lambda change: self._changed("nodes", change))
+
+    def _changed(self, kind: str, change: Change) -> None:
+        seen = Seen(change.kind, change.entry.obj)
+        for hear in self.hear:
+            hear(kind, seen)
+
+    def listed(self, kind: str) -> Listed:
+        """A complete list, as it is now."""
+        return Listed([entry.obj for entry in self.store.list(kind)], str(self.store.version))
+
+    def pods(self) -> list[Json]:
+        """Pod objects that exist, by name."""
+        return [entry.obj for entry in self.store.list("pods")]
+
+    def live(self) -> list[Json]:
+        """Pods that have not ended."""
+        return [pod for pod in self.pods() if pod["status"].get("phase") not in ENDED]
+
+    def pod(self, name: str, uid: str = "") -> Json | None:
+        """One pod; None when there is none, or another of that name."""
+        entry = self.store.get("pods", name, "default")
+        return entry.obj if entry is not None and uid in ("", entry.uid) else None
+
+    def by_uid(self, uid: str) -> Json | None:
+        """One pod."""
+        return next((pod for pod in self.pods() if pod["metadata"]["uid"] == uid), None)
+
+    def create(self, manifest: Json) -> str:
+        """Create a pod; its uid."""
+        made = self.store.create("pods", manifest, "default")
+        assert not isinstance(made, Refusal), made
+        return made.uid
+
+    def delete(self, name: str, uid: str, grace_s: int | None = None) -> None:
+        """Delete a pod; harmless when it is gone."""
+        self.store.delete("pods", name, "default", grace_s=grace_s, uid=uid)
+
+    def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Answer:
+        """The binding subresource."""
+        metadata = {"name": name, "namespace": namespace, "uid": uid, "annotations": annotations}
+        body = {"metadata": metadata, "target": {"kind": "Node", "name": node}}
+        made = bind(self.store.core, namespace, name, body, False, self.store.moment())
+        if isinstance(made, Refusal):
+            return Answer(made.code, str(made.body.get("reason", "")), str(made.body.get("message", "")))
+        self.bound.setdefault(made.uid, []).append(node)
+        return Answer(201)
+
+    def get_pod(self, namespace: str, name: str) -> Answer:
+        """GET of a pod."""
+        entry = self.store.get("pods", name, namespace)
+        return Answer(404, "NotFound", f'pods "{name}" not found') if entry is None else Answer(200, body=entry.obj)
+
+    def put_node(self, node: SimulatedNode, boot_id: str) -> None:
+        """Register a node, or post its status anew."""
+        if self.store.get("nodes", node.name) is None:
+            self.store.create("nodes", node_object(node, boot_id, "10.0.0.1", NOW))
+        else:
+            self.store.replace_status("nodes", node.name, "", node_status(node, boot_id, "10.0.0.1", NOW))
+
+    def has_node(self, name: str) -> bool:
+        """Whether there is such a Node object."""
+        return self.store.get("nodes", name) is not None
+
+    def drop_node(self, name: str) -> None:
+        """Delete a Node object."""
+        self.store.delete("nodes", name)
+
+    def post(self, uid: str, phase: str, reason: str = "", message: str = "") -> None:
+        """A kubelet posts a pod's status; harmless when the pod is gone."""
+        pod = self.by_uid(uid)
+        if pod is None or pod["status"].get("phase") in ENDED:
+            return
+        if phase == "Running":
+            status = pod_status.running(pod, NOW, "10.0.0.1", "10.1.0.1")
+        elif phase == "Succeeded":
+            status = pod_status.succeeded(pod, NOW)
+        else:
+            status = pod_status.refused(pod, reason, message, NOW)
+        self.store.replace_status("pods", pod["metadata"]["name"], "default", status, uid)

@@ -1,0 +1,64 @@
+"""Coroutines driven by hand: a loop of a service runs until it asks the outside for something, and the world answers when it likes.
+
+Whatever a service awaits (the log, the API server, its fold, a sleep) is an `Ask` here. Must not know what an answer means.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+
+class Ask:
+    """One question of a fiber. `answer` is set once the outside has acted but the answer is still under way."""
+
+    def __init__(self, kind: str, *args: Any) -> None:
+        self.kind = kind
+        self.args = args
+        self.answer: Any = None
+
+    def __await__(self) -> Generator[Ask, Any, Any]:
+        return (yield self)
+
+
+class Fiber:
+    """One coroutine; `ask` is what it waits for, None when it is over. `error` is what it ended with, if anything."""
+
+    def __init__(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        self.name = name
+        self.ask: Ask | None = None
+        self.error: Exception | None = None
+        self._work = work
+        self._context = contextvars.copy_context()
+        self.resume(None)
+
+    def resume(self, answer: Any) -> None:
+        """Answer the question."""
+        self._step(lambda: self._work.send(answer))
+
+    def throw(self, error: Exception) -> None:
+        """Answer with an error."""
+        self._step(lambda: self._work.throw(error))
+
+    def close(self) -> None:
+        """The process died here."""
+        self.ask = None
+        self._context.run(self._work.close)
+
+    def _step(self, go: Any) -> None:
+        try:
+            self.ask = self._context.run(go)
+        except StopIteration:
+            self.ask = None
+        except Exception as error:
+            self.ask, self.error = None, error
+
+
+def at_once(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that never really waits."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("it waits for something")

@@ -1,0 +1,147 @@
+"""After the faults: everything is repaired and runs until nothing moves, then what must come about has come about (L1 to L4, S9)."""
+
+from __future__ import annotations
+
+from shared.domain.manifest import pod_from_manifest
+from shared.domain.pod import Pod
+from shared.ledger.view import lower_bound
+from tests.simulation.manifests import OURS
+from tests.simulation.profile import FAULTS
+from tests.simulation.world import Broken, World
+
+CALM = frozenset(FAULTS) | {"create", "delete", "clean", "foreign", "finish", "tick", "scan", "heal"}
+ROUNDS = 60
+ACTIONS = 4000
+
+
+def check(world: World) -> None:
+    """Stop the faults and judge."""
+    _repair(world)
+    _rest(world)
+    _caught_up(world)
+    while any(node.running() for node in world.nodes):
+        for node in world.nodes:
+            for uid in node.running():
+                world.do("finish", f"{node.name} {uid[:6]}", lambda node=node, uid=uid: node.finish(uid))  # type: ignore[misc]
+        _rest(world)
+    _nobody_waits_in_vain(world)
+    for pod in world.api.live():
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        world.do("delete", name, lambda name=name, uid=uid: world.api.delete(name, uid))  # type: ignore[misc]
+    _rest(world)
+    _caught_up(world)
+    _drained(world)
+
+
+def _repair(world: World) -> None:
+    for process in world.processes:
+        if not process.alive:
+            world.do("start", process.name, process.start)
+    for node in world.nodes:
+        world.do("heal", node.name, node.heal)
+
+
+def _rest(world: World) -> None:
+    """Carry out every action that is no fault, reports and time going by between rounds, until the log stands still."""
+    still, before = 0, -1
+    for _ in range(ROUNDS):
+        world.do("tick", "", lambda: _pass_time(world))
+        for node in world.nodes:
+            if not node.down:
+                world.do("scan", node.name, lambda node=node: world.network.publish(node.report()))  # type: ignore[misc]
+        moved = _work_off(world)
+        still = still + 1 if world.log.end == before and not moved else 0
+        before = world.log.end
+        if still >= 4:
+            return
+    raise Broken(f"L: the world does not come to rest in {ROUNDS} rounds")
+
+
+def _pass_time(world: World) -> None:
+    world.clock.now_ms += 6_000
+
+
+def _work_off(world: World) -> bool:
+    """True when something of substance was done."""
+    moved = False
+    for _ in range(ACTIONS):
+        offered = {
+            kind: [each for each in acts if not (kind == "lead" and _is_led(world, each[0]))]
+            for kind, acts in world.offered().items()
+            if kind not in CALM
+        }
+        ready = [kind for kind in offered if offered[kind] and not (kind == "decide" and not _undecided(world))]
+        if not ready:
+            return moved
+        kind = world.rng.choice(ready)
+        about, act = world.rng.choice(offered[kind])
+        if kind == "decide":
+            scheduler = next(each for each in world.schedulers if _wants(each))
+            about, act = scheduler.name, scheduler.decide
+        moved = moved or kind not in ("deliver", "lead", "decide")
+        world.do(kind, about, act)
+    raise Broken(f"L: more than {ACTIONS} actions without coming to rest")
+
+
+def _is_led(world: World, about: str) -> bool:
+    rivals = world.binders if "binder" in about.split()[1] else world.schedulers
+    return any(rival.lease is not None for rival in rivals)
+
+
+def _wants(scheduler: object) -> bool:
+    from tests.simulation.schedulers import SchedulerProcess
+
+    assert isinstance(scheduler, SchedulerProcess)
+    core = scheduler.state
+    ready = bool(core.queue.ready_count() or core._changed or core.marks._crossed)
+    return ready and not scheduler.runs("decide") and scheduler.position >= scheduler.decider._must_reach
+
+
+def _undecided(world: World) -> bool:
+    return any(_wants(scheduler) for scheduler in world.schedulers)
+
+
+# -- what must have come about -------------------------------------------------------------------------------------------
+
+
+def _caught_up(world: World) -> None:
+    """L1, L3, L4."""
+    for process in [*world.schedulers, *world.binders]:
+        if process.position != world.log.end:
+            raise Broken(f"L1: {process.name} stands at {process.position} of {world.log.end}")
+    for binder in world.binders:
+        open_work = sorted(binder.state.work)
+        if open_work:
+            raise Broken(f"L3: {binder.name} has bindings without an outcome: {open_work}")
+    for rivals in (world.schedulers, world.binders):
+        if not any(rival.lease is not None for rival in rivals):
+            raise Broken(f"L4: none of {[rival.name for rival in rivals]} leads")
+
+
+def _nobody_waits_in_vain(world: World) -> None:
+    """L2: what still waits now that every other pod has ended, no empty node would take."""
+    for obj in world.api.live():
+        pod = pod_from_manifest(obj)
+        if not isinstance(pod, Pod) or obj["spec"].get("nodeName") or pod.scheduler_name != OURS:
+            continue
+        able = [node.name for node in world.nodes if node.would_admit(pod)]
+        entry = world.checks.audit.ledger.pods.get(pod.uid)
+        if able:
+            stage = f"stage {entry.stage}, {entry.verdict!r}" if entry is not None else "unknown to the ledger"
+            raise Broken(f"L2: pod {pod.name} {pod.uid} waits ({stage}) though {able} would admit it")
+        world.marks.add("hopeless pod waits")
+
+
+def _drained(world: World) -> None:
+    """S9: with no live pods nothing is charged, and everything is surely free."""
+    ledger = world.checks.audit.ledger
+    if ledger.pods:
+        raise Broken(f"S9: no pod lives, the ledger holds {sorted(ledger.pods)}")
+    for node in ledger.nodes.values():
+        if node.charges or any(node.requested.values()):
+            raise Broken(f"S9: node {node.name} still carries {sorted(node.charges)} {node.requested}")
+        if node.lower != lower_bound(node) or node.lower != node.upper:
+            raise Broken(f"S9: node {node.name}: lower {node.lower} is not upper {node.upper}")
+    world.checks.audit.finish()
+    if world.checks.audit.violations:
+        raise Broken(str(world.checks.audit.violations[0]))

@@ -1,0 +1,41 @@
+"""The pods of the simulation: mostly Guaranteed, one to three containers, now and then an init container or a sidecar."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from services.simulator.cluster import GPU
+
+NAMES = tuple(f"p{number}" for number in range(14))
+OURS, FOREIGN = "topolog", "other"
+
+
+def manifest(rng: random.Random, name: str) -> dict[str, Any]:
+    """A Pod object as a client would create it."""
+    ours = rng.random() < 0.85
+    guaranteed = rng.random() < 0.85
+    spec: dict[str, Any] = {
+        "schedulerName": OURS if ours else FOREIGN,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "containers": [_container(rng, f"c{at}", guaranteed) for at in range(rng.choice((1, 1, 1, 1, 2)))],
+    }
+    first = [_first(rng, at, guaranteed) for at in range(rng.choice((0, 0, 0, 0, 0, 1, 2)))]
+    if first:
+        spec["initContainers"] = first
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def _first(rng: random.Random, at: int, guaranteed: bool) -> dict[str, Any]:
+    made = _container(rng, f"i{at}", guaranteed)
+    if rng.random() < 0.4:
+        made["restartPolicy"] = "Always"
+    return made
+
+
+def _container(rng: random.Random, name: str, guaranteed: bool) -> dict[str, Any]:
+    asked = {"cpu": rng.choice(("1", "1", "2", "2", "3", "500m")), "memory": rng.choice(("256Mi", "1Gi", "2Gi"))}
+    device = {GPU: rng.choice(("1", "1", "2"))} if rng.random() < 0.25 else {}
+    limits = {**asked, **device} if guaranteed else device
+    return {"name": name, "image": "registry.example/pause:1", "resources": {"requests": {**asked, **device}, "limits": limits}}

@@ -1,0 +1,309 @@
+"""One node of the simulation: its kubelet in steps, and what its exporter reads.
+
+The kubelet hears of pods late and in any order, lists them before it admits them, admits one at a time in visible steps, and
+posts verdicts late. Must not know the log or who bound a pod.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from services.exporter import core as exporter
+from services.exporter import wire
+from services.exporter.kubelet_config import KubeletFacts
+from services.exporter.podresources import podresources_pb2 as pb
+from services.exporter.sysfs import Machine, NumaNode
+from services.simulator import kubelet, listing
+from services.simulator.cluster import NodeShape, SimulatedNode, lay_out, zone_hugepages
+from services.simulator.kubelet import Trial
+from shared.domain.manifest import pod_from_manifest
+from shared.domain.pod import Pod
+from shared.domain.report import Freshness, Report
+from shared.kubelet.admission import Admission
+from shared.kubelet.cpuset import each_cpu
+from shared.kubelet.device_state import DevicePool
+from shared.kubelet.fingerprint import ALL, EXCLUSIVE
+from shared.kubelet.machine import KubeletState
+from tests.simulation.cluster import Api
+from tests.simulation.log import SimClock
+from tests.simulation.profile import policies
+
+Add = Callable[[str, str, Callable[[], str | None]], None]
+
+
+class SimNode:
+    """`changes` is (ms, what) of everything that may make the kubelet refuse what was promised; `arrived` and `ended` are by
+    uid, in ms: when the kubelet heard of a pod, and when it let go of what the pod held."""
+
+    def __init__(self, shape: SimulatedNode, listing_mode: str, api: Api, clock: SimClock, rng: random.Random) -> None:
+        self.shape, self.mode = shape, listing_mode
+        self.api, self.clock, self.rng = api, clock, rng
+        self.kubelet = kubelet.start(shape)
+        self.down = False
+        self.changes: list[tuple[int, str]] = []
+        self.arrived: dict[str, int] = {}
+        self.ended: dict[str, int] = {}
+        self.refused: Callable[[SimNode, Pod, Admission, bool], None] = lambda *_: None
+        self._boots = 1
+        self._trial: Trial | None = None
+        self._steps: list[KubeletState] = []
+        self._queue: list[str] = []
+        self._over: set[str] = set()
+        self._posts: list[tuple[str, str, str, str]] = []
+        self._sick: set[tuple[str, str]] = set()
+        api.put_node(shape, self.boot_id)
+
+    @property
+    def name(self) -> str:
+        return self.shape.name
+
+    @property
+    def boot_id(self) -> str:
+        return f"boot-{self.name}-{self._boots}"
+
+    # -- what may happen -------------------------------------------------------------------------------------------
+
+    def offer(self, add: Add) -> None:
+        """Everything that this node could do next."""
+        if self.down:
+            if not self._bound_here():
+                add("rejoin", self.name, self.rejoin)
+            return
+        self._offer_hearing(add)
+        if self._trial is None and self._queue:
+            add("begin", f"{self.name} {self._queue[0][:6]}", self._begin)
+        if self._trial is not None:
+            if self._steps:
+                add("show", f"{self.name} {self._trial.uid[:6]}", self._show)
+            add("settle", f"{self.name} {self._trial.uid[:6]}", self._settle)
+        if self._posts:
+            add("post", f"{self.name} {self._posts[0][0][:6]} {self._posts[0][1]}", self._post)
+        for uid in self.running():
+            add("finish", f"{self.name} {uid[:6]}", lambda uid=uid: self.finish(uid))  # type: ignore[misc]
+        self._offer_faults(add)
+
+    def _offer_hearing(self, add: Add) -> None:
+        here = {pod["metadata"]["uid"]: pod for pod in self._bound_here()}
+        for uid, pod in here.items():
+            if pod["metadata"].get("deletionTimestamp"):
+                add("hear", f"{self.name} end of {uid[:6]}", lambda uid=uid: self._terminate(uid))  # type: ignore[misc]
+            elif uid not in self.kubelet.pods and uid not in self._over:
+                add("hear", f"{self.name} {uid[:6]}", lambda pod=pod: self._assign(pod))  # type: ignore[misc]
+        for uid in self.kubelet.pods:
+            if uid not in here:
+                add("hear", f"{self.name} {uid[:6]} is gone", lambda uid=uid: self._let_go(uid))  # type: ignore[misc]
+
+    def _offer_faults(self, add: Add) -> None:
+        add("restart", self.name, lambda: self.restart("restart"))
+        add("reboot", self.name, self.reboot)
+        add("policy", self.name, self._new_policy)
+        add("remove node", self.name, self.remove)
+        if self._trial is None:
+            for resource, devices in sorted(self.kubelet.state.devices.registered.items()):
+                for device in sorted(devices):
+                    sick = (resource, device) in self._sick
+                    kind = "heal" if sick else "lose device"
+                    add(kind, f"{self.name} {device}", lambda r=resource, d=device: self._turn(r, d))  # type: ignore[misc]
+
+    def _bound_here(self) -> list[dict[str, Any]]:
+        return [pod for pod in self.api.live() if pod["spec"].get("nodeName") == self.name]
+
+    # -- pods ------------------------------------------------------------------------------------------------------
+
+    def running(self) -> list[str]:
+        """Uids of the pods that this kubelet runs."""
+        return [uid for uid, known in self.kubelet.pods.items() if known.phase == "running"]
+
+    def busy(self) -> bool:
+        """Whether something is under way."""
+        return bool(self._queue or self._trial or self._posts)
+
+    def _assign(self, obj: dict[str, Any]) -> str:
+        pod = pod_from_manifest(obj)
+        assert isinstance(pod, Pod), pod
+        self.arrived.setdefault(pod.uid, self.clock.now_ms)
+        self.kubelet = kubelet.assign(self.kubelet, pod)
+        self._queue.append(pod.uid)
+        return "listed"
+
+    def _terminate(self, uid: str) -> str:
+        obj = self.api.by_uid(uid)
+        self._let_go(uid)
+        if obj is not None:
+            self.api.delete(obj["metadata"]["name"], uid, grace_s=0)
+        return "terminated"
+
+    def _let_go(self, uid: str) -> str:
+        known = self.kubelet.pods.get(uid)
+        if known is not None and known.phase != "waiting":
+            self.ended[uid] = self.clock.now_ms
+        self._over.add(uid)
+        self._queue = [other for other in self._queue if other != uid]
+        self.kubelet = kubelet.end(self.kubelet, uid)
+        return "ended"
+
+    def finish(self, uid: str) -> str:
+        """A pod has run its time."""
+        self._let_go(uid)
+        self._posts.append((uid, "Succeeded", "", ""))
+        return "succeeded"
+
+    def _begin(self) -> str:
+        uid = self._queue.pop(0)
+        self.kubelet, self._trial = kubelet.begin(self.kubelet, uid)
+        self._steps = list(self._trial.steps[:-1])
+        return "admitting"
+
+    def _show(self) -> str:
+        self.kubelet = kubelet.show(self.kubelet, self._steps.pop(0))
+        return "one more step visible"
+
+    def _settle(self) -> str:
+        trial = self._trial
+        assert trial is not None
+        self._trial, self._steps = None, []
+        known = self.kubelet.pods.get(trial.uid)
+        self.kubelet = kubelet.settle(self.kubelet, kubelet.rebase(self.kubelet, trial))
+        if known is None:
+            return "gone meanwhile"
+        if trial.verdict.admitted:
+            self._posts.append((trial.uid, "Running", "", ""))
+            return "admitted"
+        return self._refuse(known.pod, trial.verdict, False)
+
+    def _refuse(self, pod: Pod, verdict: Admission, again: bool) -> str:
+        self._over.add(pod.uid)
+        self._posts.append((pod.uid, "Failed", verdict.reason, verdict.message))
+        self.refused(self, pod, verdict, again)
+        return f"REFUSED {verdict.reason}"
+
+    def _post(self) -> str:
+        uid, phase, reason, message = self._posts.pop(0)
+        self.api.post(uid, phase, reason, message)
+        return reason or phase
+
+    # -- the node itself -------------------------------------------------------------------------------------------
+
+    def restart(self, what: str) -> str:
+        """The kubelet starts again on its checkpoints; a pod that was being admitted begins anew."""
+        self.changes.append((self.clock.now_ms, what))
+        pods = list(self.kubelet.pods.items())
+        running = [known.pod for _, known in pods if known.phase == "running"]
+        waiting = [known.pod for _, known in pods if known.phase != "running"]
+        fresh, old = kubelet.start(self.shape), self.kubelet.state
+        state = KubeletState(fresh.state.kubelet, old.cpu, old.memory, msgspec.structs.replace(
+            fresh.state.devices, registered=old.devices.registered, held=old.devices.held, in_use=old.devices.in_use
+        ))  # fmt: skip
+        again, refused = kubelet.resume(fresh, state, running)
+        for pod in waiting:
+            again = kubelet.assign(again, pod)
+        self.kubelet, self._trial, self._steps = again, None, []
+        self._queue = [pod.uid for pod in waiting]
+        by_uid = {pod.uid: pod for pod in running}
+        for uid, verdict in refused:
+            self.ended[uid] = self.clock.now_ms
+            self._refuse(by_uid[uid], verdict, True)
+        return f"{len(running)} readmitted, {len(refused)} refused"
+
+    def reboot(self) -> str:
+        """A new boot: the same pods and checkpoints."""
+        self._boots += 1
+        self.api.put_node(self.shape, self.boot_id)
+        return self.restart("reboot")
+
+    def _new_policy(self) -> str:
+        """The kubelet is configured anew and restarted within the boot."""
+        chosen = policies(self.rng)
+        config = msgspec.structs.replace(
+            self.shape.kubelet, topology_policy=chosen.topology_policy, topology_scope=chosen.topology_scope
+        )
+        self.shape = msgspec.structs.replace(self.shape, kubelet=config)
+        return f"{chosen.topology_policy}/{chosen.topology_scope}: {self.restart('policy')}"
+
+    def _turn(self, resource: str, device: str) -> str:
+        """A device falls ill, or is well again."""
+        self._sick ^= {(resource, device)}
+        ill = (resource, device) in self._sick
+        state = self.kubelet.state
+        pool = dict(state.devices.registered[resource])
+        pool[device] = msgspec.structs.replace(pool[device], healthy=not ill)
+        registered = {**state.devices.registered, resource: DevicePool(pool)}
+        state = msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered=registered))
+        self.kubelet = msgspec.structs.replace(self.kubelet, state=state, shown=state)
+        if ill:
+            self.changes.append((self.clock.now_ms, "lost device"))
+        return "ill" if ill else "well"
+
+    def heal(self) -> None:
+        """All devices are well again (faults have stopped)."""
+        for resource, device in sorted(self._sick):
+            self._turn(resource, device)
+
+    def remove(self) -> str:
+        """The Node object is deleted and the machine is gone."""
+        self.down = True
+        self.changes.append((self.clock.now_ms, "removed"))
+        self.ended.update(dict.fromkeys(self.kubelet.pods, self.clock.now_ms))
+        self._over.update(self.kubelet.pods)
+        self.api.drop_node(self.name)
+        return "gone"
+
+    def rejoin(self) -> str:
+        """Another machine registers under the name."""
+        self._boots += 1
+        self.shape = lay_out(self.name, self._size(), policies(self.rng))
+        self.kubelet = kubelet.start(self.shape)
+        self.down, self._trial, self._steps, self._queue, self._posts, self._sick = False, None, [], [], [], set()
+        self._over.clear()
+        self.changes.append((self.clock.now_ms, "replaced"))
+        self.api.put_node(self.shape, self.boot_id)
+        return self.boot_id
+
+    def _size(self) -> NodeShape:
+        devices = {resource: len(listed) for resource, listed in self.shape.devices.items()}
+        memory = sum(zone.memory_bytes for zone in self.shape.machine.zones)
+        return NodeShape(len(self.shape.machine.zones), len(self.shape.machine.cpus), memory, devices)
+
+    def would_admit(self, pod: Pod) -> bool:
+        """Whether this node, empty, would take the pod."""
+        empty, trial = kubelet.begin(kubelet.assign(kubelet.start(self.shape), pod), pod.uid)
+        return not self.down and trial.verdict.admitted
+
+    # -- the exporter ----------------------------------------------------------------------------------------------
+
+    def report(self) -> Report:
+        """What the exporter reads now."""
+        shown = self.kubelet.shown
+        messages = b"".join(listing.pod_message(known.pod, shown) for known in self.kubelet.pods.values())
+        listed = wire.pods(pb.ListPodResourcesResponse.FromString(messages))
+        allocatable = wire.allocatable(pb.AllocatableResourcesResponse.FromString(listing.allocatable_message(shown)))
+        config = self.shape.kubelet
+        facts = KubeletFacts(
+            config.topology_policy, config.topology_scope, {**config.topology_options, **config.cpu_options}
+        )
+        entries = {
+            uid: {name: tuple(each_cpu(cpus)) for name, cpus in held.items()} for uid, held in shown.cpu.entries.items()
+        }
+        freshness = Freshness(self.boot_id, self.clock.now_ms)
+        scan = exporter.Scan(
+            freshness, self._machine(), allocatable, listed, facts, entries if self.mode == "uid" else {}
+        )
+        rules = exporter.Rules(ALL if self.mode == "all prints" else EXCLUSIVE)
+        report = exporter.report(self.name, f"exporter-{self.name}", scan, rules)
+        return msgspec.structs.replace(report, placements=None) if "prints" in self.mode else report
+
+    def _machine(self) -> Machine:
+        return Machine(tuple(
+            NumaNode(
+                zone.id,
+                tuple(cpu.id for cpu in self.shape.machine.cpus if cpu.numa == zone.id),
+                zone.memory_bytes,
+                zone_hugepages(zone),
+                dict(zip((other.id for other in self.shape.machine.zones), zone.distances, strict=True)),
+            )
+            for zone in self.shape.machine.zones
+        ))  # fmt: skip

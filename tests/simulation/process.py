@@ -1,0 +1,119 @@
+"""What the simulated services have in common: a fold of the log at its own pace, and loops that wait for answers.
+
+A crash drops everything but the log. `Process` is a Projector to the loops (state, position, wait_for).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from shared.events.codec import decode
+from tests.simulation.fibers import Ask, Fiber
+from tests.simulation.log import SimLog
+
+Folded = list[tuple[Any, Any]]
+
+
+class Process:
+    """One process of a service. Subclasses name the fold (`fresh`, `fold`) and start loops; `marks` collects rare branches."""
+
+    def __init__(self, name: str, log: SimLog, mark: Callable[[str], None]) -> None:
+        self.name = name
+        self.log = log
+        self.mark = mark
+        self.alive = True
+        self.position = 0
+        self.state: Any = None
+        self.fibers: list[Fiber] = []
+        self.errors: list[Exception] = []
+        self.abandoned: Callable[[Ask], None] = lambda _ask: None
+        self._starts = 1
+
+    @property
+    def holder(self) -> str:
+        """The name under which leases are held: another after every start."""
+        return f"{self.name}-{self._starts}"
+
+    # -- a projector, to the loops -----------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> bool:
+        """Whether the fold has reached the head."""
+        return self.position == self.log.end
+
+    async def wait_for(self, position: int, timeout_s: float) -> bool:
+        """True once the fold stands there; False when the world lets it time out."""
+        return position <= self.position or bool(await Ask("reach", position))
+
+    async def wait_live(self) -> None:
+        """Wait for the head."""
+        await self.wait_for(self.log.end, 0)
+
+    # -- folding -----------------------------------------------------------------------------------------------------
+
+    def fold(self, most: int) -> None:
+        """Fold at most so many facts."""
+        folded: Folded = []
+        for envelope in self.log.read_now(self.position, most):
+            fact = decode(envelope)
+            self.evolve(envelope, fact)
+            self.position = envelope.position
+            folded.append((envelope, fact))
+        self.folded(folded)
+
+    def evolve(self, envelope: Any, fact: Any) -> None:
+        """Fold one fact."""
+        raise NotImplementedError
+
+    def folded(self, folded: Folded) -> None:
+        """A page was folded."""
+
+    # -- loops -------------------------------------------------------------------------------------------------------
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> Fiber:
+        """Begin a loop's turn."""
+        fiber = Fiber(name, work)
+        self.fibers.append(fiber)
+        self.settle()
+        return fiber
+
+    def runs(self, name: str) -> bool:
+        """Whether a turn of that name is under way."""
+        return any(fiber.name == name for fiber in self.fibers)
+
+    def settle(self) -> None:
+        """Take finished turns away; subclasses hear what they ended with."""
+        for fiber in [fiber for fiber in self.fibers if fiber.ask is None]:
+            self.fibers.remove(fiber)
+            if fiber.error is not None:
+                self.failed(fiber, fiber.error)
+
+    def failed(self, fiber: Fiber, error: Exception) -> None:
+        """A turn ended with an error: nothing may."""
+        self.errors.append(error)
+
+    def crash(self) -> str:
+        """Everything in memory is lost."""
+        self.drop(self.fibers)
+        self.alive = False
+        return f"at {self.position}"
+
+    def drop(self, fibers: list[Fiber]) -> None:
+        """Give turns up; what they asked for may be carried out all the same."""
+        for fiber in list(fibers):
+            if fiber.ask is not None and fiber.ask.answer is None:
+                self.abandoned(fiber.ask)
+            fiber.close()
+            self.fibers.remove(fiber)
+
+    def start(self) -> str:
+        """Begin again from the log."""
+        self.alive, self.position = True, 0
+        self._starts += 1
+        self.begin()
+        return ""
+
+    def begin(self) -> None:
+        """Make the state anew."""
+        raise NotImplementedError

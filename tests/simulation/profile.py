@@ -1,0 +1,73 @@
+"""What one run is made of, drawn from its seed: nodes and their policies, how many of each service, how likely each action is.
+
+Faults are switched on and off from run to run, so that some runs see one fault often and others see many together.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from services.simulator.cluster import GPU, NodeShape, Policies, SimulatedNode, lay_out
+
+GIB = 2**30
+
+WORK = {
+    "create": 3.0, "delete": 1.0, "finish": 2.0, "clean": 1.0, "foreign": 1.0,
+    "scan": 4.0, "deliver": 5.0, "take": 4.0, "fold": 9.0, "decide": 6.0, "list": 4.0, "tell": 6.0, "lead": 4.0,
+    "intend": 4.0, "call": 4.0, "append": 10.0, "execute": 6.0, "answer": 7.0, "reach": 8.0, "wake": 3.0,
+    "hear": 6.0, "begin": 5.0, "show": 3.0, "settle": 5.0, "post": 5.0, "gc": 3.0, "rejoin": 2.0, "heal": 0.5,
+    "start": 3.0, "tick": 2.0,
+}  # fmt: skip
+FAULTS = {
+    "drop": 1.5, "duplicate": 2.0, "append lost": 1.0, "append down": 1.0, "answer lost": 2.0, "execute late": 1.5,
+    "busy": 1.0, "read lost": 1.0, "crash": 0.8, "takeover": 0.8, "cut": 1.0, "reach late": 0.5, "force": 0.4,
+    "steal": 0.5, "restart": 0.5, "reboot": 0.25, "policy": 0.2, "lose device": 0.3, "remove node": 0.15, "expire": 0.5,
+}  # fmt: skip
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """`listing` is by node: `uid` (placements with uids where the CPU checkpoint tells), `named` (without), `prints` (a
+    fingerprint instead of placements), `all prints` (of every pod). `weights` is action -> relative frequency."""
+
+    nodes: tuple[SimulatedNode, ...]
+    listing: dict[str, str]
+    schedulers: int
+    binders: int
+    stores: int
+    weights: dict[str, float]
+    batch: int
+    live_pods: int
+
+
+def draw(rng: random.Random) -> Profile:
+    """One run's makings."""
+    nodes = tuple(_node(rng, f"n{number}") for number in range(rng.choice((1, 1, 2, 2, 3))))
+    modes = ("uid", "uid", "named", "named", "prints", "all prints")
+    listing = {node.name: rng.choice(modes) for node in nodes}
+    calm = rng.random() < 0.1
+    faults = {name: 0.0 if calm else weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in FAULTS.items()}
+    return Profile(
+        nodes,
+        listing,
+        schedulers=rng.choice((1, 1, 2, 3)),
+        binders=rng.choice((1, 2, 2)),
+        stores=rng.choice((1, 1, 2)),
+        weights={**{name: weight * rng.choice((0.5, 1, 1, 2)) for name, weight in WORK.items()}, **faults},
+        batch=rng.choice((1, 2, 5)),
+        live_pods=rng.choice((4, 8, 12)),
+    )
+
+
+def _node(rng: random.Random, name: str) -> SimulatedNode:
+    zones = rng.choice((1, 2, 2, 2, 3))
+    devices = {GPU: rng.choice((0, zones, 2 * zones))}
+    shape = NodeShape(zones, zones * rng.choice((4, 6, 8)), zones * rng.choice((4, 8)) * GIB, devices)
+    return lay_out(name, shape, policies(rng))
+
+
+def policies(rng: random.Random) -> Policies:
+    """A kubelet's rules; mostly single-numa-node."""
+    policy = rng.choice(("single-numa-node",) * 4 + ("restricted", "best-effort", "none"))
+    return Policies(policy, rng.choice(("container", "container", "pod")))

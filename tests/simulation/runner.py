@@ -1,0 +1,57 @@
+"""Running seeds: quiet logs, one world a seed, and what is said when one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from tests.simulation import liveness
+from tests.simulation.world import Broken, World
+
+SEEDS = Path(__file__).with_name("seeds.txt")
+STEPS = 500
+TRACE_LINES = 400
+COLUMNS = " step       ms  head action       about -> what came of it"
+
+
+def run_seed(seed: int, steps: int = STEPS) -> World:
+    """Faults for so many steps, then calm and the checks of liveness. Raises Broken with the story."""
+    with _quiet():
+        world = World(seed)
+        try:
+            world.run(steps)
+            liveness.check(world)
+        except Exception as error:
+            raise Broken(_story(world, error)) from error
+    return world
+
+
+def _story(world: World, error: Exception) -> str:
+    lines = world.trace[-TRACE_LINES:]
+    again = f"python -m tests.simulation --seeds {world.seed}"
+    head = f"seed {world.seed}, step {world.steps + 1}: {type(error).__name__}: {error}\nagain: {again}"
+    return "\n".join([head, COLUMNS, *lines, head])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Services log every fault; nobody reads it here."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def kept_seeds() -> dict[int, str]:
+    """Seeds of seeds.txt: seed -> why it is kept."""
+    found = {}
+    for line in SEEDS.read_text().splitlines():
+        seed, _, why = line.partition(" ")
+        if seed.isdigit():
+            found[int(seed)] = why.strip()
+    return found

@@ -1,0 +1,140 @@
+"""The scheduler's processes: one core, its deciding loop, and the observer while it holds the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.handlers import Decider
+from services.scheduler.observer import ROLE, Observer
+from shared.eventlog.port import Lease
+from shared.kube.port import Listed, Seen
+from shared.ledger.digest import digest
+from shared.runtime.leadership import LeaseLost
+from tests.simulation.cluster import Api
+from tests.simulation.fibers import Fiber
+from tests.simulation.log import SimClock, SimLog
+from tests.simulation.manifests import OURS
+from tests.simulation.node import Add
+from tests.simulation.process import Folded, Process
+
+TTL_S = 5.0
+KINDS = ("nodes", "pods")
+
+
+class Follow:
+    """The watch of one kind: a list that waits to be told, then events in order."""
+
+    def __init__(self) -> None:
+        self.listed: Listed | None = None
+        self.watching = False
+        self.events: list[Seen] = []
+
+
+class SchedulerProcess(Process):
+    """`lease` is what the observer believes to hold."""
+
+    def __init__(self, name: str, log: SimLog, clock: SimClock, api: Api, batch: int, mark: Callable[[str], None]) -> None:
+        super().__init__(name, log, mark)
+        self.clock, self.api, self.batch = clock, api, batch
+        self.lease: Lease | None = None
+        self.follows: dict[str, Follow] = {}
+        self.hashes: list[tuple[int, str]] = []
+        api.hear.append(self._heard)
+        self.begin()
+
+    def begin(self) -> None:
+        log, clock = cast(Any, self.log), cast(Any, self.clock)
+        self.state = SchedulerCore(CoreConfig(scheduler_name=OURS, dirty_after_rejections=2))
+        self.decider = Decider(log, clock, self.batch)
+        projector = cast(Any, SimpleNamespace(state=self.state, wait_for=self.wait_for, wait_live=self.wait_live))
+        self.observer = Observer(log, cast(Any, None), projector, OURS, clock)
+        self.lease, self.follows = None, {}
+
+    def evolve(self, envelope: Any, fact: Any) -> None:
+        self.state.evolve(envelope, fact)
+
+    def folded(self, folded: Folded) -> None:
+        self.decider.folded(self.state, folded)
+        self.hashes.append((self.position, digest(self.state.ledger)))
+
+    def failed(self, fiber: Fiber, error: Exception) -> None:
+        if isinstance(error, LeaseLost) and fiber.name != "decide":
+            self.mark("fenced observer")
+            self.resign()
+        else:
+            super().failed(fiber, error)
+
+    def offer(self, add: Add) -> None:
+        """Everything that this process could do next."""
+        if not self.runs("decide") and self.position >= self.decider._must_reach:
+            add("decide", self.name, self.decide)
+        if self.lease is None and self.live:
+            add("lead", f"{self.name} observer", self.lead)
+        for kind, follow in self.follows.items():
+            self._offer_follow(add, kind, follow)
+
+    def _offer_follow(self, add: Add, kind: str, follow: Follow) -> None:
+        if self.runs(kind):
+            return
+        if follow.listed is None and not follow.watching:
+            add("list", f"{self.name} {kind}", lambda: self.list(kind))
+        elif follow.listed is not None or follow.events:
+            add("tell", f"{self.name} {kind}", lambda: self.tell(kind, 3))
+        if follow.watching:
+            add("cut", f"{self.name} {kind}", lambda: self._cut(kind))
+
+    def decide(self) -> str:
+        """One batch."""
+        before = self.state.counters.reserved
+        self.spawn("decide", self.decider._decide(self.state))
+        return f"at {self.position}, {self.state.counters.reserved - before} reserved"
+
+    def lead(self) -> str:
+        """Try for the observer's lease."""
+        self.lease = self.log.acquire_now(ROLE, self.holder, TTL_S)
+        if self.lease is None:
+            return "another leads"
+        self.observer._sightings.clear()
+        self.follows = {kind: Follow() for kind in KINDS}
+        return f"epoch {self.lease.epoch}"
+
+    def resign(self) -> None:
+        """The lease is another's."""
+        self.lease, self.follows = None, {}
+        self.drop([fiber for fiber in self.fibers if fiber.name in KINDS])
+
+    def list(self, kind: str) -> str:
+        """Ask for a list; it is told later, the watch begins here."""
+        follow = self.follows[kind]
+        follow.listed, follow.watching, follow.events = self.api.listed(kind), True, []
+        return f"{len(follow.listed.items)} at {follow.listed.resource_version}"
+
+    def tell(self, kind: str, most: int) -> str:
+        """Tell the list, or the next events."""
+        follow, lease = self.follows[kind], self.lease
+        assert lease is not None
+        if follow.listed is not None:
+            listed, follow.listed = follow.listed, None
+            facts = self.observer._facts_of_list(cast(Any, kind), listed)
+            self.spawn(kind, self.observer._tell(facts, lease))
+            return f"list, {len(facts)} facts"
+        batch, follow.events = follow.events[:most], follow.events[most:]
+        self.spawn(kind, self.observer._tell_seen(cast(Any, kind), batch, lease))
+        return ", ".join(f"{seen.type} {seen.object['metadata']['name']}" for seen in batch)
+
+    def _cut(self, kind: str) -> str:
+        """The watch broke and its events are lost: a new list must follow."""
+        follow = self.follows[kind]
+        lost = [seen for seen in follow.events if seen.type == "DELETED"]
+        follow.watching, follow.events, follow.listed = False, [], None
+        if lost:
+            self.mark("delete missed")
+        return f"{len(lost)} deletes missed"
+
+    def _heard(self, kind: str, seen: Seen) -> None:
+        follow = self.follows.get(kind)
+        if self.alive and follow is not None and follow.watching:
+            follow.events.append(seen)

@@ -1,0 +1,69 @@
+"""The topology-store's processes and the bus before them: reports that are lost, doubled, late and out of order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from services.topology_store.handlers import Reports
+from shared.bus import subjects
+from shared.bus.port import Message
+from shared.domain.report import Report
+from tests.simulation.fibers import at_once
+from tests.simulation.log import SimClock, SimLog
+from tests.simulation.node import Add
+from tests.simulation.process import Process
+
+MAX_AGE_S = 60.0
+UNDER_WAY = 30
+
+
+class Network:
+    """Messages under way, oldest first."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def publish(self, report: Report) -> None:
+        """Hand a report to the bus; the oldest are lost when too many are under way."""
+        self.messages.append(Message(subjects.report(report.node), msgspec.json.encode(report)))
+        del self.messages[:-UNDER_WAY]
+
+
+class StoreProcess(Process):
+    """One replica. It folds its streams by itself, when it starts and when it lost a race."""
+
+    def __init__(self, name: str, log: SimLog, clock: SimClock, network: Network, mark: Callable[[str], None]) -> None:
+        super().__init__(name, log, mark)
+        self.clock, self.network = clock, network
+        self.begin()
+
+    def begin(self) -> None:
+        self.reports = Reports(cast(Any, self.log), cast(Any, None), MAX_AGE_S, cast(Any, self.clock))
+        at_once(self.reports.load())
+
+    def offer(self, add: Add) -> None:
+        """Everything that this process could do next."""
+        if not self.runs("take"):
+            for at, message in enumerate(self.network.messages):
+                what = f"{self.name} {message.subject} #{at}"
+                add("deliver", what, lambda at=at: self.take(at, False))  # type: ignore[misc]
+                add("duplicate", what, lambda at=at: self.take(at, True))  # type: ignore[misc]
+        if not self.runs("expire"):
+            add("expire", self.name, self._expire)
+
+    def take(self, at: int, keep: bool) -> str:
+        """Take in one message; `keep` leaves it on the bus to come again."""
+        message = self.network.messages[at]
+        if not keep:
+            del self.network.messages[at]
+        self.spawn("take", self.reports.take([message]))
+        return ""
+
+    def _expire(self) -> str:
+        """Long silence."""
+        self.clock.now_ms += int(MAX_AGE_S * 500)
+        self.spawn("expire", self.reports._expire())
+        return ""

@@ -1,0 +1,194 @@
+"""The whole simulated world, and one step of it: choose an enabled action by the seed, carry it out, check what must hold.
+
+A step that breaks an invariant raises `Broken` with seed, step and trace. Must not know what a service decides.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.simulation.answering import Outside
+from tests.simulation.binders import BinderProcess
+from tests.simulation.checks import Checks
+from tests.simulation.cluster import Api
+from tests.simulation.log import SimClock, SimLog
+from tests.simulation.manifests import FOREIGN, NAMES, OURS, manifest
+from tests.simulation.node import SimNode
+from tests.simulation.process import Process
+from tests.simulation.profile import draw
+from tests.simulation.schedulers import TTL_S, SchedulerProcess
+from tests.simulation.stores import Network, StoreProcess
+
+STEP_MS = 20
+Act = Callable[[], str | None]
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+class World:
+    """`trace` has one line a step: step, virtual ms, head of the log, action, about what, what came of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.steps = seed, 0
+        self.rng = random.Random(seed)
+        self.profile = draw(self.rng)
+        self.weights = self.profile.weights
+        self.marks: set[str] = set()
+        self.trace: list[str] = []
+        self.clock = SimClock()
+        self.log = SimLog(self.clock)
+        self.api = Api(seed, self.clock)
+        self.network = Network()
+        mark = self.marks.add
+        self.outside = Outside(self.log, self.api, self.rng, mark)
+        self.nodes = [
+            SimNode(shape, self.profile.listing[shape.name], self.api, self.clock, self.rng) for shape in self.profile.nodes
+        ]
+        self.schedulers = [
+            SchedulerProcess(f"scheduler-{at}", self.log, self.clock, self.api, self.profile.batch, mark)
+            for at in range(self.profile.schedulers)
+        ]
+        self.binders = [BinderProcess(f"binder-{at}", self.log, self.clock, mark) for at in range(self.profile.binders)]
+        self.stores = [
+            StoreProcess(f"store-{at}", self.log, self.clock, self.network, mark) for at in range(self.profile.stores)
+        ]
+        self.processes: list[Process] = [*self.schedulers, *self.binders, *self.stores]
+        self.checks = Checks(self.log, self.api, self.nodes, self.schedulers, self.marks, self.clock)
+        self.outside.binding = self.checks.binding
+        for process in self.processes:
+            process.abandoned = self.outside.abandoned
+
+    # -- one step ----------------------------------------------------------------------------------------------------
+
+    def run(self, steps: int) -> None:
+        """So many steps."""
+        for _ in range(steps):
+            self.step()
+
+    def step(self) -> None:
+        """One action, chosen by the seed."""
+        offered = self.offered()
+        kinds = [kind for kind in offered if self.weights.get(kind, 0) > 0]
+        kind = self.rng.choices(kinds, [self.weights[each] for each in kinds])[0]
+        about, act = self.rng.choice(offered[kind])
+        self.do(kind, about, act)
+
+    def do(self, kind: str, about: str, act: Act) -> None:
+        """Carry an action out and check."""
+        self.steps += 1
+        self.clock.now_ms += STEP_MS
+        said = act()
+        self.trace.append(f"{self.steps:5d} {self.clock.now_ms:8d} {self.log.end:5d} {kind:12s} {about} -> {said or ''}")
+        self.check()
+
+    def check(self) -> None:
+        """What must hold after every step."""
+        for process in self.processes:
+            if process.errors:
+                raise Broken(f"{process.name}: {process.errors[0]!r}") from process.errors[0]
+        self.checks.after_step()
+        if self.checks.broken:
+            raise Broken("; ".join(self.checks.broken))
+
+    def offered(self) -> dict[str, list[tuple[str, Act]]]:
+        """Every enabled action by kind."""
+        found: dict[str, list[tuple[str, Act]]] = {}
+
+        def add(kind: str, about: str, act: Act) -> None:
+            found.setdefault(kind, []).append((about, act))
+
+        self._offer_clients(add)
+        for node in self.nodes:
+            node.offer(add)
+            if not node.down:
+                add("scan", node.name, lambda node=node: self._scan(node))  # type: ignore[misc]
+        self._offer_processes(add)
+        self.outside.offer(add, [process for process in self.processes if process.alive])
+        if self.network.messages:
+            add("drop", "the oldest report", lambda: str(self.network.messages.pop(0).subject))
+        add("tick", "", self._tick)
+        return found
+
+    def _scan(self, node: SimNode) -> str:
+        self.network.publish(node.report())
+        return f"{len(node.kubelet.pods)} pods"
+
+    def _tick(self) -> str:
+        self.clock.now_ms += 500
+        return ""
+
+    # -- clients -----------------------------------------------------------------------------------------------------
+
+    def _offer_clients(self, add: Callable[[str, str, Act], None]) -> None:
+        pods = self.api.pods()
+        taken = {pod["metadata"]["name"] for pod in pods}
+        free = [name for name in NAMES if name not in taken]
+        if free and len(self.api.live()) < self.profile.live_pods:
+            fresh = self.rng.choice(free)
+            add("create", fresh, lambda: self._create(fresh))
+        for pod in pods:
+            self._offer_pod(add, pod, pod["metadata"]["name"], pod["metadata"]["uid"])
+
+    def _offer_pod(self, add: Callable[[str, str, Act], None], pod: dict[str, object], name: str, uid: str) -> None:
+        spec, status = pod["spec"], pod["status"]
+        assert isinstance(spec, dict)
+        assert isinstance(status, dict)
+        if status.get("phase") in ("Succeeded", "Failed"):
+            add("clean", name, lambda: self.api.delete(name, uid))
+            return
+        add("delete", name, lambda: self.api.delete(name, uid))
+        add("force", name, lambda: self.api.delete(name, uid, grace_s=0))
+        node = spec.get("nodeName")
+        if node is None and not pod["metadata"].get("deletionTimestamp"):  # type: ignore[attr-defined]
+            kind = "foreign" if spec["schedulerName"] == FOREIGN else "steal"
+            add(kind, name, lambda: self._bind_elsewhere(name, uid))
+        elif node is not None and not self.api.has_node(str(node)):
+            add("gc", name, lambda: self.api.delete(name, uid, grace_s=0))
+
+    def _create(self, name: str) -> str:
+        made = manifest(self.rng, name)
+        uid = self.api.create(made)
+        asked = [container["resources"]["requests"] for container in made["spec"]["containers"]]
+        first = "+init" if "initContainers" in made["spec"] else ""
+        return f"{uid[:6]} {made['spec']['schedulerName']} {asked}{first}"
+
+    def _bind_elsewhere(self, name: str, uid: str) -> str:
+        """Somebody else binds a pod."""
+        node = self.rng.choice(self.nodes)
+        if node.down:
+            return "nowhere"
+        return f"{node.name}: {self.api.bind('default', name, uid, node.name, {}).status}"
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def _offer_processes(self, add: Callable[[str, str, Act], None]) -> None:
+        for process in self.processes:
+            if not process.alive:
+                add("start", process.name, process.start)
+                continue
+            if not isinstance(process, StoreProcess) and not process.live:
+                add("fold", process.name, lambda process=process: self._fold(process))  # type: ignore[misc]
+            add("crash", process.name, process.crash)
+            process.offer(add)  # type: ignore[attr-defined]
+        for rivals in (self.schedulers, self.binders):
+            self._offer_takeover(add, rivals)
+
+    def _offer_takeover(self, add: Callable[[str, str, Act], None], rivals: list[SchedulerProcess] | list[BinderProcess]) -> None:
+        for rival in rivals:
+            if rival.alive and rival.lease is None and rival.live:
+                add("takeover", rival.name, lambda rival=rival: self._take_over(rival))  # type: ignore[misc]
+
+    def _take_over(self, rival: SchedulerProcess | BinderProcess) -> str:
+        """The leader is paused for longer than its lease; it does not know."""
+        self.clock.now_ms += int(TTL_S * 1000) + 1
+        return rival.lead()
+
+    def _fold(self, process: Process) -> str:
+        process.fold(self.rng.choice((1, 2, 5, 100)))
+        return f"to {process.position}"
+
+
+__all__ = ["OURS", "Broken", "World"]
