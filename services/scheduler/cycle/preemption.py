@@ -2,7 +2,8 @@
 
 A set of victims counts only if the pod would then be admitted in every state that is consistent with what is known: what the
 ledger would hold without them is folded by the ledger's own rules and judged like any node. Nodes whose reports carry no
-placements are left alone: what an eviction frees there is not known. Must not know budgets, the log or a clock.
+placements are left alone: what an eviction frees there is not known; nodes with a pod of unknown zone wait for its proof, since
+until then more would have to go than is in the way. Must not know budgets, the log or a clock.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class _Search:
 
     def on_node(self, facts: NodeFacts) -> Victims | None:
         """The least costly victims here; empty when the pod need only wait, None when nothing helps."""
-        if facts.ledger.listed is None or facts.overlay or self._barred(facts):
+        if facts.ledger.listed is None or facts.overlay or _somebody_anywhere(facts) or self._barred(facts):
             return None
         candidates = self._candidates(facts)
         if not candidates:
@@ -170,6 +171,10 @@ class _Search:
         predicted = predict(freed, self._plan(facts))
         demand = self._shape.demand(freed.report.tracked) if freed.report is not None else ()
         return charge_zones(demand, predicted, freed.zone_ids)
+
+
+def _somebody_anywhere(facts: NodeFacts) -> bool:
+    return any(len(charge.zones) > 1 and not (charge.proven or charge.held) for charge in facts.ledger.charges.values())
 
 
 def _groups(facts: NodeFacts, candidates: list[str]) -> list[list[str]]:

@@ -268,3 +268,18 @@ def test_every_eviction_helps_and_none_is_superfluous(sizes: list[tuple[int, int
         assert await story.decide() == {"uid-high": "n1"}
 
     asyncio.run(played())
+
+
+async def test_a_pod_of_unknown_zone_is_not_evicted_on_suspicion() -> None:
+    """Until the report proves where b is, it would have to go with a or c; then one of them is enough."""
+    story = Story()
+    await story.node()
+    await running(story, (low("a", 7), 0), (low("c", 7), 1), sizes=(14, 14))
+    await story.seen_bound(low("b", 7), phase="Running")
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == []
+    zones = (zone(0, 14, 7), zone(1, 14, 0))
+    await story.report(*zones, at=2, placements=(held("a", 0, 7), held("b", 1, 7), held("c", 1, 7)))
+    await story.decide()
+    assert await nominations(story) == [("uid-high", "n1", ("uid-a",))]
