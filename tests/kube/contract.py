@@ -1,0 +1,176 @@
+"""What Topolog relies on in a Kubernetes API server: the same tests run against the simulated API and against a real one.
+
+A test module imports everything from here and gives the fixture `world`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.kube import client
+from shared.kube.port import Answer
+from tests.kube.world import World
+
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+async def test_a_list_is_whole_over_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        await world.pod(f"p{number}")
+    monkeypatch.setattr(client, "PAGE_LIMIT", 2)
+    assert sorted(pod["metadata"]["name"] for pod in await world.mine()) == ["p0", "p1", "p2", "p3", "p4"]
+
+
+async def test_a_watch_from_a_lists_version_tells_exactly_what_came_after_it(world: World) -> None:
+    await world.pod("before")
+    listed = await world.kube.list("pods")
+    made = await world.pod("after")
+    await world.bind(made)
+    await world.ask("DELETE", f"{world.path('pods')}/after?gracePeriodSeconds=0")
+    seen = await world.see("pods", listed.resource_version, 3)
+    assert {event.object["metadata"]["name"] for event in seen} == {"after"}
+    assert [event.type for event in seen[:2]] == ["ADDED", "MODIFIED"]
+    assert seen[1].object["spec"]["nodeName"] == "n1"
+
+
+async def test_versions_of_one_object_rise_as_numbers(world: World) -> None:
+    """The ledger tells younger from older by them."""
+    made = await world.pod()
+    await world.bind(made)
+    assert int((await world.get())["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"])
+
+
+async def test_a_binding_sets_the_node_and_merges_its_annotations(world: World) -> None:
+    made = await world.pod()
+    patch = {"metadata": {"annotations": {"own": "kept", "topolog.io/placement": "old"}}}
+    await world.ask("PATCH", f"{world.path('pods')}/p", patch, STRATEGIC)
+    answer = await world.bind(made, **{"topolog.io/placement": "c=0"})
+    assert answer.status == 201
+    pod = await world.get()
+    assert pod["spec"]["nodeName"] == "n1"
+    assert pod["metadata"]["annotations"] == {"own": "kept", "topolog.io/placement": "c=0"}
+    (condition,) = [one for one in pod["status"]["conditions"] if one["type"] == "PodScheduled"]
+    assert condition["status"] == "True"
+
+
+async def test_a_binding_with_another_uid_is_a_conflict_and_binds_nothing(world: World) -> None:
+    made = await world.pod()
+    answer = await world.bind(made, uid="00000000-0000-0000-0000-000000000000")
+    assert (answer.status, answer.reason) == (409, "Conflict")
+    assert "uid" in answer.message.lower()
+    assert not (await world.get())["spec"].get("nodeName")
+
+
+@pytest.mark.parametrize("again", ["n1", "n2"])
+async def test_a_bound_pod_is_not_bound_again_not_even_to_its_own_node(world: World, again: str) -> None:
+    made = await world.pod()
+    await world.bind(made, "n1")
+    answer = await world.bind(made, again, later="1")
+    assert (answer.status, answer.reason) == (409, "Conflict")
+    pod = await world.get()
+    assert pod["spec"]["nodeName"] == "n1"
+    assert "later" not in pod["metadata"].get("annotations", {})
+
+
+async def test_a_terminating_pod_is_not_bound(world: World) -> None:
+    made = await world.pod("p")
+    hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+    assert (await world.ask("PATCH", f"{world.path('pods')}/p", hold, STRATEGIC)).ok
+    await world.ask("DELETE", f"{world.path('pods')}/p")
+    answer = await world.bind(made)
+    assert answer.status == 409
+    assert not (await world.get())["spec"].get("nodeName")
+    free = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/hold"]}}
+    await world.ask("PATCH", f"{world.path('pods')}/p", free, STRATEGIC)
+
+
+async def test_what_does_not_exist_is_404(world: World) -> None:
+    read = await world.kube.get_pod(world.namespace, "nobody")
+    bound = await world.kube.bind(world.namespace, "nobody", "", "n1", {})
+    evicted = await world.kube.evict(world.namespace, "nobody", "u")
+    assert [answer.status for answer in (read, bound, evicted) if isinstance(answer, Answer)] == [404, 404, 404]
+
+
+async def test_an_eviction_ends_the_pod(world: World) -> None:
+    made = await world.pod()
+    answer = await world.kube.evict(world.namespace, "p", made["metadata"]["uid"])
+    assert isinstance(answer, Answer)
+    assert answer.status == 201
+    assert await world.mine() == [] or (await world.get())["metadata"].get("deletionTimestamp")
+
+
+async def test_an_eviction_with_another_uid_is_a_conflict(world: World) -> None:
+    await world.pod()
+    answer = await world.kube.evict(world.namespace, "p", "00000000-0000-0000-0000-000000000000")
+    assert isinstance(answer, Answer)
+    assert answer.status == 409
+    assert not (await world.get())["metadata"].get("deletionTimestamp")
+
+
+async def test_a_disruption_budget_refuses_an_eviction_with_429(world: World) -> None:
+    made = await world.pod()
+    await world.bind(made)
+    ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    await world.kube.patch_pod_status(world.namespace, "p", ready)
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "p"}}},
+    }
+    assert (await world.ask("POST", world.path("poddisruptionbudgets", "/apis/policy/v1"), budget)).ok
+    answer = await world.kube.evict(world.namespace, "p", made["metadata"]["uid"])
+    assert isinstance(answer, Answer)
+    assert answer.status == 429
+    assert not answer.definite
+    assert "disruption budget" in answer.message
+    assert not (await world.get())["metadata"].get("deletionTimestamp")
+
+
+async def test_conditions_merge_by_type(world: World) -> None:
+    await world.pod()
+    for kind, message in (("PodScheduled", "first"), ("Other", "kept"), ("PodScheduled", "second")):
+        condition = {"type": kind, "status": "False", "reason": "Unschedulable", "message": message}
+        answer = await world.kube.patch_pod_status(world.namespace, "p", {"status": {"conditions": [condition]}})
+        assert isinstance(answer, Answer)
+        assert answer.ok, answer
+    conditions = {one["type"]: one["message"] for one in (await world.get())["status"]["conditions"]}
+    assert conditions == {"PodScheduled": "second", "Other": "kept"}
+
+
+async def test_an_event_of_the_same_name_is_a_conflict(world: World) -> None:
+    made = await world.pod()
+    involved = {"apiVersion": "v1", "kind": "Pod", "namespace": world.namespace, "name": "p", "uid": made["metadata"]["uid"]}
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "p.1", "namespace": world.namespace},
+        "involvedObject": involved,
+        "type": "Warning",
+        "reason": "FailedScheduling",
+        "message": "0/1 nodes",
+    }
+    answers = [await world.kube.create_event(world.namespace, event) for _ in range(2)]
+    assert [answer.status for answer in answers if isinstance(answer, Answer)] == [201, 409]
+
+
+async def test_a_topology_is_created_and_replaced_by_one_call(world: World) -> None:
+    """Needs the CustomResourceDefinition of NodeResourceTopology v1alpha2."""
+
+    def topology(cpus: str, *zones: str) -> dict[str, object]:
+        resource = {"name": "cpu", "capacity": cpus, "allocatable": cpus, "available": cpus}
+        return {
+            "apiVersion": "topology.node.k8s.io/v1alpha2",
+            "kind": "NodeResourceTopology",
+            "metadata": {"name": world.namespace},
+            "zones": [{"name": name, "type": "Node", "resources": [resource]} for name in zones],
+        }
+
+    for cpus, zones in (("8", ("node-0", "node-1")), ("6", ("node-0",))):
+        answer = await world.kube.apply_topology(world.namespace, topology(cpus, *zones))
+        assert isinstance(answer, Answer)
+        assert answer.ok, answer
+    listed = await world.kube.list("noderesourcetopologies")
+    (found,) = [one for one in listed.items if one["metadata"]["name"] == world.namespace]
+    assert [(zone["name"], zone["resources"][0]["available"]) for zone in found["zones"]] == [("node-0", "6")]
+    await world.ask("DELETE", f"/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{world.namespace}")
