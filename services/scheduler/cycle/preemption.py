@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from copy import copy
+from itertools import islice
 
 import msgspec
 
+from services.scheduler.cycle import spans
 from services.scheduler.cycle.alignment import YES, aligned, surely
 from services.scheduler.cycle.blocking import blocked, plan_for
+from services.scheduler.cycle.branches import fits
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.node_facts import NodeFacts
+from services.scheduler.cycle.policy import SINGLE
 from services.scheduler.cycle.predicates import constraint_refusal, fits_node
 from services.scheduler.cycle.prediction import predict
 from services.scheduler.cycle.shape import Plan, Shape
@@ -27,10 +31,12 @@ from shared.ledger.charge import charge_zones
 from shared.ledger.proof import held_zones
 from shared.ledger.settle import settle
 from shared.ledger.state import Charge, Ended, LedgerNode, LedgerPod, ZoneAmounts
-from shared.ledger.view import listed_of
+from shared.ledger.view import listed_of, restore
 
-MOST_CHECKS = 600
+MOST_CHECKS = 300
 """Sets of victims judged for one pod."""
+MOST_NODES = 2_000
+"""Nodes looked at for one pod; the search for the next pod begins elsewhere."""
 MOST_FOUND = 16
 """Nodes with a way out that are compared; the first ones in the caller's order."""
 
@@ -55,7 +61,7 @@ def find(
     `spared` are uids that may not be evicted. None when no eviction helps, or when room is on its way already."""
     search = _Search(pod, shape, pods, config, spared)
     found: list[tuple[tuple[int, int, int, str], NodeFacts, Victims]] = []
-    for facts in nodes:
+    for facts in islice(nodes, MOST_NODES):
         victims = search.on_node(facts)
         if victims is not None and not victims:
             return None
@@ -87,9 +93,9 @@ class _Search:
         if facts.ledger.listed is None or facts.overlay or _somebody_anywhere(facts) or self._barred(facts):
             return None
         candidates = self._candidates(facts)
-        if not candidates:
-            return None
         going = self.going(facts)
+        if not candidates or not self._could(facts, [*candidates, *going]):
+            return None
         if not self.fits(facts, frozenset(candidates) | going):
             return None
         if going and self.fits(facts, going):
@@ -101,6 +107,19 @@ class _Search:
         plan = self._plan(facts)
         closed = constraint_refusal(self._shape.pod.constraints, facts.observed, facts.name)
         return closed is not None or blocked(self._shape, facts.profile, plan, self._config) is not None
+
+    def _could(self, facts: NodeFacts, gone: list[str]) -> bool:
+        """Cheap and necessary: with all they hold given back, some zone has as much as each part that needs one zone."""
+        plan = self._plan(facts)
+        if plan.mode != "aligned" or not spans.narrow(facts, plan):
+            return plan.mode != "aligned" or plan.rule.policy != SINGLE
+        room = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
+        for uid in gone:
+            charge = facts.ledger.charges[uid]
+            restore(room, charge.zones)
+            if charge.proven:
+                restore(room, held_zones(listed_of(facts.ledger, charge.key)))
+        return all(any(fits(part.amounts, zone) for zone in room.values()) for part in plan.parts)
 
     def _plan(self, facts: NodeFacts) -> Plan:
         return plan_for(self._shape, facts.profile, self._config)
