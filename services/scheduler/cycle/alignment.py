@@ -82,8 +82,9 @@ def items_on(facts: NodeFacts) -> list[Item]:
     """What unproven pods take, those first that take most."""
     if facts.report is None or not facts.unsettled:
         return []
-    report = facts.report
-    return sorted((item for charge in facts.charges() for item in items_of(charge, report)), key=_weight, reverse=True)
+    report, listed = facts.report, facts.ledger.listed or {}
+    found = [item for charge in facts.charges() for item in items_of(charge, report, listed.get(charge.key, ()))]
+    return sorted(found, key=_weight, reverse=True)
 
 
 def _weight(item: Item) -> tuple[int, int]:

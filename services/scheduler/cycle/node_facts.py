@@ -31,7 +31,7 @@ class NodeFacts:
     """Mutable columns of one node. `lower` and `upper` are zone id -> amounts; `free` is allocatable minus requested."""
 
     __slots__ = (
-        "allocatable", "arriving", "claims", "ledger", "lower", "name", "observed", "overlay", "profile", "profile_id",
+        "allocatable", "arriving", "claims", "ledger", "lower", "name", "observed", "overlay", "places", "profile", "profile_id",
         "report", "requested", "rule", "slot", "tied", "totals", "unsettled", "upper", "version", "zone_ids",
     )  # fmt: skip
 
@@ -47,6 +47,7 @@ class NodeFacts:
         self.allocatable: Amounts = {}
         self.claims: dict[str, ZoneAmounts] = {}
         self.overlay: dict[str, Charge] = {}
+        self.places: dict[str, dict[str, tuple[int, ...]]] = {}
         self.rule = policy.Rule()
         self.profile: Profile = ("missing", self.rule, (), (), ())
         self.profile_id = -1
@@ -78,6 +79,7 @@ class NodeFacts:
     def take_in(self, node: LedgerNode, config: CycleConfig) -> None:
         """Take over everything that the ledger says; own reservations that it lacks are forgotten."""
         self.ledger, self.observed, self.report = node, node.observed, node.basis
+        self.places = {uid: where for uid, where in self.places.items() if uid in node.charges}
         self.lower = {zone: dict(amounts) for zone, amounts in node.lower.items()}
         self.upper = {zone: dict(amounts) for zone, amounts in node.upper.items()}
         self.zone_ids = tuple(sorted(node.lower))

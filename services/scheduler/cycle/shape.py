@@ -41,7 +41,8 @@ class Plan(msgspec.Struct, frozen=True):
     """A shape on a profile. `mode`: `free` (nothing pinned), `aligned` (each part in one zone set), `spread` (policy none
     or best-effort: totals, and memory by zone). `parts` are in the kubelet's order, `kinds` their distinct amounts with
     how many parts ask for each. `together` is what all parts hold at once, empty where one zone with that much would not
-    be enough to be sure (init containers, whole cores). `inits` says that the pod has init containers with a demand."""
+    be enough to be sure (init containers, whole cores). `inits` says that the pod has init containers with a demand,
+    `names` which containers have one."""
 
     mode: str
     rule: policy.Rule
@@ -50,6 +51,7 @@ class Plan(msgspec.Struct, frozen=True):
     kinds: tuple[tuple[Items, int], ...] = ()
     together: Amounts = {}
     inits: bool = False
+    names: tuple[str, ...] = ()
 
 
 class Shape:
@@ -140,7 +142,8 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     kinds = tuple(Counter(tuple(part.amounts.items()) for part in parts).items())
     forcing = len(parts) > 1 and any(part.kind == "init" for part in parts)
     together = {} if whole_cores or forcing else _sum(parts)
-    return Plan(mode, rule, parts, whole_cores, kinds, together, any(part.kind == "init" for part in demand))
+    inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
+    return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names)
 
 
 def _sum(parts: tuple[Part, ...]) -> Amounts:

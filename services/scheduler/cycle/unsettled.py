@@ -14,7 +14,7 @@ import msgspec
 from services.scheduler.cycle.branches import Bounds, Budget, minus
 from services.scheduler.cycle.capacity import capacities
 from shared.domain.demand import most, peak
-from shared.domain.report import Report
+from shared.domain.report import Placement, Report
 from shared.domain.resources import Amounts
 from shared.ledger.charge import WHOLE_POD
 from shared.ledger.state import Charge, ZoneAmounts
@@ -34,34 +34,30 @@ class Item(msgspec.Struct, frozen=True):
     at_least: Amounts = {}
 
 
-def items_of(charge: Charge, report: Report) -> list[Item]:
-    """The parts of an unproven pod; one part without zones where it is not known to take single zones."""
+def items_of(charge: Charge, report: Report, listed: Sequence[Placement]) -> list[Item]:
+    """The parts of an unproven pod; one part without zones where it is not known to take single zones.
+
+    What `listed` shows of a half-admitted pod counts as used in the report already: it need not hold anything more."""
     if not charge.zones or charge.proven:
         return []
+    half = any(placement.held for placement in listed)
     whole = charge.possible.get(WHOLE_POD)
-    together = any(part.kind == "init" for part in charge.demand)
-    if charge.held or not charge.possible or (whole is not None and len(charge.possible) > 1):
-        return [Item(charge.zones)]
-    if whole is None:
-        zones = {charge.possible.get(part.name, ()) for part in charge.demand}
-        if together and len(zones) > 1:
-            return [Item(charge.zones)]
-    elif not _takes_single_zones(charge, report):
+    mixed = not charge.possible or (whole is not None and len(charge.possible) > 1)
+    if charge.held or mixed or not _takes_single_zones(charge, report):
         return [Item(charge.zones)]
     if report.scope == "pod":
-        return [_item([most(charge.demand)], [_least(charge)], whole or (), charge)]
-    if together:
+        least = {} if half else most([part for part in charge.demand if part.kind != "init"])
+        return [_item(most(charge.demand), least, whole or (), charge)]
+    if any(part.kind == "init" for part in charge.demand):
         return [Item(charge.zones)]
-    return [_item([part.amounts], [part.amounts], whole or charge.possible[part.name], charge) for part in charge.demand]
+    return [
+        _item(part.amounts, {} if half else part.amounts, whole or charge.possible[part.name], charge) for part in charge.demand
+    ]
 
 
-def _item(most_of: list[Amounts], least_of: list[Amounts], zones: tuple[int, ...], charge: Charge) -> Item:
-    charged = {zone: most_of[0] for zone in zones if zone in charge.zones}
-    return Item(charged, tuple(charged), most_of[0], least_of[0])
-
-
-def _least(charge: Charge) -> Amounts:
-    return most([part for part in charge.demand if part.kind != "init"])
+def _item(at_most: Amounts, at_least: Amounts, zones: tuple[int, ...], charge: Charge) -> Item:
+    charged = {zone: at_most for zone in zones if zone in charge.zones}
+    return Item(charged, tuple(charged), at_most, at_least)
 
 
 def _takes_single_zones(charge: Charge, report: Report) -> bool:

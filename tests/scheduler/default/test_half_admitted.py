@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from services.scheduler.cycle.branches import Bounds, Budget, fits
-from services.scheduler.cycle.unsettled import admitted_in_every_outcome, alternatives
+from services.scheduler.cycle.unsettled import Item, admitted_in_every_outcome, items_of
 from shared.domain.demand import ContainerDemand
 from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.domain.resources import Amounts
@@ -33,15 +35,15 @@ def test_its_alternatives_stay_possible(policy: str, scope: str, part: str) -> N
     seen = report(policy, scope, free, (ZonedAmount(GPU, (1,), 2),))
     zones = dict.fromkeys(free, HALF)
     charge = Charge("u", "default/half", 1, (ContainerDemand("c", "app", HALF),), {part: (0, 1)}, zones=zones)
-    unsettled = alternatives(charge, seen, 100, seen.placements or ())
-    assert unsettled is not None
+    unsettled = items_of(charge, seen, seen.placements or ())
+    assert [len(item.zones) for item in unsettled] == [2]
     lower: Bounds = {0: {"cpu": -1000, GPU: 0}, 1: {"cpu": 3000, GPU: -2}}
 
     def takes(cpu_milli: int) -> bool:
-        def holds(low: Bounds, high: Bounds) -> bool:
+        def holds(low: Bounds, high: Bounds, _: Sequence[Item]) -> bool:
             return any(fits({"cpu": cpu_milli}, zone) for zone in low.values())
 
-        return admitted_in_every_outcome(holds, lower, free, [unsettled], Budget(1000))
+        return admitted_in_every_outcome(holds, lower, free, unsettled, Budget(1000))
 
     assert not takes(6000)
     assert takes(3000)

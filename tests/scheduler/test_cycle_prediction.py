@@ -1,0 +1,60 @@
+"""Where nothing is unsettled, the prediction is what the exact kubelet does."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.cycle.outcome import Placed
+from shared.domain.pod import Pod
+from shared.kubelet.admission import admit
+from shared.kubelet.masks import nodes_of
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+from tests.scheduler.kubelet_worlds import Scene, scene, world_of
+
+
+def compare(seen: Scene) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+    """(predicted, actual) zones of the containers that are predicted; two empty ones for a pod that is refused."""
+    placed = world_of(seen, CycleConfig()).cluster.place(seen.pod)
+    if not isinstance(placed, Placed):
+        return {}, {}
+    every = tuple(zone.id for zone in seen.base.kubelet.machine.zones)
+    held = {
+        each.name: every if each.hint.mask is None else nodes_of(each.hint.mask)
+        for each in admit(seen.base, seen.pod).containers
+    }
+    return placed.predicted, {name: held[name] for name in placed.predicted}
+
+
+@pytest.mark.parametrize("policy", ["single-numa-node", "restricted"])
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_a_settled_node_is_predicted_exactly(policy: str, scope: str) -> None:
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.integers(0, 1 << 30))
+    def check(seed: int) -> None:
+        seen = scene(seed, policy, scope)
+        if any(each.kind == "init" for each in seen.pod.containers) and scope == "container":
+            return
+        predicted, actual = compare(msgspec.structs.replace(seen, unsettled=()))
+        assert predicted == actual
+
+    check()
+
+
+def test_a_pod_on_its_way_is_taken_to_stand_where_it_was_predicted() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8)), zone(1, amounts(8)))
+
+    def place(pod: Pod) -> dict[str, tuple[int, ...]]:
+        placed = world.cluster.place(pod)
+        assert isinstance(placed, Placed)
+        world.cluster.charge(placed, pod)
+        world.bound(pod, "n")
+        return placed.predicted
+
+    assert place(guaranteed("a", container("c", amounts(3)))) == {"c": (0,)}
+    assert place(guaranteed("b", container("c", amounts(4)))) == {"c": (0,)}
+    assert place(guaranteed("c", container("c", amounts(1)))) == {"c": (0,)}
