@@ -8,20 +8,26 @@ from __future__ import annotations
 import msgspec
 
 from services.replay import reading
+from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.events.scheduling_facts import PodReserved
 from shared.ledger.fold import evolve
-from shared.ledger.state import Ledger, LedgerNode
+from shared.ledger.state import Charge, Ledger, LedgerNode, ZoneAmounts
+
+NAMED = 5
+"""Pods and amounts that one miss names."""
 
 Zones = dict[str, tuple[int, ...]]
 
 
 class Pending(msgspec.Struct):
-    """A reservation whose pod no report has proven yet."""
+    """A reservation whose pod no report has proven yet, and the node as the prediction saw it: pods by key (True: proven), and
+    what the report had available by zone."""
 
     fact: PodReserved
     position: int
-    unproven_beside: int
+    beside: dict[str, bool]
+    available: ZoneAmounts
 
 
 class Miss(msgspec.Struct, frozen=True):
@@ -63,9 +69,8 @@ async def predictions(log: EventLog, by: str, miss_limit: int) -> Predictions:
     async for envelope, fact in reading.facts(log):
         touched = evolve(ledger, envelope, fact)
         if isinstance(fact, PodReserved) and fact.predicted:
-            node = ledger.nodes.get(fact.node)
-            beside = sum(not charge.proven for charge in node.charges.values()) if node else 0
-            pending.setdefault(fact.node, {})[fact.uid] = Pending(fact, envelope.position, beside)
+            seen = _seen(ledger.nodes.get(fact.node), fact.uid)
+            pending.setdefault(fact.node, {})[fact.uid] = Pending(fact, envelope.position, *seen)
         for name in touched:
             if name in pending and name in ledger.nodes:
                 _compare(ledger, ledger.nodes[name], pending[name], groups, misses, by)
@@ -91,7 +96,7 @@ def _compare(
         if all(actual.get(name, zones) == zones for name, zones in predicted.items()):
             group.hit += 1
         else:
-            misses.append(Miss(waiting.position, charge.key, node.name, predicted, actual, _difference(waiting)))
+            misses.append(Miss(waiting.position, charge.key, node.name, predicted, actual, _difference(waiting, node, charge)))
 
 
 def actual_zones(node: LedgerNode, key: str) -> Zones:
@@ -100,7 +105,45 @@ def actual_zones(node: LedgerNode, key: str) -> Zones:
     return {p.container: tuple(sorted({zone for item in p.held for zone in item.zones})) for p in listed if p.held}
 
 
-def _difference(waiting: Pending) -> str:
-    if waiting.unproven_beside:
-        return f"{waiting.unproven_beside} unproven pod(s) were on the node when it was predicted"
-    return "the kubelet's state differed from the report that the prediction used (a pod ended or started in between)"
+def _seen(node: LedgerNode | None, uid: str) -> tuple[dict[str, bool], ZoneAmounts]:
+    if node is None or node.report is None:
+        return {}, {}
+    beside = {charge.key: charge.proven for charge in node.charges.values() if charge.uid != uid and charge.demand}
+    return beside, _available(node)
+
+
+def _available(node: LedgerNode) -> ZoneAmounts:
+    zones = node.report.zones if node.report is not None else ()
+    return {zone.id: {name: held.available for name, held in zone.resources.items()} for zone in zones}
+
+
+def _difference(waiting: Pending, node: LedgerNode, own: Charge) -> str:
+    """What the state that the prediction used lacked, compared with the report that proved the pod."""
+    before = waiting.beside
+    now = {charge.key for charge in node.charges.values() if charge.uid != own.uid and charge.demand}
+    found = [
+        _named("ended in between", [key for key in before if key not in now]),
+        _named("started in between", [key for key in now if key not in before]),
+        _named("on the way when it was predicted", [key for key, proven in before.items() if key in now and not proven]),
+    ]
+    told = [text for text in found if text]
+    return "; ".join(told) or _amounts(waiting.available, _available(node), own)
+
+
+def _named(what: str, keys: list[str]) -> str:
+    shown = ", ".join(sorted(keys)[:NAMED])
+    return f"{what}: {shown}" + (f" and {len(keys) - NAMED} more" if len(keys) > NAMED else "") if keys else ""
+
+
+def _amounts(before: ZoneAmounts, now: ZoneAmounts, own: Charge) -> str:
+    """The same pods, other amounts: devices or memory that changed by themselves."""
+    changed = []
+    for zone, amounts in sorted(before.items()):
+        for name, amount in sorted(amounts.items()):
+            mine = own.held.get(zone, {}).get(name, 0)
+            later = now.get(zone, {}).get(name, 0) + mine
+            if later != amount:
+                changed.append(f"zone {zone} {name} {format_amount(name, amount)} -> {format_amount(name, later)}")
+    if changed:
+        return "available apart from the pod itself: " + ", ".join(changed[:NAMED])
+    return "nothing that reports show: the kubelet chose otherwise than the model"

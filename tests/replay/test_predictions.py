@@ -1,0 +1,89 @@
+"""Predicted against actual zones: rates by node and policy, and what was different where the kubelet chose otherwise."""
+
+from __future__ import annotations
+
+from services.replay.predictions import Miss, Predictions, predictions
+from shared.domain.pod import Pod
+from shared.events import streams
+from shared.events.scheduling_facts import NodeCharged, PodReserved
+from tests.ledger.given import held, pod, zone
+from tests.scheduler.default.story import Story
+
+A, B = pod("a", cpus=4), pod("b", cpus=4)
+
+
+async def reserve(story: Story, made: Pod, zone_id: int) -> None:
+    await story.arrives(made)
+    await story.tell(streams.pod(made.uid), PodReserved(made.uid, "n1", 1, predicted={"c": (zone_id,)}))
+    await story.tell(streams.node("n1"), NodeCharged("n1", made.uid))
+
+
+async def node(*beside: Pod) -> Story:
+    """n1 with two zones of 8 CPUs; pods beside stand proven in zone 0."""
+    story = Story()
+    await story.node()
+    for made in beside:
+        await story.seen_bound(made, phase="Running")
+    await story.report(zone(0, 8, 8 - 4 * len(beside)), zone(1, 8), placements=tuple(held(made.name, 0, 4) for made in beside))
+    return story
+
+
+async def only_miss(story: Story) -> Miss:
+    found = await predictions(story.log, "node", 10)
+    (miss,) = found.misses
+    return miss
+
+
+async def test_a_hit_counts_for_node_and_policy() -> None:
+    story = await node()
+    await reserve(story, A, 0)
+    await story.report(zone(0, 8, 4), zone(1, 8), at=2, placements=(held("a", 0, 4),))
+    by_node: Predictions = await predictions(story.log, "node", 10)
+    by_policy = await predictions(story.log, "policy", 10)
+    assert [(group.name, group.predicted, group.hit) for group in by_node.groups] == [("n1", 1, 1)]
+    assert [(group.name, group.predicted, group.hit) for group in by_policy.groups] == [("single-numa-node", 1, 1)]
+    assert by_node.misses == []
+
+
+async def test_a_reservation_without_proof_is_counted_apart() -> None:
+    story = await node()
+    await reserve(story, A, 0)
+    found = await predictions(story.log, "node", 10)
+    assert (found.groups, found.unproven) == ([], 1)
+
+
+async def test_a_miss_names_the_pod_that_ended_in_between() -> None:
+    story = await node(B)
+    await reserve(story, A, 1)
+    await story.ends(B)
+    await story.report(zone(0, 8, 4), zone(1, 8), at=2, placements=(held("a", 0, 4),))
+    miss = await only_miss(story)
+    assert (miss.predicted, miss.actual) == ({"c": (1,)}, {"c": (0,)})
+    assert miss.difference == "ended in between: ns/b"
+
+
+async def test_a_miss_names_the_pod_that_started_in_between() -> None:
+    story = await node()
+    await reserve(story, A, 0)
+    await story.seen_bound(B)
+    await story.report(zone(0, 8, 4), zone(1, 8, 4), at=2, placements=(held("b", 0, 4), held("a", 1, 4)))
+    assert (await only_miss(story)).difference == "started in between: ns/b"
+
+
+async def test_a_miss_names_the_pod_that_was_on_its_way() -> None:
+    story = await node()
+    await story.seen_bound(B)
+    await reserve(story, A, 0)
+    await story.report(zone(0, 8, 4), zone(1, 8, 4), at=2, placements=(held("b", 0, 4), held("a", 1, 4)))
+    assert (await only_miss(story)).difference == "on the way when it was predicted: ns/b"
+
+
+async def test_a_miss_with_the_same_pods_tells_the_amounts_or_blames_the_model() -> None:
+    story = await node()
+    await reserve(story, A, 0)
+    await story.report(zone(0, 8, 3), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))
+    assert (await only_miss(story)).difference == "available apart from the pod itself: zone 0 cpu 8 -> 3"
+    other = await node()
+    await reserve(other, A, 0)
+    await other.report(zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))
+    assert "chose otherwise than the model" in (await only_miss(other)).difference
