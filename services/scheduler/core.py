@@ -236,7 +236,9 @@ class SchedulerCore:
         shape = self.cluster.shape_of(pod)
         self.queue.wake_one(shape)
         nominated = self.ledger.pods[pod.uid].nominated == placed.node
-        return reservation(pod, placed, zones, order, self.ledger.position, self._version(pod_stream), node_version, nominated)
+        narrowed = placed.predicted if self.config.cycle.prediction == "trust" else {}
+        versions = self._version(pod_stream), node_version
+        return reservation(pod, placed, zones, order, self.ledger.position, *versions, nominated, narrowed)
 
     def _version(self, stream: str) -> int:
         return self.versions.get(stream, 0)

@@ -45,6 +45,7 @@ def reservation(
     pod_version: int,
     node_version: int,
     nominated: bool = False,
+    narrowed: dict[str, tuple[int, ...]] | None = None,
 ) -> Proposal:
     """Reserve: one fact on the pod's stream, one on the node's, both at the versions that the decision saw."""
     reserved = PodReserved(
@@ -58,7 +59,7 @@ def reservation(
         predicted=placed.predicted,
         nominated=nominated,
     )
-    charged = NodeCharged(node=placed.node, uid=pod.uid, zones=zones)
+    charged = NodeCharged(node=placed.node, uid=pod.uid, zones=zones, narrowed=narrowed or {})
     drafts = (
         Draft(streams.pod(pod.uid), reserved, pod_version),
         Draft(streams.node(placed.node), charged, node_version),

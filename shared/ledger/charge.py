@@ -55,6 +55,18 @@ def widen(old: Possible, new: Possible) -> Possible:
     return {name: tuple(sorted({*old.get(name, ()), *new.get(name, ())})) for name in sorted({*old, *new})}
 
 
+def narrow(possible: Possible, trusted: Mapping[str, tuple[int, ...]]) -> Possible:
+    """The zones that a trusted prediction leaves of the possible ones; all of them where it says nothing, or names none."""
+    if not trusted or any(name and name not in trusted for name in possible):
+        return possible
+    everywhere = {zone for zones in trusted.values() for zone in zones}
+    left = {}
+    for name, zones in possible.items():
+        expected = set(trusted.get(name, ())) if name in trusted else everywhere
+        left[name] = tuple(zone for zone in zones if zone in expected) or zones
+    return left
+
+
 def charge_zones(demand: Collection[ContainerDemand], possible: Possible, zones: Collection[int]) -> ZoneAmounts:
     """Zone -> the most that the pod can hold there. Zones that the report no longer has are left out."""
     charged: ZoneAmounts = {}

@@ -7,7 +7,7 @@ from shared.events import cluster_facts as cluster
 from shared.events import scheduling_facts as scheduling
 from shared.events.envelope import Envelope
 from shared.ledger.charging import node_of, put, take
-from shared.ledger.settle import redemand, settle
+from shared.ledger.settle import narrow_charge, redemand, settle
 from shared.ledger.state import Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import restore, subtract
 
@@ -110,6 +110,8 @@ def charged(ledger: Ledger, fact: scheduling.NodeCharged, at: Envelope) -> Touch
     if entry is None:
         return ()
     put(ledger, entry, fact.node, at.position)
+    node = ledger.nodes[fact.node]
+    narrow_charge(node, node.charges[fact.uid], fact.narrowed)
     return (fact.node,)
 
 

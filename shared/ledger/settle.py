@@ -6,12 +6,14 @@ current report, not a state that a pod enters: a report that no longer proves a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shared.domain.demand import zonal_demand
-from shared.domain.report import Report
-from shared.ledger.charge import charge_zones, pending_zones, possible_zones, widen
+from shared.domain.report import Placement, Report
+from shared.ledger.charge import charge_zones, narrow, pending_zones, possible_zones, widen
 from shared.ledger.proof import alias_stands, covers, held_zones, residual
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
-from shared.ledger.view import listed_of, lower_bound, restore, upper_bound
+from shared.ledger.view import listed_of, lower_bound, restore, subtract, upper_bound
 
 
 def settle(node: LedgerNode) -> None:
@@ -61,10 +63,32 @@ def widen_possible(node: LedgerNode, charge: Charge) -> None:
         return
     bound = node.upper
     listed = listed_of(node, charge.key)
+    if charge.narrowed and _as_predicted(charge, listed):
+        return
+    charge.narrowed = False
     if listed and charge.alias is None:
         bound = {zone: dict(amounts) for zone, amounts in bound.items()}
         restore(bound, held_zones(listed))
     charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))
+
+
+def _as_predicted(charge: Charge, listed: tuple[Placement, ...]) -> bool:
+    """True while the listing shows nothing of the pod outside the zones that were predicted for it."""
+    expected = {zone for zones in charge.possible.values() for zone in zones}
+    return charge.alias is not None or set(held_zones(listed)) <= expected
+
+
+def narrow_charge(node: LedgerNode, charge: Charge, trusted: Mapping[str, tuple[int, ...]]) -> None:
+    """Hold a new charge to the zones of a trusted prediction."""
+    if node.basis is None or charge.proven or not trusted:
+        return
+    possible = narrow(charge.possible, trusted)
+    if possible == charge.possible:
+        return
+    restore(node.lower, charge.zones)
+    charge.possible, charge.narrowed = possible, True
+    charge.zones = pending_zones(charge, node.basis)
+    subtract(node.lower, charge.zones)
 
 
 def forget_places(node: LedgerNode) -> None:
@@ -73,7 +97,7 @@ def forget_places(node: LedgerNode) -> None:
         return
     everything = allocatable(node.basis)
     for charge in node.charges.values():
-        charge.held, charge.held_boot, charge.admitted = {}, "", False
+        charge.held, charge.held_boot, charge.admitted, charge.narrowed = {}, "", False, False
         charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, everything))
 
 

@@ -34,7 +34,8 @@ class Charge(msgspec.Struct):
     """One live pod on one node. `possible` is container name -> zones where it could land ("" is the whole pod: pod
     scope or several zones); it only widens until the pod is proven. `held` is zone -> amounts as last proven, in boot
     `held_boot`. `zones` is what the view subtracts now (empty while the current report proves the pod). `admitted`: its
-    kubelet is known to run it, wherever; until then it may arrive before or after any other pod."""
+    kubelet is known to run it, wherever; until then it may arrive before or after any other pod. `narrowed`: a trusted
+    prediction holds `possible` to fewer zones."""
 
     uid: str
     key: str
@@ -47,6 +48,7 @@ class Charge(msgspec.Struct):
     zones: ZoneAmounts = {}
     alias: Alias | None = None
     admitted: bool = False
+    narrowed: bool = False
 
 
 class LedgerPod(msgspec.Struct):

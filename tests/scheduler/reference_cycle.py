@@ -73,14 +73,17 @@ class Reference:
         return None if score is None or self._endangers(pod, name) else score
 
     def _endangers(self, pod: Pod, name: str) -> bool:
-        """Does any pod on its way to the node not pass there once this one is charged in its stead?"""
+        """Is there a pod on its way to the node that passes there, but not once this one is charged in its stead?"""
         node = self.nodes[name]
         if node.basis is None or not zonal_demand(pod, node.basis.tracked) or report_state(node):
             return False
         rule = node_rule(node.basis, node.observed.labels if node.observed else {}, self.config.policy_precedence)
         if rule.policy in ("none", "best-effort"):
             return False
-        return any(not self._passes_after(each, pod, node) for each in self._arriving(node))
+        nobody = Pod("", "ns", "")
+        return any(
+            not self._passes_after(each, pod, node) and self._passes_after(each, nobody, node) for each in self._arriving(node)
+        )
 
     def _arriving(self, node: LedgerNode) -> list[Pod]:
         """Charged pods that are not known to be admitted; those of the ledger made again from their demand."""

@@ -86,7 +86,8 @@ class Cluster:
         """Stand in for an own reservation until the fold brings it: returns the charge as the fold will compute it."""
         facts = self._by_name[placed.node]
         shape = self.shape(pod)
-        zones = reserve(facts, pod, shape)
+        trusted = placed.predicted if self.config.prediction == "trust" else {}
+        zones = reserve(facts, pod, shape, trusted)
         self._note_unsettled(facts)
         facts.version += 1
         if facts.spreads or facts.tied:

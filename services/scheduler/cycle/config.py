@@ -8,12 +8,14 @@ import msgspec
 
 Precedence = Literal["nrt-first", "label-first"]
 OnMissing = Literal["refuse", "pass"]
+Prediction = Literal["measure", "trust"]
 
 
 class CycleConfig(msgspec.Struct, frozen=True):
     """`policy_precedence`: whether the report's policy or the node label decides when both are set; `nrt-first` is the
     safe one beside a kubelet with a Topology Manager. `branch_limit` bounds the outcomes checked for one pod on one node.
     `max_shapes` bounds the pod shapes whose verdicts are kept. `near_misses` is how many refusals a verdict carries.
+    `prediction: trust` charges a pod only where the kubelet model expects it; `measure` only records the prediction.
     """
 
     on_missing_report: OnMissing = "refuse"
@@ -23,3 +25,4 @@ class CycleConfig(msgspec.Struct, frozen=True):
     max_shapes: int = 256
     near_misses: int = 3
     threads_per_core: int = 2
+    prediction: Prediction = "measure"

@@ -28,7 +28,7 @@ def harmless(facts: NodeFacts, shape: Shape, config: CycleConfig) -> bool:
     newcomer = charge_of(facts, shape.pod, shape)
     if _roomy(facts, newcomer):
         return True
-    return all(_still_admitted(facts, each, newcomer, config) for each in facts.charges() if each.uid in facts.arriving)
+    return not any(_costs(facts, each, newcomer, config) for each in facts.charges() if each.uid in facts.arriving)
 
 
 def _roomy(facts: NodeFacts, newcomer: Charge) -> bool:
@@ -41,7 +41,13 @@ def _roomy(facts: NodeFacts, newcomer: Charge) -> bool:
     )
 
 
-def _still_admitted(facts: NodeFacts, earlier: Charge, newcomer: Charge, config: CycleConfig) -> bool:
+def _costs(facts: NodeFacts, earlier: Charge, newcomer: Charge, config: CycleConfig) -> bool:
+    """Would the newcomer cost the earlier pod its place? One that has none anyway (bound by others) has nothing to lose."""
+    nobody = Charge(uid=newcomer.uid, key="", charged_at=0)
+    return not _admitted(facts, earlier, newcomer, config) and _admitted(facts, earlier, nobody, config)
+
+
+def _admitted(facts: NodeFacts, earlier: Charge, newcomer: Charge, config: CycleConfig) -> bool:
     after = copy(facts)
     after.lower = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
     restore(after.lower, earlier.zones)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 
 from services.scheduler.cycle.node_facts import NodeFacts, tied_zones
@@ -9,17 +10,19 @@ from services.scheduler.cycle.policy import SINGLE
 from services.scheduler.cycle.shape import Shape
 from shared.domain.pod import Pod
 from shared.domain.report import Report
-from shared.ledger.charge import charge_zones, possible_zones
+from shared.ledger.charge import charge_zones, narrow, possible_zones
 from shared.ledger.state import Charge, ZoneAmounts
 from shared.ledger.view import restore, subtract
 
+NOTHING: Mapping[str, tuple[int, ...]] = {}
 REMEMBERED = 256
 """Charges kept for one shape: the same zones come again and again."""
 
 
-def reserve(facts: NodeFacts, pod: Pod, shape: Shape) -> ZoneAmounts:
-    """Charge the pod to the node's facts in place; returns zone -> amounts, shared by like reservations: read only."""
-    report, charge = facts.report, charge_of(facts, pod, shape)
+def reserve(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING) -> ZoneAmounts:
+    """Charge the pod to the node's facts in place, only in the `trusted` zones where some are given; returns zone -> amounts,
+    shared by like reservations: read only."""
+    report, charge = facts.report, charge_of(facts, pod, shape, trusted)
     demand = charge.demand
     if report is not None and demand:
         subtract(facts.lower, charge.zones)
@@ -35,13 +38,13 @@ def reserve(facts: NodeFacts, pod: Pod, shape: Shape) -> ZoneAmounts:
     return charge.zones
 
 
-def charge_of(facts: NodeFacts, pod: Pod, shape: Shape) -> Charge:
+def charge_of(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING) -> Charge:
     """The charge that the fold will make of this pod on this node as it stands."""
     report = facts.report
     demand = shape.demand(report.tracked) if report is not None else ()
     charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand)
     if report is not None and demand:
-        charge.possible = possible_zones(demand, report, facts.upper)
+        charge.possible = narrow(possible_zones(demand, report, facts.upper), trusted)
         charge.zones = _zones(charge, report, shape)
     return charge
 

@@ -1,0 +1,82 @@
+"""A charge that a trusted prediction narrows: held there until a fact shows otherwise, and never without being asked for."""
+
+from __future__ import annotations
+
+from shared.domain.pod import Pod
+from shared.events import streams
+from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.ledger.view import lower_bound
+from tests.ledger.given import History, container, held, listed_empty, pod, zone
+from tests.scheduler.default.story import Story
+
+A = pod("a", cpus=6)
+
+
+def trusting(made: Pod = A, scope: str = "container", **zones: tuple[int, ...]) -> History:
+    """Two empty zones of 8 CPUs; the pod is charged where it is predicted."""
+    history = History()
+    history.report(zone(0, 8), zone(1, 8), scope=scope)
+    history.seen(made)
+    history.tell(streams.pod(made.uid), PodReserved(made.uid, "n1", predicted=zones))
+    history.tell(streams.node("n1"), NodeCharged("n1", made.uid, narrowed=zones))
+    assert history.n1.lower == lower_bound(history.n1)
+    return history
+
+
+def test_a_trusted_prediction_leaves_the_other_zone_free() -> None:
+    history = trusting(c=(0,))
+    assert (history.free(0), history.free(1)) == (2, 8)
+
+
+def test_without_it_every_possible_zone_is_charged() -> None:
+    history = trusting()
+    assert (history.free(0), history.free(1)) == (2, 2)
+
+
+def test_in_pod_scope_the_whole_pod_is_held_to_the_zones_of_its_containers() -> None:
+    made = pod("a", container("c1", 2), container("c2", 3))
+    history = trusting(made, "pod", c1=(1,), c2=(1,))
+    assert (history.free(0), history.free(1)) == (8, 3)
+
+
+def test_a_prediction_that_leaves_a_container_out_narrows_nothing() -> None:
+    made = pod("a", container("c1", 2), container("c2", 3))
+    history = trusting(made, c1=(1,))
+    assert (history.free(0), history.free(1)) == (3, 3)
+
+
+def test_a_prediction_of_an_impossible_zone_narrows_nothing() -> None:
+    history = trusting(c=(7,))
+    assert (history.free(0), history.free(1)) == (2, 2)
+
+
+def test_it_stands_while_reports_say_nothing_of_the_pod() -> None:
+    history = trusting(c=(0,))
+    history.report(zone(0, 8), zone(1, 8), at=2, placements=(listed_empty("a"),))
+    assert (history.free(0), history.free(1)) == (2, 8)
+
+
+def test_a_half_admitted_pod_in_another_zone_ends_the_trust() -> None:
+    made = pod("a", container("c", 6, memory=2**30))
+    history = trusting(made, c=(0,))
+    history.report(zone(0, 8), zone(1, 8, 2), at=2, placements=(held("a", 1, 6),))
+    assert history.charge(made).possible == {"c": (0, 1)}
+
+
+def test_a_reboot_ends_the_trust() -> None:
+    history = trusting(c=(0,))
+    history.report(zone(0, 8), zone(1, 8), boot="boot-2")
+    assert (history.free(0), history.free(1)) == (2, 2)
+
+
+async def test_the_scheduler_narrows_only_when_told_to_trust() -> None:
+    for prediction, freely in (("measure", 2000), ("trust", 8000)):
+        story = Story(prediction=prediction)
+        await story.node()
+        await story.report(zone(0, 8), zone(1, 8))
+        await story.arrives(A)
+        await story.decide()
+        assert max(held["cpu"] for held in story.ledger_node().lower.values()) == freely
+        facts = story.cores[0].cluster.node("n1")  # type: ignore[attr-defined]
+        assert facts is not None
+        assert facts.lower == story.ledger_node().lower
