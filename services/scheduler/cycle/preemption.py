@@ -130,7 +130,8 @@ class _Search:
         for uid in facts.ledger.charges:
             entry = self._pods.get(uid)
             if entry is not None and self._evictable(uid, entry):
-                found.append((-entry.pod.priority, effective_request(entry.pod).get(CPU, 0), uid))
+                size = sum(part.amounts.get(CPU, 0) for part in facts.ledger.charges[uid].demand)
+                found.append((-entry.pod.priority, size, uid))
         return [uid for _, _, uid in sorted(found)]
 
     def _evictable(self, uid: str, entry: LedgerPod) -> bool:
