@@ -1,0 +1,1 @@
+"""What the Kubernetes API shows, and what of it becomes a fact."""

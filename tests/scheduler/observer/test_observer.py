@@ -1,0 +1,223 @@
+"""The observer against the simulated API over HTTP: what nobody saw leaks nothing, and what two saw is told once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.observer import ROLE, Observer
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Lease
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved
+from shared.events.codec import decode
+from shared.kube.client import KubeClient
+from shared.kube.port import Kind, KubeUnavailableError, Listed, Seen, WatchExpiredError
+from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.leadership import LeaseLost
+from shared.runtime.projector import Fold, Projector
+from tests.runtime.helpers import QUICK, running
+from tests.simulator.conftest import api  # noqa: F401 - fixture
+from tests.simulator.contract import Api
+
+OURS = {"schedulerName": "topolog"}
+
+
+class BrokenWatches(KubeClient):
+    """Watches that end by what is in `ends`, one a watch, before they tell anything; then they work."""
+
+    ends: Sequence[Exception] = ()
+
+    async def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[Seen]:
+        if self.ends and kind == "pods":
+            ended, *self.ends = self.ends
+            await asyncio.sleep(0.05)
+            raise ended
+        async for seen in super().watch(kind, resource_version):
+            yield seen
+
+
+class Scene:
+    """A simulated cluster, a log in memory, and observers at both."""
+
+    def __init__(self, api: Api) -> None:  # noqa: F811
+        self.api = api
+        self.log = MemoryEventLog("observer")
+        self.kube = BrokenWatches(api.server.url)
+
+    @asynccontextmanager
+    async def observer(self, epoch: int = 1) -> AsyncIterator[Observer]:
+        """An observer that leads, as a process of its own; killed at the end."""
+        fold: Fold[SchedulerCore] = Fold(
+            lambda: SchedulerCore(CoreConfig()), lambda core, envelope, fact: core.evolve(envelope, fact)
+        )
+        projector = Projector("scheduler", self.log, fold, options=QUICK)
+        observer = Observer(self.log, self.kube, projector, "topolog", SYSTEM_CLOCK)
+        async with running(projector.run(), observer.lead(Lease(ROLE, f"holder-{epoch}", epoch))) as tasks:
+            self.leading = tasks[1]
+            yield observer
+
+    async def facts(self) -> list[Fact]:
+        return [decode(envelope) for envelope in await self.log.read(0)]
+
+    async def told(self, kind: type[Fact], count: int) -> list[Fact]:
+        """Wait until the log holds so many facts of a type."""
+        async with asyncio.timeout(10):
+            while len(found := [fact for fact in await self.facts() if type(fact) is kind]) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        return found
+
+    async def settled(self) -> list[Fact]:
+        """All facts, once no more come."""
+        await asyncio.sleep(0.3)
+        return await self.facts()
+
+    async def node(self, name: str = "n1") -> None:
+        body = {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8", "pods": "10"}}}
+        answer = await self.api.ask("POST", "/api/v1/nodes", body)
+        assert answer.status_code == 201, answer.text
+
+    async def drop(self, kind: str, name: str) -> None:
+        path = f"/api/v1/nodes/{name}" if kind == "nodes" else f"/api/v1/namespaces/apirec/pods/{name}"
+        assert (await self.api.ask("DELETE", f"{path}?gracePeriodSeconds=0")).status_code == 200
+
+
+@pytest.fixture
+async def scene(api: Api) -> AsyncIterator[Scene]:  # noqa: F811
+    made = Scene(api)
+    yield made
+    await made.kube.close()
+
+
+async def test_what_is_listed_and_what_is_watched_is_told_once(scene: Scene) -> None:
+    await scene.node()
+    await scene.api.pod("listed", spec=OURS)
+    async with scene.observer():
+        await scene.told(PodObserved, 1)
+        await scene.api.pod("watched", spec=OURS)
+        seen = await scene.told(PodObserved, 2)
+        assert [fact.pod.name for fact in seen if isinstance(fact, PodObserved)] == ["listed", "watched"]
+        assert len(await scene.settled()) == 3
+
+
+async def test_an_observer_that_comes_after_another_repeats_nothing(scene: Scene) -> None:
+    await scene.node()
+    await scene.api.pod("p", spec=OURS)
+    async with scene.observer(1):
+        await scene.told(PodObserved, 1)
+        await scene.told(NodeObserved, 1)
+    async with scene.observer(2):
+        assert len(await scene.settled()) == 2
+
+
+async def test_two_observers_of_one_change_are_one_fact_by_commit_id(scene: Scene) -> None:
+    """A leader that was overtaken may still be appending: the commit id is made from the object, not from the observer."""
+    await scene.node()
+    async with scene.observer(1), scene.observer(1):
+        for number in range(10):
+            await scene.api.pod(f"p{number}", spec=OURS)
+        await scene.told(PodObserved, 10)
+        assert len(await scene.settled()) == 11
+
+
+async def test_an_observer_of_an_older_epoch_is_fenced(scene: Scene) -> None:
+    await scene.log.acquire(ROLE, "somebody", 5.0)
+    lease = await scene.log.acquire(ROLE, "somebody", 5.0)
+    assert lease is not None
+    await scene.log.release(lease)
+    newer = await scene.log.acquire(ROLE, "another", 5.0)
+    assert newer is not None
+    await scene.api.pod("p", spec=OURS)
+    async with scene.observer(newer.epoch - 1):
+        async with asyncio.timeout(10):
+            with pytest.raises(LeaseLost):
+                await scene.leading
+    assert await scene.facts() == []
+
+
+async def test_a_delete_that_nobody_saw_ends_the_pod_and_the_node(scene: Scene) -> None:
+    await scene.node()
+    await scene.node("n2")
+    for name in ("gone", "stays"):
+        await scene.api.pod(name, spec=OURS)
+    async with scene.observer(1):
+        await scene.told(PodObserved, 2)
+        await scene.told(NodeObserved, 2)
+    await scene.drop("pods", "gone")
+    await scene.drop("nodes", "n2")
+    async with scene.observer(2):
+        (ended,) = await scene.told(PodEnded, 1)
+        (lost,) = await scene.told(NodeEnded, 1)
+    assert isinstance(ended, PodEnded)
+    assert ended.cause == "absent_from_list"
+    assert isinstance(lost, NodeEnded)
+    assert (lost.name, lost.cause) == ("n2", "absent_from_list")
+
+
+async def test_a_pod_of_the_same_name_made_unseen_is_another_pod(scene: Scene) -> None:
+    old = await scene.api.pod("p", spec=OURS)
+    async with scene.observer(1):
+        await scene.told(PodObserved, 1)
+    await scene.drop("pods", "p")
+    new = await scene.api.pod("p", spec=OURS)
+    async with scene.observer(2):
+        seen = await scene.told(PodObserved, 2)
+        (ended,) = await scene.told(PodEnded, 1)
+    assert [fact.pod.uid for fact in seen if isinstance(fact, PodObserved)] == [old["metadata"]["uid"], new["metadata"]["uid"]]
+    assert isinstance(ended, PodEnded)
+    assert ended.uid == old["metadata"]["uid"]
+
+
+async def test_a_node_of_another_uid_takes_the_place_of_the_old_one(scene: Scene) -> None:
+    await scene.node()
+    async with scene.observer():
+        await scene.told(NodeObserved, 1)
+        await scene.drop("nodes", "n1")
+        await scene.node()
+        await scene.told(NodeObserved, 2)
+        facts = await scene.settled()
+    uids = [fact.uid for fact in facts if isinstance(fact, NodeObserved)]
+    assert len(set(uids)) == 2
+
+
+@pytest.mark.parametrize("problem", [WatchExpiredError("pods"), KubeUnavailableError("cut")])
+async def test_a_broken_or_expired_watch_lists_again_and_misses_nothing(scene: Scene, problem: Exception) -> None:
+    scene.kube.ends = [problem, problem]
+    await scene.api.pod("before", spec=OURS)
+    async with scene.observer():
+        await scene.told(PodObserved, 1)
+        await scene.drop("pods", "before")
+        await scene.api.pod("after", spec=OURS)
+        await scene.told(PodObserved, 2)
+        await scene.told(PodEnded, 1)
+
+
+async def test_a_list_that_fails_is_tried_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    await scene.api.pod("p", spec=OURS)
+    failures = [KubeUnavailableError("away")] * 2
+    list_ = scene.kube.list
+
+    async def flaky(kind: Kind) -> Listed:
+        if failures and kind == "pods":
+            raise failures.pop()
+        return await list_(kind)
+
+    monkeypatch.setattr(scene.kube, "list", flaky)
+    monkeypatch.setattr("services.scheduler.observer.PAUSE_S", 0.02)
+    async with scene.observer():
+        await scene.told(PodObserved, 1)
+
+
+async def test_a_log_that_begins_anew_is_told_everything_again(scene: Scene) -> None:
+    await scene.node()
+    await scene.api.pod("p", spec=OURS)
+    async with scene.observer() as observer:
+        await scene.told(PodObserved, 1)
+        observer.reset()
+        await scene.api.pod("q", spec=OURS)
+        await scene.told(PodObserved, 2)
+        assert len(await scene.settled()) == 3, "what the ledger holds already is no fact again"

@@ -1,0 +1,125 @@
+"""The deciding loop at one log: lost races, lost answers, a log that is away; every pod is reserved once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.handlers import Decider
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Commit, Draft, Outcome
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved, PodObserved
+from shared.events.codec import decode
+from shared.events.report_facts import NodeReported
+from shared.events.scheduling_facts import PodReserved
+from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.projector import Fold, Projector
+from tests.ledger.given import pod, report, zone
+from tests.runtime.helpers import QUICK, running, until
+from tests.scheduler.default.story import ROOMY
+
+
+class RoughLog(MemoryEventLog):
+    """Appends of the scheduler lose their answer, or fail, as `troubles` says: before, after, or none."""
+
+    def __init__(self) -> None:
+        super().__init__("decider")
+        self.troubles: list[str] = []
+
+    async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
+        trouble = self.troubles.pop(0) if self.troubles and commits[0].role == "scheduler" else "none"
+        if trouble == "before":
+            raise LogUnavailable("not sent")
+        outcomes = await super().append(commits)
+        if trouble == "after":
+            raise LogUnavailable("the answer was lost")
+        return outcomes
+
+
+class Scene:
+    """Nodes of 8 CPUs in two zones, a log, and any number of schedulers."""
+
+    def __init__(self) -> None:
+        self.log = RoughLog()
+
+    async def tell(self, stream: str, fact: Fact) -> None:
+        await self.log.append([Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))])
+
+    async def node(self, name: str) -> None:
+        import msgspec
+
+        await self.tell(streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=ROOMY))
+        made = msgspec.structs.replace(report(zone(0, 4), zone(1, 4)), node=name)
+        await self.tell(streams.report(name), NodeReported(made))
+
+    async def pods(self, count: int, cpus: int = 1) -> None:
+        for number in range(count):
+            one = pod(f"p{number}", cpus=cpus)
+            await self.tell(streams.pod(one.uid), PodObserved(one))
+
+    @asynccontextmanager
+    async def schedulers(self, count: int = 1) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for _ in range(count):
+                decider = Decider(self.log, SYSTEM_CLOCK)
+                fold: Fold[SchedulerCore] = Fold(
+                    lambda: SchedulerCore(CoreConfig()), lambda core, envelope, fact: core.evolve(envelope, fact)
+                )
+                projector = Projector("s", self.log, fold, after=decider.folded, on_reset=decider.reset, options=QUICK)
+                await stack.enter_async_context(running(projector.run(), decider.run(projector)))
+            yield
+
+    async def reservations(self, count: int) -> list[PodReserved]:
+        """Wait for so many; then a little longer, for any too many."""
+        async with asyncio.timeout(20):
+            while len(await self._reserved()) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        return await self._reserved()
+
+    async def _reserved(self) -> list[PodReserved]:
+        return [fact for envelope in await self.log.read(0, 10_000) if isinstance(fact := decode(envelope), PodReserved)]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.mark.parametrize("schedulers", [1, 3])
+async def test_each_pod_is_reserved_once_and_no_zone_beyond_its_cpus(scene: Scene, schedulers: int) -> None:
+    for name in ("n1", "n2", "n3"):
+        await scene.node(name)
+    await scene.pods(12, cpus=2)
+    async with scene.schedulers(schedulers):
+        made = await scene.reservations(6)
+    assert len({one.uid for one in made}) == len(made)
+    assert 6 <= len(made) <= 12
+    assert all(sum(one.node == name for one in made) <= 4 for name in ("n1", "n2", "n3"))
+
+
+@pytest.mark.parametrize("troubles", [["after"], ["before", "after"]])
+async def test_an_answer_that_was_lost_reserves_nothing_twice(scene: Scene, troubles: list[str]) -> None:
+    await scene.node("n1")
+    await scene.pods(3)
+    scene.log.troubles = list(troubles)
+    async with scene.schedulers():
+        await until(lambda: not scene.log.troubles)
+        made = await scene.reservations(3)
+    assert sorted(one.uid for one in made) == ["uid-p0", "uid-p1", "uid-p2"]
+
+
+async def test_a_full_queue_is_decided_in_order_of_arrival_batch_by_batch(scene: Scene) -> None:
+    for number in range(40):
+        await scene.node(f"n{number:02}")
+    await scene.pods(230)
+    async with scene.schedulers():
+        made = await scene.reservations(200)
+    assert [one.uid for one in made[:200]] == [f"uid-p{number}" for number in range(200)]

@@ -1,0 +1,99 @@
+"""Who is decided next, and who is woken: priority, then arrival; one pod of a shape at a time."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.scheduler.queue import Queue
+from shared.domain.pod import Pod
+from tests.ledger.given import pod
+
+
+def made(name: str, priority: int = 0, cpus: int = 1) -> Pod:
+    return msgspec.structs.replace(pod(name, cpus=cpus), priority=priority)
+
+
+def queue() -> Queue:
+    return Queue(lambda waiting: str(waiting.containers[0].requests["cpu"]))
+
+
+def names(waiting: Queue) -> list[str]:
+    found = []
+    while popped := waiting.pop():
+        found.append(popped[0].name)
+    return found
+
+
+def test_higher_priority_goes_first_then_who_came_first() -> None:
+    waiting = queue()
+    for arrival, (name, priority) in enumerate((("low", 0), ("high", 9), ("later", 0), ("high-later", 9))):
+        waiting.add(made(name, priority), arrival)
+    assert names(waiting) == ["high", "high-later", "low", "later"]
+
+
+def test_a_pod_that_was_removed_or_replaced_does_not_come_up_again() -> None:
+    waiting = queue()
+    waiting.add(made("gone"), 1)
+    waiting.add(made("changed"), 2)
+    waiting.add(made("changed", priority=5), 3)
+    waiting.remove("uid-gone")
+    assert names(waiting) == ["changed"]
+    assert len(waiting) == 0
+
+
+def test_of_each_waiting_shape_one_pod_is_woken_the_highest_then_the_first() -> None:
+    waiting = queue()
+    for arrival, (name, priority, cpus) in enumerate((("a", 0, 1), ("b", 7, 1), ("c", 7, 1), ("d", 0, 2))):
+        waiting.park(made(name, priority, cpus), arrival)
+    assert sorted(shape for shape, _ in waiting.waiting_shapes()) == ["1000", "2000"]
+    assert waiting.wake_one("1000")
+    assert names(waiting) == ["b"]
+    assert waiting.waiting_count() == 3
+    assert not waiting.wake_one("9000")
+
+
+def test_a_pod_keeps_its_arrival_over_parking_and_waking() -> None:
+    waiting = queue()
+    waiting.park(made("early"), 1)
+    waiting.add(made("late"), 2)
+    waiting.wake_all()
+    assert names(waiting) == ["early", "late"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "remove", "park", "pop", "wake"]), st.integers(0, 4), st.integers(0, 2)), max_size=40
+    )
+)
+def test_the_queue_equals_a_plain_list(steps: list[tuple[str, int, int]]) -> None:
+    """Against two dictionaries and a sort."""
+    waiting, ready, parked = queue(), dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
+    for arrival, (step, number, priority) in enumerate(steps):
+        one = made(f"p{number}", priority)
+        if step == "add":
+            parked.pop(one.uid, None)
+            ready[one.uid] = (-priority, arrival)
+            waiting.add(one, arrival)
+        elif step == "remove":
+            ready.pop(one.uid, None)
+            parked.pop(one.uid, None)
+            waiting.remove(one.uid)
+        elif step == "park" and one.uid not in ready and one.uid not in parked:
+            parked[one.uid] = (-priority, arrival)
+            waiting.park(one, arrival)
+        elif step == "pop":
+            first = min(ready, key=lambda uid: ready[uid], default=None)
+            popped = waiting.pop()
+            assert (popped[0].uid if popped else None) == first
+            if first:
+                del ready[first]
+        elif step == "wake" and waiting.wake_one("1000"):
+            uid = min(parked, key=lambda uid: parked[uid])
+            ready[uid] = parked.pop(uid)
+        assert (waiting.ready_count(), waiting.waiting_count(), len(waiting)) == (
+            len(ready),
+            len(parked),
+            len(ready) + len(parked),
+        )
