@@ -19,7 +19,7 @@ from services.scheduler.cycle.gates import Gates
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.outcome import Placed, Unplaceable
 from services.scheduler.cycle.reservation import claim_restored, reserve
-from services.scheduler.cycle.scoring import STRATEGIES
+from services.scheduler.cycle.scoring import scorer
 from services.scheduler.cycle.shape import Plan, Shape, key_of
 from services.scheduler.cycle.sweep import Sweep
 from shared.domain.pod import Pod
@@ -32,7 +32,7 @@ class Cluster:
 
     def __init__(self, config: CycleConfig) -> None:
         self.config = config
-        self.strategy = STRATEGIES[config.strategy]
+        self.strategy = scorer(config.strategy)
         self.board = Board(config.max_shapes)
         self._columns, self._gates = Columns(), Gates(config.max_shapes)
         self._by_name: dict[str, NodeFacts] = {}
@@ -88,6 +88,7 @@ class Cluster:
         shape = self.shape(pod)
         trusted = placed.predicted if self.config.prediction == "trust" else {}
         zones = reserve(facts, pod, shape, trusted)
+        facts.places[pod.uid] = placed.predicted
         self._note_unsettled(facts)
         facts.version += 1
         if facts.spreads or facts.tied:

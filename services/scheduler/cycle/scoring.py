@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.policy import RESTRICTED
+from services.scheduler.cycle.registered import REGISTRY, Registered
 from services.scheduler.cycle.shape import Items, Plan, Shape
 from services.scheduler.cycle.spans import narrow
 
@@ -67,47 +68,39 @@ class LeastAllocated:
             return np.floor((100.0 * len(asked) - cost) / len(asked))
 
 
-class MostAllocated:
-    """Mean over resources of asked * 100 // free: prefers fuller zones."""
+Scorer = ZoneStrategy | Registered
 
-    name, falls = "MostAllocated", False
-
-    def best(self, asked: Items, zones: Iterable[Mapping[str, int]]) -> int:
-        """The score of the best zone that fits, NONE_FITS when none does."""
-        most = NONE_FITS
-        for zone in zones:
-            if all(zone.get(name, 0) >= amount for name, amount in asked):
-                most = max(most, sum(100 * amount // zone[name] for name, amount in asked) // len(asked))
-        return most
-
-    def many(self, asked: Sequence[int], held: Sequence[npt.NDArray[Any]]) -> Floats:
-        """The same, elementwise."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            gain = np.floor(100.0 * asked[0] / held[0])
-            for amount, free in zip(asked[1:], held[1:], strict=True):
-                gain += np.floor(100.0 * amount / free)
-            return np.floor(gain / len(asked))
+STRATEGIES: dict[str, Scorer] = {name: Registered(name) for name in REGISTRY} | {LeastAllocated.name: LeastAllocated()}
+"""Every strategy by its name. The default scores zone by zone, over all nodes at once; the others are the registry's."""
 
 
-STRATEGIES: dict[str, ZoneStrategy] = {each.name: each for each in (LeastAllocated(), MostAllocated())}
+def scorer(name: str) -> Scorer:
+    """The strategy of this configuration name. Raises ValueError for an unknown one."""
+    if name not in STRATEGIES:
+        raise ValueError(f"no strategy is called {name!r}; choose one of {', '.join(sorted(STRATEGIES))}")
+    return STRATEGIES[name]
 
 
-def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: ZoneStrategy) -> int:
+def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: Scorer) -> int:
     """The node's score, assuming that it takes the pod. Pods that need several zones at once score 0 everywhere."""
     if plan.mode != "aligned":
         return score_whole(facts, shape, strategy)
     if plan.rule.policy == RESTRICTED and not narrow(facts, plan):
         return 0
     total = 0
+    if isinstance(strategy, Registered):
+        return sum(count * strategy.part(items, facts) for items, count in plan.kinds) // len(plan.parts)
     zones = facts.firm(facts.lower).values()
     for items, count in plan.kinds:
         total += count * max(0, strategy.best(items, zones))
     return total // len(plan.parts)
 
 
-def score_whole(facts: NodeFacts, shape: Shape, strategy: ZoneStrategy) -> int:
+def score_whole(facts: NodeFacts, shape: Shape, strategy: Scorer) -> int:
     """The node as one zone, for pods that need no alignment. A pod that asks for nothing scores 0 everywhere."""
     if not shape.asked:
         return 0
     free = {name: facts.free(name) for name in shape.asked}
+    if isinstance(strategy, Registered):
+        return strategy.whole(shape.asked, free, facts)
     return max(0, strategy.best(tuple(shape.asked.items()), (free,)))

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from services.scheduler.cycle import policy
 from services.scheduler.cycle.columns import Columns, Selection
-from services.scheduler.cycle.scoring import ZoneStrategy
+from services.scheduler.cycle.registered import HIGHEST, Registered
+from services.scheduler.cycle.scoring import Scorer
 from services.scheduler.cycle.shape import Part, Plan, Shape
 from services.scheduler.cycle.spread import careful, demand_of
 from shared.domain.resources import Amounts
@@ -27,7 +28,7 @@ NOT = -1
 class Sweep:
     """`scores` (-1: ruled out) and `sure` (no exact judgement needed) for the nodes of `selection`."""
 
-    def __init__(self, columns: Columns, selection: Selection, count: int, zones: int, strategy: ZoneStrategy) -> None:
+    def __init__(self, columns: Columns, selection: Selection, count: int, zones: int, strategy: Scorer) -> None:
         self._columns, self._selection, self._count = columns, selection, count
         self._zones, self._strategy = zones, strategy
         self._gathered: dict[str, npt.NDArray[np.int64]] = {}
@@ -41,6 +42,8 @@ class Sweep:
             candidates, sure, scores = (*self._spread(plan), self._whole(shape))
         else:
             candidates, sure, scores = self._every(), self._every(), self._whole(shape)
+        if isinstance(self._strategy, Registered):
+            sure[:] = False
         candidates &= gate & self._fits_node(shape.request)
         return np.where(candidates, scores, NOT).astype(np.int16), sure | ~candidates
 
@@ -78,6 +81,8 @@ class Sweep:
 
     def _total_scores(self, plan: Plan) -> npt.NDArray[Any]:
         """The sum over parts of each part's best zone."""
+        if isinstance(self._strategy, Registered):
+            return np.full(self._count, HIGHEST * len(plan.parts))
         total = np.zeros(self._count)
         for items, count in plan.kinds:
             fit = self._fit(dict(items))
@@ -170,6 +175,8 @@ class Sweep:
 
     def _whole(self, shape: Shape) -> npt.NDArray[Any]:
         asked = shape.asked
+        if isinstance(self._strategy, Registered):
+            return np.full(self._count, HIGHEST)
         rows = [self._columns.free_rows.get(name) for name in asked]
         if not asked or None in rows:
             return np.zeros(self._count)
