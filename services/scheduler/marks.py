@@ -1,7 +1,8 @@
 """Dirty marks and reconciliations: when a node is compared, and what the comparison says.
 
-Counting rejections is volatile; only crossing the threshold is a fact, and commit ids are made from the node's report and its
-newest charge, so that several schedulers append each mark and each reconciliation once.
+Counting rejections is volatile; only crossing the threshold is a fact. The commit ids of marks are made from the node's report and
+its newest charge, those of reconciliations from the report and the version of the node's stream, so that several schedulers
+append each once, and one that is needed again (a pod ended, and now nothing is unsettled) is not taken for its predecessor.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ class Marks:
         fingerprint = node.report.fingerprint if node.report is not None else ""
         fact = NodeReconciled(node.name, method, node.report_version, settled_to, fingerprint)
         stream = streams.node(node.name)
-        draft = Draft(stream, fact, versions.get(stream, 0))
-        commit_id = f"reconciled/{node.name}/{node.report_version}/{node.dirty_at}"
+        version = versions.get(stream, 0)
+        draft = Draft(stream, fact, version)
+        commit_id = f"reconciled/{node.name}/{node.report_version}/{version}"
         return Proposal(commit_id, (draft,), node.name, ledger.position, node=node.name)
 
 

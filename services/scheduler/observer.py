@@ -140,7 +140,8 @@ class Observer:
         ledger = self._projector.state.ledger
         if kind == "nodes":
             nodes = [observing.node_fact(ledger, obj) for obj in listed.items]
-            return [*(fact for fact in nodes if fact is not None), *observing.absent_nodes(ledger, listed.items)]
+            gone = observing.absent_nodes(ledger, listed.items, listed.resource_version)
+            return [*(fact for fact in nodes if fact is not None), *gone]
         pods = [observing.pod_fact(ledger, self._scheduler_name, obj, self._sightings) for obj in listed.items]
         absent = observing.absent_pods(ledger, listed.items, listed.resource_version)
         return [*(fact for fact in pods if fact is not None), *absent]

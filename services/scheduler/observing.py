@@ -189,11 +189,11 @@ def node_deleted(ledger: Ledger, obj: Object) -> NodeEnded | None:
     return None if known is None or known.observed is None else NodeEnded(name, uid, "deleted")
 
 
-def absent_nodes(ledger: Ledger, listed: list[Object]) -> list[NodeEnded]:
-    """Nodes that a complete list lacks."""
+def absent_nodes(ledger: Ledger, listed: list[Object], list_version: str) -> list[NodeEnded]:
+    """Nodes that a complete list lacks and that are not younger than it: another leader may have seen them since."""
     present = {str(_part(obj, "metadata").get("name", "")) for obj in listed}
     return [
         NodeEnded(name, node.observed.uid, "absent_from_list")
         for name, node in ledger.nodes.items()
-        if node.observed is not None and name not in present
+        if node.observed is not None and name not in present and not _younger(node.observed.resource_version, list_version)
     ]

@@ -163,6 +163,20 @@ async def test_two_schedulers_append_one_reconciliation() -> None:
     assert len(await story.reconciliations()) == 1
 
 
+async def test_a_mark_that_outlives_its_comparison_is_lifted_when_the_last_unsettled_pod_ends() -> None:
+    """The same report at the same mark is compared twice: `b` came after the matched position, so that the mark stayed."""
+    story = await dirty(placements=False)
+    late = pod("b", cpus=1)
+    await story.seen_bound(late)
+    await show(story, 2, False, ("a",), 2)
+    await story.decide()
+    assert story.ledger_node().dirty == "rejections"
+    await story.ends(late)
+    await story.decide()
+    assert [fact.report_version for fact in await story.reconciliations()] == [2, 2]
+    assert story.ledger_node().dirty == ""
+
+
 async def test_a_second_report_of_a_clean_node_is_no_reconciliation() -> None:
     story = await dirty()
     for at in (2, 3, 4):

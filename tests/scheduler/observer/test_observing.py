@@ -197,7 +197,16 @@ def test_an_unparsable_quantity_of_a_node_counts_as_none_of_it(watched: Watched)
 def test_nodes_that_a_list_lacks_end(watched: Watched) -> None:
     watched.node(node("n1"))
     watched.node(node("n2", uid="node-2"))
-    assert observing.absent_nodes(watched.history.ledger, [node("n1")]) == [NodeEnded("n2", "node-2", "absent_from_list")]
+    found = observing.absent_nodes(watched.history.ledger, [node("n1")], "1000")
+    assert found == [NodeEnded("n2", "node-2", "absent_from_list")]
+
+
+def test_a_node_that_is_younger_than_a_list_is_not_missed_by_it(watched: Watched) -> None:
+    """A slow list of a new leader, told after the leader before it had seen the node: its end would be final, because the
+    same version of the node is never told twice."""
+    watched.node(node("n1", version=12))
+    assert observing.absent_nodes(watched.history.ledger, [], "8") == []
+    assert observing.absent_nodes(watched.history.ledger, [], "12") == [NodeEnded("n1", "node-1", "absent_from_list")]
 
 
 JSON = st.recursive(
