@@ -59,10 +59,14 @@ class BinderProcess(Process):
         if any(work.stage == "reserved" for work in self.state.work.values()) and not self.runs("intend"):
             add("intend", self.name, self.intend)
         if not self.runs("intend") and any(
-            work.stage == "intended" and self.binder._callable(work.uid, self.clock.monotonic_s())
+            work.stage == "intended" and self._due(work.uid)
             for work in self.state.work.values()
         ):
             add("call", self.name, self.call)
+
+    def _due(self, uid: str) -> bool:
+        due = self.binder._due.get(uid)
+        return uid not in self.binder._busy and (due is None or due.at_s <= self.clock.monotonic_s())
 
     def lead(self) -> str:
         """Try for the lease."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from services.scheduler.core import CoreConfig, SchedulerCore
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
+from shared.events.cluster_facts import PodObserved
+from shared.events.envelope import Envelope
+from shared.events.report_facts import NodeReported
 from shared.ledger.view import lower_bound
 from tests.simulation.manifests import OURS
+from tests.simulation.node import SimNode
 from tests.simulation.profile import FAULTS
 from tests.simulation.world import Broken, World
 
@@ -124,12 +129,27 @@ def _nobody_waits_in_vain(world: World) -> None:
         pod = pod_from_manifest(obj)
         if not isinstance(pod, Pod) or obj["spec"].get("nodeName") or pod.scheduler_name != OURS:
             continue
-        able = [node.name for node in world.nodes if node.would_admit(pod)]
+        able = [node.name for node in world.nodes if node.would_admit(pod) and _would_choose(world, node, pod)]
         entry = world.checks.audit.ledger.pods.get(pod.uid)
         if able:
             stage = f"stage {entry.stage}, {entry.verdict!r}" if entry is not None else "unknown to the ledger"
             raise Broken(f"L2: pod {pod.name} {pod.uid} waits ({stage}) though {able} would admit it")
         world.marks.add("hopeless pod waits")
+
+
+def _would_choose(world: World, node: SimNode, pod: Pod) -> bool:
+    """Whether a scheduler that knows nothing but this node, empty, would take it: what it refuses there is no matter of faults."""
+    core = SchedulerCore(CoreConfig(scheduler_name=OURS))
+    observed = world.checks.audit.ledger.nodes[node.name].observed
+    if observed is None:
+        return True
+    facts = [("node/n", observed), ("report/n", NodeReported(node.report(empty=True))), ("pod/p", PodObserved(pod))]
+    for at, (stream, fact) in enumerate(facts, 1):
+        core.evolve(Envelope(at, stream, 1, type(fact).__name__, 1, b"", 0, "", 0, ""), fact)
+    chosen = any(proposal.node and proposal.uid for proposal in core.decide(1))
+    if not chosen:
+        world.marks.add("an empty node refused in vain")
+    return chosen
 
 
 def _drained(world: World) -> None:
@@ -140,7 +160,7 @@ def _drained(world: World) -> None:
     for node in ledger.nodes.values():
         if node.charges or any(node.requested.values()):
             raise Broken(f"S9: node {node.name} still carries {sorted(node.charges)} {node.requested}")
-        if node.lower != lower_bound(node) or node.lower != node.upper:
+        if node.lower != lower_bound(node) or (node.listed is not None and node.lower != node.upper):
             raise Broken(f"S9: node {node.name}: lower {node.lower} is not upper {node.upper}")
     world.checks.audit.finish()
     if world.checks.audit.violations:

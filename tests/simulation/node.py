@@ -20,6 +20,7 @@ from services.exporter.sysfs import Machine, NumaNode
 from services.simulator import kubelet, listing
 from services.simulator.cluster import NodeShape, SimulatedNode, lay_out, zone_hugepages
 from services.simulator.kubelet import Trial
+from shared.domain.effective import effective_request
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 from shared.domain.report import Freshness, Report
@@ -269,16 +270,19 @@ class SimNode:
         return NodeShape(len(self.shape.machine.zones), len(self.shape.machine.cpus), memory, devices)
 
     def would_admit(self, pod: Pod) -> bool:
-        """Whether this node, empty, would take the pod."""
-        empty, trial = kubelet.begin(kubelet.assign(kubelet.start(self.shape), pod), pod.uid)
-        return not self.down and trial.verdict.admitted
+        """Whether this node, empty, offers what the pod asks for, and its kubelet would take it."""
+        offered = self.shape.allocatable()
+        if self.down or any(amount > offered.get(name, 0) for name, amount in effective_request(pod).items()):
+            return False
+        return kubelet.begin(kubelet.assign(kubelet.start(self.shape), pod), pod.uid)[1].verdict.admitted
 
     # -- the exporter ----------------------------------------------------------------------------------------------
 
-    def report(self) -> Report:
-        """What the exporter reads now."""
-        shown = self.kubelet.shown
-        messages = b"".join(listing.pod_message(known.pod, shown) for known in self.kubelet.pods.values())
+    def report(self, empty: bool = False) -> Report:
+        """What the exporter reads now, or would read if no pod were here."""
+        node = kubelet.start(self.shape) if empty else self.kubelet
+        shown = node.shown
+        messages = b"".join(listing.pod_message(known.pod, shown) for known in node.pods.values())
         listed = wire.pods(pb.ListPodResourcesResponse.FromString(messages))
         allocatable = wire.allocatable(pb.AllocatableResourcesResponse.FromString(listing.allocatable_message(shown)))
         config = self.shape.kubelet
