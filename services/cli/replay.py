@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
 from services.cli.log_source import LogSource
-from services.cli.output import EXIT_FAILED, CommandError, console, json_line, table
+from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, console, json_line, table
 from services.replay import filters
 from services.replay.filters import Filter, FilterError
 
@@ -35,10 +36,17 @@ def run(source: LogSource, use: Callable[..., Awaitable[T]]) -> T:
         async with source as log:
             return await use(log)
 
-    try:
+    with usage_errors():
         return asyncio.run(session())
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """A filter that cannot be meant is wrong usage."""
+    try:
+        yield
     except FilterError as error:
-        raise CommandError(str(error), "topolog replay log --help", 2) from error
+        raise CommandError(str(error), "topolog replay log --help", EXIT_USAGE) from error
 
 
 @replay_app.command("log")
@@ -59,13 +67,14 @@ def log_command(
     """Show facts in order of position."""
     from services.replay.commands import Listing, list_facts
 
-    wanted = Filter(
-        stream=stream,
-        type=filters.check_type(type_),
-        node=node,
-        since_us=filters.moment(since) if since else 0,
-        until_us=filters.moment(until) if until else 2**62,
-    )
+    with usage_errors():
+        wanted = Filter(
+            stream=stream,
+            type=filters.check_type(type_),
+            node=node,
+            since_us=filters.moment(since) if since else 0,
+            until_us=filters.moment(until) if until else 2**62,
+        )
     listing = Listing(wanted, pod, from_ - 1, limit, follow)
     run(LogSource(database_url, data_dir), lambda log: list_facts(log, listing, _fact_printer(as_json)))
 

@@ -153,11 +153,11 @@ async def explain(log: EventLog, pod: str) -> list[Story]:
     keys: dict[str, str] = {}
     async for envelope, fact in reading.facts(log):
         uid = story.pod_of(fact)
+        if isinstance(fact, cluster.PodObserved):
+            keys[uid] = fact.pod.key
         if uid in history:
             history[uid].append((envelope, fact))
-            if isinstance(fact, cluster.PodObserved):
-                keys[uid] = fact.pod.key
-    return [Story(uid, keys.get(uid, uid), story.tell(history[uid], uid)) for uid in uids]
+    return [Story(uid, keys.get(uid, uid), story.tell(history[uid], uid, keys)) for uid in uids]
 
 
 class LiveState(msgspec.Struct, frozen=True):

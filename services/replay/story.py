@@ -5,12 +5,13 @@ Pure: envelopes and facts in, lines out. A line keeps its position and time, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from services.replay.filters import clock
+from services.replay.near_miss import near_miss
 from shared.domain.effective import effective_request
 from shared.domain.quantity import format_amount
 from shared.domain.resources import Amounts
@@ -19,6 +20,9 @@ from shared.events import cluster_facts as cluster
 from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
+
+NO_NAMES: Mapping[str, str] = {}
+Told = tuple[str, list[str]]
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -31,18 +35,24 @@ class Line(msgspec.Struct, frozen=True):
     fact: dict[str, Any] = {}
 
 
-def tell(history: Iterable[tuple[Envelope, Fact]], uid: str) -> list[Line]:
-    """The lines for the pod `uid`, in order of position."""
+def tell(history: Iterable[tuple[Envelope, Fact]], uid: str, names: Mapping[str, str] = NO_NAMES) -> list[Line]:
+    """The lines for the pod `uid`, in order of position. `names` is the key of other pods by uid."""
     lines = []
     for envelope, fact in history:
         if pod_of(fact) != uid:
             continue
-        teller = _TELLERS.get(type(fact))
-        if teller is None:
+        title, detail = _told(fact, names)
+        if not title:
             continue
-        title, detail = teller(fact)
         lines.append(Line(envelope.position, clock(envelope.time_us), title, tuple(detail), msgspec.to_builtins(fact)))
     return lines
+
+
+def _told(fact: Fact, names: Mapping[str, str]) -> Told:
+    if isinstance(fact, scheduling.PodVerdictChanged):
+        return _verdict(fact, names)
+    teller = _TELLERS.get(type(fact))
+    return teller(fact) if teller else ("", [])
 
 
 def pod_of(fact: Fact) -> str:
@@ -64,9 +74,6 @@ def zones_text(zones: dict[int, Amounts]) -> list[str]:
     return [f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(zones.items())]
 
 
-Told = tuple[str, list[str]]
-
-
 def _observed(fact: cluster.PodObserved) -> Told:
     where = f"seen on {fact.node}" if fact.node else ("seen terminating" if fact.terminating else "queued")
     asks = amounts_text(effective_request(fact.pod))
@@ -76,14 +83,10 @@ def _observed(fact: cluster.PodObserved) -> Told:
     return where, detail
 
 
-def _verdict(fact: scheduling.PodVerdictChanged) -> Told:
+def _verdict(fact: scheduling.PodVerdictChanged, names: Mapping[str, str]) -> Told:
     counts = [f"{count} node(s): {reason}" for reason, count in sorted(fact.counts.items(), key=lambda kv: (-kv[1], kv[0]))]
-    near = [_near_miss(refusal) for refusal in fact.detail]
+    near = [line for refusal in fact.detail for line in near_miss(refusal, names)]
     return f"waits: {fact.message}", [*counts, *near]
-
-
-def _near_miss(refusal: dict[str, object]) -> str:
-    return "near miss: " + ", ".join(f"{key} {value}" for key, value in refusal.items() if value not in ("", None, [], {}))
 
 
 def _reserved(fact: scheduling.PodReserved) -> Told:
@@ -114,7 +117,6 @@ _TELLERS: dict[type[Fact], Callable[[Any], Told]] = {
     cluster.PodObserved: _observed,
     cluster.PodRunning: lambda fact: (f"admitted and running on {fact.node}", []),
     cluster.PodEnded: _ended,
-    scheduling.PodVerdictChanged: _verdict,
     scheduling.PodReserved: _reserved,
     scheduling.NodeCharged: _charged,
     scheduling.ReservationWithdrawn: lambda fact: (f"reservation on {fact.node} withdrawn: {fact.cause}", [fact.detail]),

@@ -1,0 +1,145 @@
+"""The command as a user meets it: help that says what to do, errors with a remedy and an exit code, JSON that parses."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.main import get_command
+
+from services.cli.main import app, main
+
+
+class Done(NamedTuple):
+    """What a run of the command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+Topolog = Callable[..., Done]
+
+
+@pytest.fixture
+def topolog(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Topolog:
+    """Run the command in this process, from its entry point to its exit code."""
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["topolog", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        shown = capsys.readouterr()
+        return Done(code, shown.out, shown.err)
+
+    return run
+
+
+def commands(group: Any, path: str = "topolog") -> Iterator[tuple[str, Any]]:
+    """Every verb with its path."""
+    yield path, group
+    for name, command in sorted(getattr(group, "commands", {}).items()):
+        yield from commands(command, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands(get_command(app))), ids=lambda value: str(value)[:40])
+def test_help_says_what_a_verb_does_and_what_every_option_means(path: str, command: Any) -> None:
+    sentence = (command.help or "").strip().splitlines()[0]
+    assert sentence.endswith((".", "topolog up")), f"{path}: {sentence!r} is no sentence"
+    for option in command.params:
+        assert option.name == "help" or getattr(option, "help", ""), f"{path}: {option.name} has no explanation"
+
+
+def test_every_help_can_be_shown(topolog: Topolog) -> None:
+    for path, _ in commands(get_command(app)):
+        done = topolog(*path.split()[1:], "--help")
+        assert done.code == 0
+        assert "Usage: " in done.out
+
+
+def test_without_a_verb_the_help_is_shown(topolog: Topolog) -> None:
+    done = topolog()
+    assert "Start with: topolog up" in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says", "remedy"),
+    [
+        (
+            ["replay", "log", "--data-dir", "/nonexistent/topolog"],
+            2,
+            "no Topolog data folder at /nonexistent/topolog",
+            "topolog up",
+        ),
+        (["replay", "verify", "--data-dir", "/nonexistent/topolog"], 2, "no Topolog data folder", "--database-url"),
+        (["replay", "explain", "p", "--data-dir", "/nonexistent/t"], 2, "no Topolog data folder", "topolog up"),
+        (["up", "--workload", "openb:/nonexistent"], 2, "no folder '/nonexistent'", "topolog up --help"),
+        (["up", "--workload", "nonsense"], 2, "--workload is 'nonsense'", "topolog up --help"),
+        (["up", "--nodes", "0", "--zones", "9", "--load", "0"], 2, "--zones is 9", "topolog up --help"),
+        (["replay", "log", "--type", "PodReservd", "--data-dir", "/nonexistent/t"], 2, "PodReservd", "topolog replay log"),
+        (["replay", "log", "--since", "yesterday", "--data-dir", "/nonexistent/t"], 2, "yesterday", "topolog replay log"),
+        (["admit", "--machine", "/nonexistent.yaml", "--pods", "/nonexistent.yaml"], 2, "/nonexistent.yaml", "try:"),
+        (["exporter", "report", "--recording", "/nonexistent"], 2, "/nonexistent", "error"),
+    ],
+)
+def test_an_error_is_one_sentence_with_a_remedy_and_no_traceback(
+    topolog: Topolog, arguments: list[str], code: int, says: str, remedy: str
+) -> None:
+    done = topolog(*arguments)
+    assert done.code == code, done.err
+    assert says in done.err
+    assert remedy in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+def test_a_database_that_is_not_there_is_named_with_a_remedy(topolog: Topolog) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        free = taken.getsockname()[1]
+    done = topolog("replay", "log", "--database-url", f"postgresql+asyncpg://u:s3cret@127.0.0.1:{free}/none")
+    assert done.code == 1, done.err
+    assert str(free) in done.err
+    assert "try: topolog up" in done.err
+    assert "s3cret" not in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_data_folder_of_another_layout_is_refused_with_a_remedy(topolog: Topolog, tmp_path: Path) -> None:
+    (tmp_path / "VERSION").write_text(json.dumps({"layout": 99}))
+    for arguments in (["up"], ["replay", "log"]):
+        done = topolog(*arguments, "--data-dir", str(tmp_path))
+        assert done.code == 1, done.err
+        assert "layout 99" in done.err
+        assert "--data-dir" in done.err
+        assert "Traceback" not in done.err
+
+
+def test_a_data_folder_of_another_postgres_is_refused_with_a_remedy(topolog: Topolog, tmp_path: Path) -> None:
+    (tmp_path / "VERSION").write_text(json.dumps({"layout": 1, "postgres": 9}))
+    done = topolog("up", "--data-dir", str(tmp_path), "--workload", "none", "--nodes", "1")
+    assert done.code == 1, done.err
+    assert "Postgres 9" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_version_stamp_that_is_no_json_is_named(topolog: Topolog, tmp_path: Path) -> None:
+    (tmp_path / "VERSION").write_text("once upon a time")
+    done = topolog("up", "--data-dir", str(tmp_path))
+    assert done.code == 1
+    assert str(tmp_path / "VERSION") in done.err
+    assert "--data-dir" in done.err
+
+
+def test_an_unknown_verb_or_option_is_usage(topolog: Topolog) -> None:
+    for arguments in (["downn"], ["up", "--nodez", "3"], ["up", "--nodes", "many"]):
+        done = topolog(*arguments)
+        assert done.code == 2
+        assert "Traceback" not in done.err
