@@ -1,0 +1,154 @@
+"""`topolog replay ...` on a small history in a real Postgres: what people read, and JSON that parses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.cli.main import main
+from shared.domain.refusal import Reason, Refusal, ZoneState
+from shared.eventlog.port import Appended, Commit, Draft
+from shared.eventlog.postgres import PostgresEventLog
+from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved, PodObserved, PodRunning
+from shared.events.report_facts import NodeReported
+from shared.events.scheduling_facts import NodeCharged, PodReserved, PodVerdictChanged
+from tests.eventlog.conftest import log_url  # noqa: F401 - fixture
+from tests.ledger.given import pod, report, zone
+
+REFUSAL = Refusal(
+    "n1",
+    Reason.NO_SINGLE_ZONE,
+    resource="cpu",
+    container="c",
+    asked=9000,
+    best=6000,
+    best_zone=0,
+    zones=(ZoneState(0, 6000, 6000, 8000, ("uid-web",)), ZoneState(1, 8000, 8000, 8000)),
+)
+HISTORY: list[list[tuple[str, Fact]]] = [
+    [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))],
+    [("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))],
+    [("pod/uid-web", PodObserved(pod("web", cpus=2)))],
+    [
+        ("pod/uid-web", PodReserved("uid-web", "n1", 1, 3, score=40, candidates=1, predicted={"c": (0,)})),
+        ("node/n1", NodeCharged("n1", "uid-web", {0: {"cpu": 2000}, 1: {"cpu": 2000}})),
+    ],
+    [("pod/uid-web", BindIntended("uid-web", "ns", "web", "n1", 4))],
+    [("pod/uid-web", PodBound("uid-web", "n1"))],
+    [("pod/uid-web", PodRunning("uid-web", "n1"))],
+    [("pod/uid-big", PodObserved(pod("big", cpus=9)))],
+    [
+        (
+            "pod/uid-big",
+            PodVerdictChanged("uid-big", "0/1 nodes: 1 no single zone", {"no single zone": 1}, (msgspec.to_builtins(REFUSAL),)),
+        )
+    ],
+]
+
+Shown = Callable[..., str]
+
+
+@pytest.fixture
+def replay(log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shown:  # noqa: F811
+    """Run `topolog replay ...` on the history; its output."""
+
+    async def write() -> None:
+        log = await PostgresEventLog.open(log_url)
+        for number, drafts in enumerate(HISTORY):
+            commit = Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, tuple(Draft(s, f) for s, f in drafts))
+            assert isinstance((await log.append([commit]))[0], Appended)
+        await log.close()
+
+    asyncio.run(write())
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["topolog", "replay", *arguments, "--database-url", log_url])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        assert not ended.value.code, shown.err
+        return shown.out
+
+    return run
+
+
+def parsed(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_every_verb_prints_json_lines_that_parse(replay: Shown) -> None:
+    facts = parsed(replay("log", "--json"))
+    assert [fact["type"] for fact in facts] == [type(fact).__name__ for commit in HISTORY for _, fact in commit]
+    assert [fact["position"] for fact in facts] == list(range(1, 11))
+    (stand,) = parsed(replay("at", "5", "--json"))
+    assert (stand["position"], stand["head"], [node["node"] for node in stand["nodes"]]) == (5, 10, ["n1"])
+    (told,) = parsed(replay("explain", "web", "--json"))
+    assert told["key"] == "ns/web"
+    assert [line["position"] for line in told["lines"]] == [3, 4, 5, 6, 7, 8]
+    (verdict,) = parsed(replay("verify", "--json"))
+    assert verdict["violations"] == []
+    (predictions,) = parsed(replay("predictions", "--json"))
+    assert isinstance(predictions, dict)
+
+
+def test_filters_narrow_what_is_listed(replay: Shown) -> None:
+    assert {row["stream"] for row in parsed(replay("log", "--stream", "pod/*", "--json"))} == {"pod/uid-web", "pod/uid-big"}
+    assert [row["type"] for row in parsed(replay("log", "--pod", "ns/big", "--json"))] == ["PodObserved", "PodVerdictChanged"]
+    assert [row["position"] for row in parsed(replay("log", "--from", "4", "--limit", "2", "--json"))] == [4, 5]
+    assert {row["type"] for row in parsed(replay("log", "--type", "Node*", "--json"))} >= {"NodeReported", "NodeCharged"}
+
+
+def test_a_story_reads_from_queue_to_running(replay: Shown) -> None:
+    told = replay("explain", "ns/web")
+    steps = [
+        "ns/web (uid-web)",
+        "queued",
+        "Guaranteed, asks for cpu 2",
+        "reserved on n1",
+        "predicts c on zone 0",
+        "charged to n1",
+        "zone 0: cpu 2",
+        "binding to n1 intended",
+        "bound to n1",
+        "running on n1",
+    ]
+    places = [told.find(step) for step in steps]
+    assert -1 not in places, told
+    assert places == sorted(places)
+
+
+def test_a_waiting_pod_is_explained_with_amounts_zones_and_holders(replay: Shown) -> None:
+    told = replay("explain", "big")
+    assert "waits: 0/1 nodes: 1 no single zone" in told
+    assert "near miss n1: no single zone, container c, asks for cpu 9, zone 0 surely has 6" in told
+    assert "zone 0: cpu 6 of 8 surely free; held by ns/web" in told
+
+
+def test_the_past_stands_as_it_stood(replay: Shown) -> None:
+    before, after = replay("at", "3"), replay("at", "5")
+    assert "n1" in before
+    assert "ns/web" not in before
+    assert "ns/web" in after
+
+
+def test_what_is_not_there_is_named_with_what_to_ask_instead(
+    replay: Shown,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    log_url: str,  # noqa: F811
+) -> None:
+    for arguments, says in ((["explain", "nobody"], "no pod 'nobody'"), (["at", "5", "--node", "n9"], "'n9'")):
+        monkeypatch.setattr(sys, "argv", ["topolog", "replay", *arguments, "--database-url", log_url])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code
+        assert says in (shown := capsys.readouterr().err)
+        assert "try: topolog replay" in shown
