@@ -20,6 +20,7 @@ from services.scheduler.placing import ColumnarPlacing, Placing
 from services.scheduler.placing_upstream import UpstreamConfig, UpstreamPlacing
 from services.scheduler.proposals import Proposal, reservation, verdict
 from services.scheduler.queue import Queue
+from services.scheduler.withdrawals import withdrawals
 from shared.domain.pod import Pod
 from shared.events import cluster_facts
 from shared.events import scheduling_facts as scheduling
@@ -145,9 +146,11 @@ class SchedulerCore:
     # -- deciding ------------------------------------------------------------------------------------------------
 
     def decide(self, limit: int) -> list[Proposal]:
-        """Decide at most `limit` pods; each proposal is one commit. Also proposes dirty marks and reconciliations."""
+        """Decide at most `limit` pods; each proposal is one commit. Also proposes dirty marks, reconciliations, and what
+        to take back from nodes that ended."""
         proposals = self.marks.proposals(self.ledger, self._changed, self.versions)
         changed = self._refresh()
+        proposals += withdrawals(self.ledger, changed, self.versions)
         self.nominations.begin()
         pending: dict[str, int] = {}
         for order in range(limit):

@@ -37,7 +37,8 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class NodeEnded(msgspec.Struct, frozen=True, tag=True):
-    """The node object is gone or was replaced by one with another uid; its pods end with it. Stream `node/<name>`."""
+    """The node object is gone: it takes no pod. Its pods stay charged until each of them ends by its own fact, since the name may
+    come back before they are deleted, and its kubelet then runs them. Stream `node/<name>`."""
 
     name: str
     uid: str

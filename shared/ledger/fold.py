@@ -52,8 +52,6 @@ def _report_expired(ledger: Ledger, fact: report.NodeReportExpired, at: Envelope
 
 def _node_observed(ledger: Ledger, fact: cluster.NodeObserved, at: Envelope) -> Touched:
     node = node_of(ledger, fact.name)
-    if node.observed is not None and node.observed.uid != fact.uid:
-        pods.end_all(ledger, node, at.position)
     node.observed = fact
     return (fact.name,)
 
@@ -62,9 +60,8 @@ def _node_ended(ledger: Ledger, fact: cluster.NodeEnded, at: Envelope) -> Touche
     node = ledger.nodes.get(fact.name)
     if node is None or node.observed is None or node.observed.uid != fact.uid:
         return ()
-    pods.end_all(ledger, node, at.position)
     node.observed = None
-    if node.report is None:
+    if node.report is None and not node.charges:
         del ledger.nodes[fact.name]
     return (fact.name,)
 

@@ -8,7 +8,7 @@ from shared.events import scheduling_facts as scheduling
 from shared.events.envelope import Envelope
 from shared.ledger.charging import node_of, put, take
 from shared.ledger.settle import narrow_charge, redemand, settle
-from shared.ledger.state import Ledger, LedgerNode, LedgerPod
+from shared.ledger.state import Ledger, LedgerPod
 from shared.ledger.view import restore, subtract
 
 Touched = tuple[str, ...]
@@ -76,14 +76,6 @@ def ended(ledger: Ledger, fact: cluster.PodEnded, at: Envelope) -> Touched:
         touched = (*touched, entry.node)
         take(ledger, entry, at.position)
     return touched
-
-
-def end_all(ledger: Ledger, node: LedgerNode, position: int) -> None:
-    """The node is gone: so are its pods."""
-    for uid in list(node.charges):
-        entry = ledger.pods.pop(uid)
-        _drop_claim(ledger, entry)
-        take(ledger, entry, position)
 
 
 def verdict_changed(ledger: Ledger, fact: scheduling.PodVerdictChanged, at: Envelope) -> Touched:

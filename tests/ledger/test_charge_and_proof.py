@@ -263,15 +263,30 @@ def test_a_foreign_pod_is_charged_from_the_fact_that_shows_it_bound() -> None:
     assert (history.free(0), history.free(1)) == (2, 2)
 
 
-def test_a_node_that_comes_back_with_another_uid_ends_the_old_ones_pods() -> None:
+def test_a_node_that_comes_back_with_another_uid_keeps_the_pods_that_nobody_has_ended() -> None:
+    """Pods outlive the Node object, and some may have been bound to the new one before it was observed."""
     history = History()
     history.node()
     history.report(*two_zones())
     made = pod("a", cpus=6)
     history.reserve(made)
     history.node(uid="node-uid-2")
-    assert history.n1.charges == {}
+    assert (history.free(0), history.free(1)) == (2, 2)
+    history.end(made)
+    assert (history.free(0), history.free(1)) == (8, 8)
     assert made.uid not in history.ledger.pods
+
+
+def test_a_node_that_is_gone_keeps_its_charges_until_each_pod_ends() -> None:
+    history = History()
+    history.node()
+    made = pod("a", cpus=6)
+    history.reserve(made)
+    history.tell(streams.node("n1"), NodeEnded("n1", "node-uid-1", "deleted"))
+    assert list(history.n1.charges) == [made.uid]
+    history.end(made)
+    assert history.n1.charges == {}
+    assert history.ledger.pods == {}
 
 
 def test_an_end_of_another_incarnation_of_the_node_is_ignored() -> None:

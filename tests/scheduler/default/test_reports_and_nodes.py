@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from shared.events import streams
+from shared.events.binding_facts import BindIntended
 from shared.events.cluster_facts import PodEnded
 from shared.events.report_facts import NodeReportExpired
+from shared.events.scheduling_facts import ReservationWithdrawn
 from tests.ledger.given import container, held, listed_empty, pod, zone
 from tests.scheduler.default.story import Story, foreign
 
@@ -95,15 +97,40 @@ class TestR8NodesThatComeAndGo:
         await story.arrives(pod("a", cpus=2))
         assert await story.decide() == {}
 
-    async def test_default_starts_empty_when_a_node_comes_back_as_another_machine(self, story: Story) -> None:
+    async def test_default_waits_for_the_end_of_the_old_machines_pods_when_a_node_comes_back(self, story: Story) -> None:
         await story.node()
         await story.report(zone(0, 8))
-        await story.arrives(pod("a", cpus=6))
+        first = pod("a", cpus=6)
+        await story.arrives(first)
         await story.decide()
         await story.node(uid="uid-second")
         await story.report(zone(0, 8), boot="boot-2")
         await story.arrives(pod("b", cpus=6))
+        assert await story.decide() == {}
+        await story.ends(first)
         assert await story.decide() == {"uid-b": "n1"}
+
+    async def test_default_takes_a_reservation_back_when_its_node_goes_before_the_binding(self, story: Story) -> None:
+        await story.node()
+        await story.report(zone(0, 8))
+        await story.arrives(pod("a", cpus=6))
+        await story.decide()
+        await story.node("n2")
+        await story.report(zone(0, 8), node="n2")
+        await story.node_goes()
+        assert await story.decide() == {"uid-a": "n2"}
+        assert [fact.cause for fact in await story.facts(ReservationWithdrawn)] == ["node_ended"]  # type: ignore[attr-defined]
+
+    async def test_default_leaves_an_intended_binding_to_the_api_server_when_its_node_goes(self, story: Story) -> None:
+        await story.node()
+        await story.report(zone(0, 8))
+        await story.arrives(pod("a", cpus=6))
+        await story.decide()
+        await story.tell("pod/uid-a", BindIntended("uid-a", "ns", "a", "n1", 1))
+        await story.node_goes()
+        assert await story.decide() == {}
+        assert await story.facts(ReservationWithdrawn) == []
+        assert list(story.ledger_node().charges) == ["uid-a"]
 
 
 async def test_after_a_reboot_a_proven_pod_may_stand_in_every_zone_again(story: Story) -> None:

@@ -102,12 +102,15 @@ class TestR8NodesThatComeAndGo:
         history.reserve(pod("a", cpus=6))
         assert history.free(0) == 2
 
-    def test_default_ends_the_pods_of_a_node_that_goes(self) -> None:
+    def test_default_ends_the_pods_of_a_node_that_goes_one_by_one(self) -> None:
         history = History()
         history.node("n1")
         history.report(zone(0, 8))
-        history.reserve(pod("a", cpus=6))
+        made = pod("a", cpus=6)
+        history.reserve(made)
         history.tell(streams.node("n1"), NodeEnded("n1", "node-uid-1", "deleted"))
+        assert history.n1.observed is None
+        history.end(made)
         assert history.ledger.pods == {}
         assert history.n1.charges == {}
 
