@@ -79,12 +79,15 @@ def possible(facts: NodeFacts, plan: Plan, upper: Bounds) -> bool:
 
 
 def items_on(facts: NodeFacts) -> list[Item]:
-    """What unproven pods take, those first that take most."""
+    """What unproven pods take, those first that take most; kept until the node's charges change."""
     if facts.report is None or not facts.unsettled:
         return []
-    report, listed = facts.report, facts.ledger.listed or {}
-    found = [item for charge in facts.charges() for item in items_of(charge, report, listed.get(charge.key, ()))]
-    return sorted(found, key=_weight, reverse=True)
+    kept = facts.items
+    if not isinstance(kept, list):
+        report, listed = facts.report, facts.ledger.listed or {}
+        found = [item for charge in facts.charges() for item in items_of(charge, report, listed.get(charge.key, ()))]
+        facts.items = kept = sorted(found, key=_weight, reverse=True)
+    return kept
 
 
 def _weight(item: Item) -> tuple[int, int]:

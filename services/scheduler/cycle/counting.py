@@ -6,7 +6,7 @@ hold it; if even the largest of them, counted anew for each zone, are not enough
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from services.scheduler.cycle.branches import Bounds, fits
 from services.scheduler.cycle.shape import Part
@@ -32,13 +32,37 @@ def one_zone_remains(parts: Sequence[Part], lower: Bounds, items: Sequence[Item]
     return True
 
 
+def everyone_finds_a_zone(lower: Bounds, items: Sequence[Item], newcomer: Sequence[Item]) -> bool:
+    """True when each of `items` surely finds a zone although all others and the `newcomer` may come before it.
+
+    `lower` charges the items but not the newcomer. False says nothing."""
+    everyone = [*items, *newcomer]
+    if not all(item.zones for item in everyone):
+        return False
+    base = {zone: dict(held) for zone, held in lower.items()}
+    for item in items:
+        restore(base, item.charged)
+    ranks = _ranks([item.at_most for item in everyone])
+    asked = {tuple(item.at_most.items()): item.at_most for item in items}
+    return all(_taken(amounts, base, ranks, len(everyone) - 1) for amounts in asked.values())
+
+
 def _remains(asked: Amounts, base: Bounds, others: Sequence[Amounts]) -> bool:
-    ranked = [(name, amount, sorted([each.get(name, 0) for each in others], reverse=True)) for name, amount in asked.items()]
+    return _taken(asked, base, _ranks(others), len(others))
+
+
+def _ranks(others: Sequence[Amounts]) -> dict[str, list[int]]:
+    names = {name for each in others for name in each}
+    return {name: sorted([each.get(name, 0) for each in others], reverse=True) for name in names}
+
+
+def _taken(asked: Amounts, base: Bounds, ranks: Mapping[str, list[int]], most: int) -> bool:
+    """True when more than `most` others would be needed to take every zone that fits."""
     needed = 0
     for zone in base.values():
         if fits(asked, zone):
-            needed += min([_count(zone[name] - amount, largest) for name, amount, largest in ranked])
-            if needed > len(others):
+            needed += min([_count(zone[name] - amount, ranks.get(name, ())) for name, amount in asked.items()])
+            if needed > most:
                 return True
     return False
 

@@ -31,8 +31,9 @@ class NodeFacts:
     """Mutable columns of one node. `lower` and `upper` are zone id -> amounts; `free` is allocatable minus requested."""
 
     __slots__ = (
-        "allocatable", "arriving", "claims", "ledger", "lower", "name", "observed", "overlay", "places", "profile", "profile_id",
-        "report", "requested", "rule", "slot", "tied", "totals", "unsettled", "upper", "version", "zone_ids",
+        "allocatable", "arriving", "claims", "items", "ledger", "lower", "name", "observed", "overlay", "places",
+        "profile", "profile_id", "report", "requested", "rule", "slot", "tied", "totals", "unsettled", "upper",
+        "version", "zone_ids",
     )  # fmt: skip
 
     def __init__(self, name: str, slot: int) -> None:
@@ -48,6 +49,7 @@ class NodeFacts:
         self.claims: dict[str, ZoneAmounts] = {}
         self.overlay: dict[str, Charge] = {}
         self.places: dict[str, dict[str, tuple[int, ...]]] = {}
+        self.items: object = None
         self.rule = policy.Rule()
         self.profile: Profile = ("missing", self.rule, (), (), ())
         self.profile_id = -1
@@ -90,6 +92,7 @@ class NodeFacts:
         self.profile = self._profile(node, config)
         self.rule = self.profile[1]
         self.tied = tied_zones(node, node.charges.values())
+        self.items = None
         self.totals = self._totals() if self.spreads else {}
 
     @property

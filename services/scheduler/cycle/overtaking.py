@@ -11,12 +11,14 @@ from copy import copy
 
 import msgspec
 
-from services.scheduler.cycle.alignment import YES, aligned
+from services.scheduler.cycle.alignment import YES, aligned, items_on
 from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.cycle.counting import everyone_finds_a_zone
 from services.scheduler.cycle.node_facts import NodeFacts, tied_zones
 from services.scheduler.cycle.policy import SINGLE
 from services.scheduler.cycle.reservation import charge_of
 from services.scheduler.cycle.shape import Shape, plan_of
+from services.scheduler.cycle.unsettled import items_of
 from shared.ledger.state import Charge, LedgerNode
 from shared.ledger.view import restore, subtract
 
@@ -26,7 +28,9 @@ def harmless(facts: NodeFacts, shape: Shape, config: CycleConfig) -> bool:
     if not facts.arriving or facts.report is None or facts.spreads:
         return True
     newcomer = charge_of(facts, shape.pod, shape)
-    if _roomy(facts, newcomer):
+    if _roomy(facts, newcomer) or everyone_finds_a_zone(
+        facts.firm(facts.lower), items_on(facts), items_of(newcomer, facts.report, ())
+    ):
         return True
     return not any(_costs(facts, each, newcomer, config) for each in facts.charges() if each.uid in facts.arriving)
 
@@ -55,7 +59,7 @@ def _admitted(facts: NodeFacts, earlier: Charge, newcomer: Charge, config: Cycle
     after.ledger = _without(facts.ledger, earlier.uid)
     after.overlay = {uid: charge for uid, charge in facts.overlay.items() if uid != earlier.uid}
     after.overlay[newcomer.uid] = newcomer
-    after.unsettled = True
+    after.unsettled, after.items = True, None
     if facts.report is not None and facts.report.policy != SINGLE:
         after.tied = facts.tied | tied_zones(facts.ledger, (newcomer,))
     return aligned(after, plan_of(earlier.demand, facts.profile), config) == YES
