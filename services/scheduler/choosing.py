@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from services.scheduler.compat.arguments import Arguments
-from services.scheduler.compat.arguments_reading import LIMIT_TEXT_CHARS, Outcome, read_text
+from services.scheduler.compat.arguments_reading import LIMIT_TEXT_CHARS, LIMIT_WEIGHT, Outcome, read_text
 from services.scheduler.core import CoreConfig
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.scoring import STRATEGIES
@@ -75,16 +75,21 @@ def _by_ledger(settings: SchedulerSettings, arguments: Arguments, problems: list
     """The default mode takes the scoring strategy from the arguments; what they say of caches is upstream's."""
     cycle = settings.cycle
     if settings.plugin_config:
-        cycle = msgspec.structs.replace(cycle, strategy=arguments.strategy)
-    problems += _unknown_strategy(cycle)
+        cycle = msgspec.structs.replace(cycle, strategy=arguments.strategy, weights=arguments.weights)
+    problems += _wrong_scoring(cycle)
     return CoreConfig(settings.scheduler_name, cycle, settings.dirty_after_rejections)
 
 
-def _unknown_strategy(cycle: CycleConfig) -> list[str]:
-    if cycle.strategy in STRATEGIES:
-        return []
-    known = ", ".join(sorted(STRATEGIES))
-    return [f"TOPOLOG_CYCLE_STRATEGY: {cycle.strategy!r} is not a strategy; write one of {known}"]
+def _wrong_scoring(cycle: CycleConfig) -> list[str]:
+    problems = [
+        f"TOPOLOG_CYCLE_WEIGHTS: {name} weighs {weight}; write a whole number from 1 to {LIMIT_WEIGHT}"
+        for name, weight in sorted(cycle.weights.items())
+        if not 1 <= weight <= LIMIT_WEIGHT
+    ]
+    if cycle.strategy not in STRATEGIES:
+        known = ", ".join(STRATEGIES)
+        problems.append(f"TOPOLOG_CYCLE_STRATEGY: {cycle.strategy!r} is not a strategy; write one of {known}")
+    return problems
 
 
 def _with_cache(arguments: Arguments, cache: CacheName, problems: list[str]) -> Arguments:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.outcome import Placed
+from services.scheduler.cycle.pipeline import judge
 from services.scheduler.scoring.registry import STRATEGIES
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
@@ -58,3 +61,42 @@ def test_the_node_label_chooses_between_koordinators_strategies() -> None:
 def test_an_unknown_strategy_is_refused_with_the_choice() -> None:
     with pytest.raises(ValueError, match="no strategy is called 'Best'; choose one of BalancedAllocation"):
         World(CycleConfig(strategy="Best"))
+
+
+FREE = st.tuples(st.integers(0, 16), st.integers(0, 64))
+NODES = st.lists(st.lists(FREE, min_size=1, max_size=4), min_size=1, max_size=4)
+ASKED = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 16)), min_size=1, max_size=3)
+WEIGHTS = st.fixed_dictionaries({}, optional={"cpu": st.integers(1, 5), "memory": st.integers(1, 5)})
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@settings(max_examples=40, deadline=None)
+@given(nodes=NODES, asked=ASKED, weights=WEIGHTS)
+def test_all_nodes_at_once_score_as_one_by_one(
+    strategy: str, nodes: list[list[tuple[int, int]]], asked: list[tuple[int, int]], weights: dict[str, int]
+) -> None:
+    made = World(CycleConfig(strategy=strategy, weights=weights))
+    for number, zones in enumerate(nodes):
+        made.node(f"n{number}", *(zone(at, amounts(*free), WHOLE) for at, free in enumerate(zones)))
+    pod = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
+    shape = made.cluster.shape(pod)
+    made.cluster.sweep_if_new(shape)
+    scores, sure = (each.copy() for each in made.cluster.board.row(shape.row))
+    for facts in made.cluster.nodes():
+        if sure[facts.slot]:
+            assert scores[facts.slot] == judge(made.cluster, shape, facts), facts.name
+        else:
+            assert scores[facts.slot] >= judge(made.cluster, shape, facts)
+
+
+def test_a_weight_moves_the_choice() -> None:
+    """One node is short of CPUs, the other of memory: what weighs more decides."""
+    chosen = set()
+    for weights in ({"cpu": 9}, {"memory": 9}):
+        made = World(CycleConfig(weights=weights))
+        made.node("little-cpu", zone(0, amounts(5, 64), WHOLE))
+        made.node("little-memory", zone(0, amounts(16, 20), WHOLE))
+        placed = made.cluster.place(guaranteed("p", container("c", amounts(4, 16))))
+        assert isinstance(placed, Placed)
+        chosen.add((*weights, placed.node))
+    assert chosen == {("cpu", "little-memory"), ("memory", "little-cpu")}

@@ -32,7 +32,7 @@ class Cluster:
 
     def __init__(self, config: CycleConfig) -> None:
         self.config = config
-        self.strategy = scorer(config.strategy)
+        self.strategy = scorer(config.strategy, config.weights)
         self.board = Board(config.max_shapes)
         self._columns, self._gates = Columns(), Gates(config.max_shapes)
         self._by_name: dict[str, NodeFacts] = {}

@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from services.scheduler.cycle.capacity import capacities
 from services.scheduler.cycle.node_facts import Bounds, NodeFacts, Profile
+from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts
+from shared.ledger.settle import allocatable
 
 Slots = npt.NDArray[np.int64]
 Selection = slice | Slots
@@ -22,8 +24,8 @@ _LIMIT = 1 << 62
 
 
 class Columns:
-    """`lower` and `upper` [resource, zone, node], `free` [resource, node], `largest` zone capacity [resource, node],
-    `totals` what is surely free in all zones together [resource, node], of nodes where that counts."""
+    """`lower`, `upper` and `whole` (allocatable) [resource, zone, node], `free` [resource, node], `largest` zone capacity
+    [resource, node], `totals` what is surely free in all zones together [resource, node], of nodes where that counts."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -31,11 +33,13 @@ class Columns:
         self.free_rows: dict[str, int] = {}
         self.lower = np.zeros((0, 1, 64), dtype=np.int64)
         self.upper = np.zeros((0, 1, 64), dtype=np.int64)
+        self.whole = np.zeros((0, 1, 64), dtype=np.int64)
         self.largest = np.zeros((0, 64), dtype=np.int64)
         self.totals = np.zeros((0, 64), dtype=np.int64)
         self.free = np.zeros((0, 64), dtype=np.int64)
         self.profile = np.full(64, -1, dtype=np.int32)
         self.profiles: list[Profile] = []
+        self._sized: dict[int, Report | None] = {}
         self._ids: dict[Profile, int] = {}
         self._counts: list[int] = []
 
@@ -65,6 +69,7 @@ class Columns:
             return
         wide = self.capacity * 2
         self.lower, self.upper = _grown(self.lower, 2, wide), _grown(self.upper, 2, wide)
+        self.whole = _grown(self.whole, 2, wide)
         self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
         self.totals = _grown(self.totals, 1, wide)
         self.profile = np.append(self.profile, np.full(wide - len(self.profile), -1, dtype=np.int32))
@@ -104,13 +109,25 @@ class Columns:
         zones = max(len(facts.zone_ids) for facts in many)
         if zones > self.lower.shape[1]:
             self.lower, self.upper = _grown(self.lower, 1, zones), _grown(self.upper, 1, zones)
+            self.whole = _grown(self.whole, 1, zones)
         self._learn(many)
         if self.rows:
             self.lower[:, :, slots] = self._block([f.firm(f.lower) for f in many], [f.zone_ids for f in many])
             self.upper[:, :, slots] = self._block([f.upper for f in many], [f.zone_ids for f in many])
             self.totals[:, slots] = _table(self.rows, [f.totals for f in many])
-            self.largest[:, slots] = _table(self.rows, [capacities(f.report) if f.report else {} for f in many])
+            self._write_sizes(
+                [facts for facts in many if self._sized.get(facts.slot) is not facts.report or facts.report is None]
+            )
         self.free[:, slots] = _table(self.free_rows, [_free(f) for f in many])
+
+    def _write_sizes(self, many: Sequence[NodeFacts]) -> None:
+        """What changes with the report alone."""
+        if not many:
+            return
+        slots = [facts.slot for facts in many]
+        self._sized.update((facts.slot, facts.report) for facts in many)
+        self.largest[:, slots] = _table(self.rows, [capacities(f.report) if f.report else {} for f in many])
+        self.whole[:, :, slots] = self._block([_allocatable(f) for f in many], [f.zone_ids for f in many])
 
     def delta(self, facts: NodeFacts, zones: Mapping[int, Amounts], request: Amounts) -> Delta:
         """An own reservation as columns, for every node with these zones and rows."""
@@ -135,6 +152,7 @@ class Columns:
             for name in (PODS, *facts.allocatable):
                 self.free_rows.setdefault(name, len(self.free_rows))
         self.lower, self.upper = _grown(self.lower, 0, len(self.rows)), _grown(self.upper, 0, len(self.rows))
+        self.whole = _grown(self.whole, 0, len(self.rows))
         self.largest, self.totals = _grown(self.largest, 0, len(self.rows)), _grown(self.totals, 0, len(self.rows))
         self.free = _grown(self.free, 0, len(self.free_rows))
 
@@ -146,6 +164,10 @@ class Columns:
             for bound, zones in zip(bounds, ids, strict=True)
         ]
         return np.array(rows, dtype=np.int64).transpose(1, 2, 0)
+
+
+def _allocatable(facts: NodeFacts) -> Bounds:
+    return allocatable(facts.report) if facts.report is not None else {}
 
 
 def _free(facts: NodeFacts) -> Amounts:

@@ -15,12 +15,14 @@ class CycleConfig(msgspec.Struct, frozen=True):
     """`policy_precedence`: whether the report's policy or the node label decides when both are set; `nrt-first` is the
     safe one beside a kubelet with a Topology Manager. `branch_limit` bounds the outcomes checked for one pod on one node.
     `max_shapes` bounds the pod shapes whose verdicts are kept. `near_misses` is how many refusals a verdict carries.
+    `weights` by resource count in scores, 1 where none is named (`scoringStrategy.resources` upstream).
     `prediction: trust` charges a pod only where the kubelet model expects it; `measure` only records the prediction.
     """
 
     on_missing_report: OnMissing = "refuse"
     policy_precedence: Precedence = "nrt-first"
     strategy: str = "LeastAllocated"
+    weights: dict[str, int] = {}
     branch_limit: int = 4096
     max_shapes: int = 256
     near_misses: int = 3

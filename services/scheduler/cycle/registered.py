@@ -1,28 +1,53 @@
-"""Strategies of `services.scheduler.scoring` in the cycle: scored node by node, when a node comes out on top.
+"""Strategies of `services.scheduler.scoring` in the cycle.
 
-Until then a candidate stands at the highest score. A node label may choose between Koordinator's two strategies.
+Those of one zone score a part on all nodes at once; the others are scored node by node, when a node comes out on top, and until
+then a candidate stands at the highest score. A node label may choose between Koordinator's two strategies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.scoring.node_label import strategy_for
+from services.scheduler.scoring.registry import COLUMN_STRATEGIES
 from services.scheduler.scoring.registry import STRATEGIES as REGISTRY
 from services.scheduler.scoring.strategy import Strategy, ZoneView
 from shared.domain.resources import Amounts
 
 HIGHEST = 100
+LABELLED = "Koordinator"
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 __all__ = ["HIGHEST", "REGISTRY", "Registered"]
 
 
 class Registered:
-    """A strategy by its registry name."""
+    """A strategy by its registry name, with weights by resource (1 where none is named)."""
 
     falls = False
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, weights: Mapping[str, int] | None = None) -> None:
+        self.name, self._weights = name, dict(weights or {})
+        self._columns = None if name.startswith(LABELLED) else COLUMN_STRATEGIES.get(name)
+
+    @property
+    def at_once(self) -> bool:
+        """True where `column` scores a part on all nodes; a strategy that a node's label may change does not."""
+        return self._columns is not None
+
+    def column(self, items: tuple[tuple[str, int], ...], lower: Ints, whole: Ints, fit: Bools) -> Floats:
+        """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of items, zone, node]."""
+        assert self._columns is not None
+        request = np.array([amount for _, amount in items], dtype=np.int64)
+        weights = np.array([self._weights.get(name, 1) for name, _ in items], dtype=np.int64)
+        return self._columns.score_nodes(request, lower, whole, whole > 0, fit, weights).astype(np.float64)
 
     def part(self, items: tuple[tuple[str, int], ...], facts: NodeFacts) -> int:
         """The score of one part on this node."""
@@ -36,14 +61,14 @@ class Registered:
             used = any(available.get(name, 0) < amount for name, amount in whole.items())
             views.append(ZoneView(zone.id, available, whole, used))
             distances.update({(zone.id, other): cost for other, cost in zone.costs.items()})
-        found = self._chosen(facts).score(dict(items), views, distances, {}, report.max_numa_nodes)
+        found = self._chosen(facts).score(dict(items), views, distances, self._weights, report.max_numa_nodes)
         return max(0, min(HIGHEST, found))
 
     def whole(self, asked: Amounts, free: Amounts, facts: NodeFacts) -> int:
         """The node as one zone."""
         whole = {name: facts.allocatable.get(name, 0) for name in asked}
         used = any(free[name] < whole[name] for name in asked)
-        found = self._chosen(facts).score(asked, [ZoneView(0, free, whole, used)], {}, {}, 1)
+        found = self._chosen(facts).score(asked, [ZoneView(0, free, whole, used)], {}, self._weights, 1)
         return max(0, min(HIGHEST, found))
 
     def _chosen(self, facts: NodeFacts) -> Strategy:

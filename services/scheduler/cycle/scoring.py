@@ -35,18 +35,23 @@ class ZoneStrategy(Protocol):
         """The score of the best zone that fits, NONE_FITS when none does."""
         ...
 
-    def many(self, asked: Sequence[int], held: Sequence[npt.NDArray[Any]]) -> Floats:
+    def many(self, asked: Items, held: Sequence[npt.NDArray[Any]]) -> Floats:
         """The same, elementwise; anything where it does not fit."""
         ...
 
 
 class LeastAllocated:
-    """Mean over resources of (free - asked) * 100 // free: prefers emptier zones (kube-scheduler, upstream plugin)."""
+    """Weighted mean over resources of (free - asked) * 100 // free: prefers emptier zones (kube-scheduler, upstream plugin)."""
 
     name, falls = "LeastAllocated", True
 
+    def __init__(self, weights: Mapping[str, int] | None = None) -> None:
+        self._weights = {name: weight for name, weight in (weights or {}).items() if weight > 1}
+
     def best(self, asked: Items, zones: Iterable[Mapping[str, int]]) -> int:
         """The score of the best zone that fits, NONE_FITS when none does."""
+        if self._weights:
+            return self._weighted(asked, zones)
         least = _NEVER
         for zone in zones:
             cost = 0
@@ -59,26 +64,36 @@ class LeastAllocated:
                 least = min(cost, least)
         return (100 * len(asked) - least) // len(asked) if least < _NEVER else NONE_FITS
 
-    def many(self, asked: Sequence[int], held: Sequence[npt.NDArray[Any]]) -> Floats:
+    def _weighted(self, asked: Items, zones: Iterable[Mapping[str, int]]) -> int:
+        weights = [self._weights.get(name, 1) for name, _ in asked]
+        fitting = [zone for zone in zones if all(zone.get(name, 0) >= amount for name, amount in asked)]
+        costs = [
+            sum(weight * -(-100 * amount // zone[name]) for weight, (name, amount) in zip(weights, asked, strict=True))
+            for zone in fitting
+        ]
+        return (100 * sum(weights) - min(costs)) // sum(weights) if costs else NONE_FITS
+
+    def many(self, asked: Items, held: Sequence[npt.NDArray[Any]]) -> Floats:
         """The same, elementwise."""
+        weights = [self._weights.get(name, 1) for name, _ in asked]
         with np.errstate(divide="ignore", invalid="ignore"):
-            cost = np.ceil(100.0 * asked[0] / held[0])
-            for amount, free in zip(asked[1:], held[1:], strict=True):
-                cost += np.ceil(100.0 * amount / free)
-            return np.floor((100.0 * len(asked) - cost) / len(asked))
+            cost = weights[0] * np.ceil(100.0 * asked[0][1] / held[0])
+            for weight, (_, amount), free in zip(weights[1:], asked[1:], held[1:], strict=True):
+                cost += weight * np.ceil(100.0 * amount / free)
+            return np.floor((100.0 * sum(weights) - cost) / sum(weights))
 
 
 Scorer = ZoneStrategy | Registered
 
-STRATEGIES: dict[str, Scorer] = {name: Registered(name) for name in REGISTRY} | {LeastAllocated.name: LeastAllocated()}
-"""Every strategy by its name. The default scores zone by zone, over all nodes at once; the others are the registry's."""
+STRATEGIES: tuple[str, ...] = tuple(sorted(REGISTRY))
+"""Every strategy's name. The default is scored zone by zone with scores that only fall; the others are the registry's."""
 
 
-def scorer(name: str) -> Scorer:
+def scorer(name: str, weights: Mapping[str, int] | None = None) -> Scorer:
     """The strategy of this configuration name. Raises ValueError for an unknown one."""
     if name not in STRATEGIES:
-        raise ValueError(f"no strategy is called {name!r}; choose one of {', '.join(sorted(STRATEGIES))}")
-    return STRATEGIES[name]
+        raise ValueError(f"no strategy is called {name!r}; choose one of {', '.join(STRATEGIES)}")
+    return LeastAllocated(weights) if name == LeastAllocated.name else Registered(name, weights)
 
 
 def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: Scorer) -> int:

@@ -15,7 +15,7 @@ from services.scheduler.cycle import policy
 from services.scheduler.cycle.columns import Columns, Selection
 from services.scheduler.cycle.registered import HIGHEST, Registered
 from services.scheduler.cycle.scoring import Scorer
-from services.scheduler.cycle.shape import Part, Plan, Shape
+from services.scheduler.cycle.shape import Items, Part, Plan, Shape
 from services.scheduler.cycle.spread import careful, demand_of
 from shared.domain.resources import Amounts
 
@@ -42,7 +42,7 @@ class Sweep:
             candidates, sure, scores = (*self._spread(plan), self._whole(shape))
         else:
             candidates, sure, scores = self._every(), self._every(), self._whole(shape)
-        if isinstance(self._strategy, Registered):
+        if isinstance(self._strategy, Registered) and not (plan.mode == "aligned" and self._strategy.at_once):
             sure[:] = False
         candidates &= gate & self._fits_node(shape.request)
         return np.where(candidates, scores, NOT).astype(np.int16), sure | ~candidates
@@ -80,17 +80,26 @@ class Sweep:
         return enough if together is None else enough | together.any(axis=0)
 
     def _total_scores(self, plan: Plan) -> npt.NDArray[Any]:
-        """The sum over parts of each part's best zone."""
-        if isinstance(self._strategy, Registered):
+        """The sum over parts of each part's score."""
+        if isinstance(self._strategy, Registered) and not self._strategy.at_once:
             return np.full(self._count, HIGHEST * len(plan.parts))
         total = np.zeros(self._count)
         for items, count in plan.kinds:
             fit = self._fit(dict(items))
             if fit is not None and len(fit):
-                scores = self._strategy.many([amount for _, amount in items], [self._lower(name) for name, _ in items])
-                np.copyto(scores, 0.0, where=~fit)
-                total += count * scores.max(axis=0)
+                total += count * self._part_scores(items, fit)
         return total
+
+    def _part_scores(self, items: Items, fit: Bools) -> npt.NDArray[Any]:
+        lower = [self._lower(name) for name, _ in items]
+        if isinstance(self._strategy, Registered):
+            rows = [self._columns.rows[name] for name, _ in items]
+            whole = self._columns.whole[rows, : self._zones][:, :, self._selection]
+            return self._strategy.column(items, np.stack(lower), whole, fit)
+        scores = self._strategy.many(items, lower)
+        np.copyto(scores, 0.0, where=~fit)
+        best: npt.NDArray[Any] = scores.max(axis=0)
+        return best
 
     def _with_upper(self, plan: Plan, necessary: Bools) -> Bools:
         """Nodes that the upper bound does not rule out either: the exact judgement may find them certain."""
@@ -180,7 +189,7 @@ class Sweep:
         rows = [self._columns.free_rows.get(name) for name in asked]
         if not asked or None in rows:
             return np.zeros(self._count)
-        scores = self._strategy.many(list(asked.values()), [self._columns.free[row, self._selection] for row in rows])
+        scores = self._strategy.many(tuple(asked.items()), [self._columns.free[row, self._selection] for row in rows])
         return np.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0).clip(0, 100)
 
     def _every(self) -> Bools:
