@@ -70,7 +70,7 @@ def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserv
     pod = pod_from_manifest(obj)
     problem = ""
     if isinstance(pod, ManifestError):
-        problem = f"{pod.field}: {pod.value!r}: {pod.remedy}"
+        problem = str(pod)
         pod = _bare(metadata, _part(obj, "spec"))
     annotations = _part(metadata, "annotations")
     return PodObserved(

@@ -1,0 +1,92 @@
+"""Telling people is a courtesy: bounded, the newest first to count, and never in the way of binding."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from services.binder import announcer as module
+from services.binder import core
+from services.binder.announcer import Announcer
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import PodObserved
+from shared.events.codec import encode, type_of
+from shared.events.envelope import Envelope
+from shared.events.scheduling_facts import PodVerdictChanged
+from shared.kube.port import Answer, Lost, Object
+from tests.ledger.given import pod
+from tests.runtime.helpers import running, until
+
+
+class Slow:
+    """An API server that answers when it is let."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.said: list[str] = []
+        self.answer: Answer | Lost = Answer(201)
+
+    async def patch_pod_status(self, _namespace: str, _name: str, _patch: Object) -> Answer | Lost:
+        return self.answer
+
+    async def create_event(self, _namespace: str, event: Object) -> Answer | Lost:
+        await self.go.wait()
+        self.said.append(f"{event['involvedObject']['name']}: {event['message']}")
+        return self.answer
+
+
+class Told:
+    """The binder's fold with an announcer beside it."""
+
+    def __init__(self) -> None:
+        self.kube = Slow()
+        self.announcer = Announcer(self.kube)  # type: ignore[arg-type]
+        self.announcer.enabled = True
+        self.state = core.initial()
+
+    def tell(self, stream: str, fact: Fact) -> None:
+        position = self.state.position + 1
+        envelope = Envelope(position, stream, position, type_of(fact), 1, encode(fact), 0, "t", 0, str(position))
+        core.evolve(self.state, envelope, fact)
+        self.announcer.folded(self.state, [(envelope, fact)])
+
+    def verdict(self, name: str, message: str) -> None:
+        if f"uid-{name}" not in self.state.pods:
+            self.tell(f"pod/uid-{name}", PodObserved(pod(name)))
+        self.tell(f"pod/uid-{name}", PodVerdictChanged(f"uid-{name}", message))
+
+
+async def test_of_several_verdicts_only_the_newest_is_told() -> None:
+    told = Told()
+    for message in ("first", "second", "third"):
+        told.verdict("a", message)
+    told.kube.go.set()
+    async with running(told.announcer.run()):
+        await until(lambda: told.kube.said)
+        await asyncio.sleep(0.02)
+    assert told.kube.said == ["a: third"]
+
+
+async def test_a_full_queue_drops_the_oldest_and_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PENDING_PODS", 3)
+    told = Told()
+    for number in range(10):
+        told.verdict(f"p{number}", "waits")
+    told.kube.go.set()
+    async with running(told.announcer.run()):
+        await until(lambda: len(told.kube.said) == 3)
+        await asyncio.sleep(0.02)
+    assert sorted(told.kube.said) == ["p7: waits", "p8: waits", "p9: waits"]
+
+
+@pytest.mark.parametrize("answer", [Lost("cut"), Answer(500), Answer(403)])
+async def test_an_api_that_refuses_announcements_stops_nothing(answer: Answer | Lost) -> None:
+    told = Told()
+    told.kube.answer = answer
+    told.kube.go.set()
+    async with running(told.announcer.run()) as (task,):
+        for name in "abc":
+            told.verdict(name, "waits")
+        await until(lambda: len(told.kube.said) == 3)
+        assert not task.done()

@@ -1,0 +1,109 @@
+"""Histories that are not what they were: a fact of an unknown type, and an older backup under a newer JetStream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from services.replay.commands import Listing, list_facts
+from services.replay.filters import Filter
+from shared.bus import subjects
+from shared.bus.jetstream import JetStreamBus
+from shared.bus.memory import MemoryBus
+from shared.eventlog.postgres import PostgresEventLog
+from shared.runtime.health import Health
+from shared.runtime.projector import Fold, Projector
+from shared.runtime.relay import Relay
+from tests.bus.contract import rung_up_to, soon
+from tests.eventlog.conftest import migrated_database
+from tests.eventlog.words import given, places
+from tests.fixtures.servers import PostgresServer, database_name
+from tests.runtime.helpers import QUICK, FaultyLog, running, undecodable, until
+
+Places = list[tuple[int, str]]
+
+
+def fold() -> Fold[Places]:
+    return Fold(list, lambda state, envelope, _fact: state.append((envelope.position, envelope.stream)))
+
+
+async def test_an_unknown_fact_type_stops_who_folds_it_red_and_nobody_else() -> None:
+    log, bus, health = FaultyLog(), MemoryBus(), Health()
+    await given(log, *"abc")
+    log.damage = undecodable(3)
+    folding = Projector("folding", log, fold(), health=health, options=QUICK)
+    async with running(folding.run(), Relay(log, bus, "relay-1", options=QUICK).run()):
+        await until(lambda: not health.status().healthy)
+        await given(log, *"def")
+        await until(lambda: len(bus.fact_messages) == 6)
+    problem = health.status().red["consumer folding"]
+    assert "fact 3 (FromTheFuture" in problem
+    assert "unknown type" in problem
+    assert "topolog replay log --from 3" in problem
+    assert folding.state == [(1, "a"), (2, "b")]
+
+
+async def test_an_unknown_fact_type_is_listed_as_what_it_is_and_the_list_goes_on() -> None:
+    log = FaultyLog()
+    await given(log, *"abcd")
+    log.damage = undecodable(2)
+    shown: list[dict[str, Any]] = []
+    await list_facts(log, Listing(Filter()), shown.append)
+    assert [row["position"] for row in shown] == [1, 2, 3, 4]
+    assert "unknown type" in shown[1]["summary"]
+
+
+class Restored:
+    """A log that is replaced by another while everybody goes on: what a restore of the database looks like from outside."""
+
+    def __init__(self, log: PostgresEventLog) -> None:
+        self.now = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.now, name)
+
+
+@pytest.fixture
+async def bus(private_nats_url: str) -> AsyncIterator[JetStreamBus]:
+    made = JetStreamBus(private_nats_url)
+    await made.ensure_streams()
+    yield made
+    await made.close()
+
+
+async def test_an_older_backup_under_a_newer_jetstream_is_folded_anew_and_relayed_as_another_timeline(
+    postgres_server: PostgresServer, bus: JetStreamBus
+) -> None:
+    url = migrated_database(postgres_server)
+    log = await PostgresEventLog.open(url, retry_for_s=10.0)
+    await given(log, *(f"kept-{number}" for number in range(5)))
+    await log.close()
+    backup = postgres_server.create(database_name(url))
+    lost, older = [await PostgresEventLog.open(each, retry_for_s=10.0) for each in (url, backup)]
+    switch = Restored(lost)
+    resets: list[int] = []
+    projector = Projector("p", switch, fold(), on_reset=lambda state: resets.append(len(state)), options=QUICK)
+    try:
+        rung = bus.facts()
+        await soon()
+        async with running(projector.run(), Relay(switch, bus, "relay-1", options=QUICK).run()):
+            await given(lost, *(f"lost-{number}" for number in range(7)))
+            assert await projector.wait_for(12, 10)
+            assert (await rung_up_to(rung, 12))[-1] == 12
+            timeline = (await older.begin_timeline()).timeline
+            switch.now = older
+            await given(older, *(f"new-{number}" for number in range(3)))
+            await until(lambda: resets == [0] and projector.position >= 8)
+            heard = await rung_up_to(rung, 8)
+        assert [stream for _, stream in projector.state] == [stream for _, stream, _ in await places(older)]
+        assert not any("lost" in stream for _, stream in projector.state)
+        assert heard[-1] == 8
+        assert timeline == 2, "message ids carry the timeline: JetStream does not take position 6 for the one it has seen"
+        assert subjects.message_id("log", 1, 6) != subjects.message_id("log", 2, 6)
+    finally:
+        await lost.close()
+        await older.close()
+        for each in (url, backup):
+            postgres_server.drop(each)
