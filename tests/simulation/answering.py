@@ -1,4 +1,4 @@
-"""How the outside answers what the loops ask: at once, late, never, or twice; and what is carried out after nobody waits any more.
+"""How the outside answers what the loops ask: at once, late, never, or twice; and what is carried out after nobody waits.
 
 Binding calls and appends of a process that died or lost its lease may still arrive.
 """

@@ -58,10 +58,7 @@ class BinderProcess(Process):
             return
         if any(work.stage == "reserved" for work in self.state.work.values()) and not self.runs("intend"):
             add("intend", self.name, self.intend)
-        if not self.runs("intend") and any(
-            work.stage == "intended" and self._due(work.uid)
-            for work in self.state.work.values()
-        ):
+        if not self.runs("intend") and any(work.stage == "intended" and self._due(work.uid) for work in self.state.work.values()):
             add("call", self.name, self.call)
 
     def _due(self, uid: str) -> bool:

@@ -29,11 +29,12 @@ CAUSES = ("lost device", "policy", "replaced", "removed")
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """A reservation: where in the log, and how old (ms) the report was that it stood on; -1 without a report."""
+    """A reservation: where in the log, the moment (ms) of the report that it stood on, and the version of the node's object."""
 
     node: str
     position: int
-    report_ms: int
+    report_ms: int = -1
+    node_version: int = -1
 
 
 class Checks:
@@ -72,8 +73,10 @@ class Checks:
         self.marks.add(type(fact).__name__)
         if isinstance(fact, scheduling.PodReserved):
             node = self.audit.ledger.nodes.get(fact.node)
-            age = node.report.boot_time_ms if node is not None and node.report is not None else -1
-            self.reserved[fact.uid] = Reserved(fact.node, envelope.position, age)
+            report, seen = (node.report, node.observed) if node is not None else (None, None)
+            moment = report.boot_time_ms if report is not None else -1
+            version = int(seen.resource_version) if seen is not None else -1
+            self.reserved[fact.uid] = Reserved(fact.node, envelope.position, moment, version)
         elif isinstance(fact, scheduling.NodeCharged):
             self._note_charge(fact)
         elif isinstance(fact, cluster.PodObserved) and fact.node:
@@ -129,7 +132,11 @@ class Checks:
         self.marks.update(f"refused after {cause}" for cause in causes)
 
     def _causes(self, node: SimNode, uid: str, reserved: Reserved) -> set[str]:
-        causes = {what for ms, what in node.changes if what in CAUSES and ms >= reserved.report_ms}
+        causes = {
+            each.what
+            for each in node.changes
+            if each.what in CAUSES and (each.at_ms >= reserved.report_ms or each.version > reserved.node_version)
+        }
         for other in node.arrived:
             charged = self.reserved.get(other)
             ours = charged is not None and charged.node == node.name

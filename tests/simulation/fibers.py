@@ -1,4 +1,4 @@
-"""Coroutines driven by hand: a loop of a service runs until it asks the outside for something, and the world answers when it likes.
+"""Coroutines driven by hand: a loop of a service runs until it asks the outside for something, the world answers when it likes.
 
 Whatever a service awaits (the log, the API server, its fold, a sleep) is an `Ask` here. Must not know what an answer means.
 """

@@ -1,4 +1,4 @@
-"""After the faults: everything is repaired and runs until nothing moves, then what must come about has come about (L1 to L4, S9)."""
+"""After the faults: everything is repaired and runs until nothing moves; then what must come about has come about."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ def _repair(world: World) -> None:
     for process in world.processes:
         if not process.alive:
             world.do("start", process.name, process.start)
-    for node in world.nodes:
-        world.do("heal", node.name, node.heal)
 
 
 def _rest(world: World) -> None:
@@ -52,6 +50,7 @@ def _rest(world: World) -> None:
     for _ in range(ROUNDS):
         world.do("tick", "", lambda: _pass_time(world))
         for node in world.nodes:
+            world.do("heal", node.name, node.heal)
             if not node.down:
                 world.do("scan", node.name, lambda node=node: world.network.publish(node.report()))  # type: ignore[misc]
         moved = _work_off(world)
@@ -138,7 +137,7 @@ def _nobody_waits_in_vain(world: World) -> None:
 
 
 def _would_choose(world: World, node: SimNode, pod: Pod) -> bool:
-    """Whether a scheduler that knows nothing but this node, empty, would take it: what it refuses there is no matter of faults."""
+    """Whether a scheduler that knows this empty node only would take it: what it refuses there is no matter of faults."""
     core = SchedulerCore(CoreConfig(scheduler_name=OURS))
     observed = world.checks.audit.ledger.nodes[node.name].observed
     if observed is None:

@@ -36,8 +36,16 @@ from tests.simulation.profile import policies
 Add = Callable[[str, str, Callable[[], str | None]], None]
 
 
+class Changed(msgspec.Struct, frozen=True):
+    """What changed, when, and the API server's version that tells it."""
+
+    at_ms: int
+    version: int
+    what: str
+
+
 class SimNode:
-    """`changes` is (ms, what) of everything that may make the kubelet refuse what was promised; `arrived` and `ended` are by
+    """`changes` is everything that may make the kubelet refuse what was promised; `arrived` and `ended` are by
     uid, in ms: when the kubelet heard of a pod, and when it let go of what the pod held."""
 
     def __init__(self, shape: SimulatedNode, listing_mode: str, api: Api, clock: SimClock, rng: random.Random) -> None:
@@ -45,7 +53,7 @@ class SimNode:
         self.api, self.clock, self.rng = api, clock, rng
         self.kubelet = kubelet.start(shape)
         self.down = False
-        self.changes: list[tuple[int, str]] = []
+        self.changes: list[Changed] = []
         self.arrived: dict[str, int] = {}
         self.ended: dict[str, int] = {}
         self.refused: Callable[[SimNode, Pod, Admission, bool], None] = lambda *_: None
@@ -191,7 +199,7 @@ class SimNode:
 
     def restart(self, what: str) -> str:
         """The kubelet starts again on its checkpoints; a pod that was being admitted begins anew."""
-        self.changes.append((self.clock.now_ms, what))
+        self._changed(what)
         pods = list(self.kubelet.pods.items())
         running = [known.pod for _, known in pods if known.phase == "running"]
         waiting = [known.pod for _, known in pods if known.phase != "running"]
@@ -235,19 +243,27 @@ class SimNode:
         registered = {**state.devices.registered, resource: DevicePool(pool)}
         state = msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered=registered))
         self.kubelet = msgspec.structs.replace(self.kubelet, state=state, shown=state)
+        healthy = {
+            name: {each: kept for each, kept in listed.items() if (name, each) not in self._sick}
+            for name, listed in self.shape.devices.items()
+        }
+        self.api.put_node(msgspec.structs.replace(self.shape, devices=healthy), self.boot_id)
         if ill:
-            self.changes.append((self.clock.now_ms, "lost device"))
+            self._changed("lost device")
         return "ill" if ill else "well"
+
+    def _changed(self, what: str) -> None:
+        self.changes.append(Changed(self.clock.now_ms, self.api.store.version, what))
 
     def heal(self) -> None:
         """All devices are well again (faults have stopped)."""
-        for resource, device in sorted(self._sick):
+        for resource, device in sorted(self._sick) if self._trial is None else ():
             self._turn(resource, device)
 
     def remove(self) -> str:
         """The Node object is deleted and the machine is gone."""
         self.down = True
-        self.changes.append((self.clock.now_ms, "removed"))
+        self._changed("removed")
         self.ended.update(dict.fromkeys(self.kubelet.pods, self.clock.now_ms))
         self._over.update(self.kubelet.pods)
         self.api.drop_node(self.name)
@@ -260,8 +276,8 @@ class SimNode:
         self.kubelet = kubelet.start(self.shape)
         self.down, self._trial, self._steps, self._queue, self._posts, self._sick = False, None, [], [], [], set()
         self._over.clear()
-        self.changes.append((self.clock.now_ms, "replaced"))
         self.api.put_node(self.shape, self.boot_id)
+        self._changed("replaced")
         return self.boot_id
 
     def _size(self) -> NodeShape:
@@ -286,16 +302,10 @@ class SimNode:
         listed = wire.pods(pb.ListPodResourcesResponse.FromString(messages))
         allocatable = wire.allocatable(pb.AllocatableResourcesResponse.FromString(listing.allocatable_message(shown)))
         config = self.shape.kubelet
-        facts = KubeletFacts(
-            config.topology_policy, config.topology_scope, {**config.topology_options, **config.cpu_options}
-        )
-        entries = {
-            uid: {name: tuple(each_cpu(cpus)) for name, cpus in held.items()} for uid, held in shown.cpu.entries.items()
-        }
+        facts = KubeletFacts(config.topology_policy, config.topology_scope, {**config.topology_options, **config.cpu_options})
+        entries = {uid: {name: tuple(each_cpu(cpus)) for name, cpus in held.items()} for uid, held in shown.cpu.entries.items()}
         freshness = Freshness(self.boot_id, self.clock.now_ms)
-        scan = exporter.Scan(
-            freshness, self._machine(), allocatable, listed, facts, entries if self.mode == "uid" else {}
-        )
+        scan = exporter.Scan(freshness, self._machine(), allocatable, listed, facts, entries if self.mode == "uid" else {})
         rules = exporter.Rules(ALL if self.mode == "all prints" else EXCLUSIVE)
         report = exporter.report(self.name, f"exporter-{self.name}", scan, rules)
         return msgspec.structs.replace(report, placements=None) if "prints" in self.mode else report

@@ -26,6 +26,8 @@ def run_seed(seed: int, steps: int = STEPS) -> World:
             liveness.check(world)
         except Exception as error:
             raise Broken(_story(world, error)) from error
+        finally:
+            world.close()
     return world
 
 

@@ -52,14 +52,17 @@ class World:
             for at in range(self.profile.schedulers)
         ]
         self.binders = [BinderProcess(f"binder-{at}", self.log, self.clock, mark) for at in range(self.profile.binders)]
-        self.stores = [
-            StoreProcess(f"store-{at}", self.log, self.clock, self.network, mark) for at in range(self.profile.stores)
-        ]
+        self.stores = [StoreProcess(f"store-{at}", self.log, self.clock, self.network, mark) for at in range(self.profile.stores)]
         self.processes: list[Process] = [*self.schedulers, *self.binders, *self.stores]
         self.checks = Checks(self.log, self.api, self.nodes, self.schedulers, self.marks, self.clock)
         self.outside.binding = self.checks.binding
         for process in self.processes:
             process.abandoned = self.outside.abandoned
+
+    def close(self) -> None:
+        """End the loops that are under way."""
+        for process in self.processes:
+            process.crash()
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
