@@ -16,7 +16,9 @@ from services.scheduler.scoring.node_label import strategy_for
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES
 from services.scheduler.scoring.registry import STRATEGIES as REGISTRY
 from services.scheduler.scoring.strategy import Strategy, ZoneView
+from shared.domain.report import Report
 from shared.domain.resources import Amounts
+from shared.ledger.settle import allocatable
 
 HIGHEST = 100
 LABELLED = "Koordinator"
@@ -24,6 +26,7 @@ LABELLED = "Koordinator"
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+Fixed = tuple[list[tuple[int, Amounts]], dict[tuple[int, int], int]]
 
 __all__ = ["HIGHEST", "REGISTRY", "Registered"]
 
@@ -35,7 +38,9 @@ class Registered:
 
     def __init__(self, name: str, weights: Mapping[str, int] | None = None) -> None:
         self.name, self._weights = name, dict(weights or {})
-        self._columns = None if name.startswith(LABELLED) else COLUMN_STRATEGIES.get(name)
+        self._labelled = name.startswith(LABELLED)
+        self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
+        self._reports: dict[str, tuple[Report, Fixed]] = {}
 
     @property
     def at_once(self) -> bool:
@@ -54,15 +59,25 @@ class Registered:
         report = facts.report
         if report is None:
             return 0
+        sizes, distances = self._fixed(facts.name, report)
         lower = facts.firm(facts.lower)
-        views, distances = [], {}
-        for zone in report.zones:
-            available, whole = lower.get(zone.id, {}), {name: held.allocatable for name, held in zone.resources.items()}
-            used = any(available.get(name, 0) < amount for name, amount in whole.items())
-            views.append(ZoneView(zone.id, available, whole, used))
-            distances.update({(zone.id, other): cost for other, cost in zone.costs.items()})
+        views = [ZoneView(zone, lower[zone], whole, self._used(lower[zone], whole)) for zone, whole in sizes if zone in lower]
         found = self._chosen(facts).score(dict(items), views, distances, self._weights, report.max_numa_nodes)
         return max(0, min(HIGHEST, found))
+
+    def _fixed(self, name: str, report: Report) -> Fixed:
+        """What only a new report changes: allocatable amounts by zone, and distances."""
+        known = self._reports.get(name)
+        if known is not None and known[0] is report:
+            return known[1]
+        distances = {(zone.id, other): cost for zone in report.zones for other, cost in zone.costs.items()}
+        fixed = [*allocatable(report).items()], distances
+        self._reports[name] = report, fixed
+        return fixed
+
+    def _used(self, available: Amounts, whole: Amounts) -> bool:
+        """Only Koordinator's strategies ask whether anything in the zone is in use."""
+        return self._labelled and any(available.get(name, 0) < amount for name, amount in whole.items())
 
     def whole(self, asked: Amounts, free: Amounts, facts: NodeFacts) -> int:
         """The node as one zone."""
