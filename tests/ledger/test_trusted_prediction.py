@@ -70,7 +70,7 @@ def test_a_reboot_ends_the_trust() -> None:
 
 
 async def test_the_scheduler_narrows_only_when_told_to_trust() -> None:
-    for prediction, freely in (("measure", 2000), ("trust", 8000)):
+    for prediction, freely in (("observe", 2000), ("trust", 8000)):
         story = Story(prediction=prediction)
         await story.node()
         await story.report(zone(0, 8), zone(1, 8))

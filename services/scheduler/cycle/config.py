@@ -8,7 +8,7 @@ import msgspec
 
 Precedence = Literal["nrt-first", "label-first"]
 OnMissing = Literal["refuse", "pass"]
-Prediction = Literal["measure", "trust"]
+Prediction = Literal["off", "observe", "trust"]
 
 
 class CycleConfig(msgspec.Struct, frozen=True):
@@ -16,7 +16,8 @@ class CycleConfig(msgspec.Struct, frozen=True):
     safe one beside a kubelet with a Topology Manager. `branch_limit` bounds the outcomes checked for one pod on one node.
     `max_shapes` bounds the pod shapes whose verdicts are kept. `near_misses` is how many refusals a verdict carries.
     `weights` by resource count in scores, 1 where none is named (`scoringStrategy.resources` upstream).
-    `prediction: trust` charges a pod only where the kubelet model expects it; `measure` only records the prediction.
+    `prediction: observe` records where the kubelet model expects each reservation, `trust` also charges it only there, `off` does
+    neither.
     """
 
     on_missing_report: OnMissing = "refuse"
@@ -27,4 +28,4 @@ class CycleConfig(msgspec.Struct, frozen=True):
     max_shapes: int = 256
     near_misses: int = 3
     threads_per_core: int = 2
-    prediction: Prediction = "measure"
+    prediction: Prediction = "observe"
