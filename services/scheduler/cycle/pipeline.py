@@ -90,4 +90,5 @@ def _nominated(cluster: Cluster, pod: Pod, shape: Shape) -> Placed | None:
 def _placed(cluster: Cluster, pod: Pod, shape: Shape, facts: NodeFacts, score: int) -> Placed:
     plan, _ = cluster.plan(shape, facts)
     candidates = cluster.board.candidates(shape.row)
-    return Placed(facts.name, score, candidates, facts.ledger.report_version, predict(facts, plan))
+    predicted = predict(facts, plan) if cluster.config.prediction != "off" else {}
+    return Placed(facts.name, score, candidates, facts.ledger.report_version, predicted)
