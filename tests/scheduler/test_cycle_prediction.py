@@ -58,3 +58,12 @@ def test_a_pod_on_its_way_is_taken_to_stand_where_it_was_predicted() -> None:
     assert place(guaranteed("a", container("c", amounts(3)))) == {"c": (0,)}
     assert place(guaranteed("b", container("c", amounts(4)))) == {"c": (0,)}
     assert place(guaranteed("c", container("c", amounts(1)))) == {"c": (0,)}
+
+
+@pytest.mark.parametrize(("prediction", "expected"), [("off", {}), ("observe", {"c": (0,)}), ("trust", {"c": (0,)})])
+def test_a_prediction_is_made_unless_it_is_off(prediction: str, expected: dict[str, tuple[int, ...]]) -> None:
+    made = World(msgspec.convert({"prediction": prediction}, CycleConfig))
+    made.node("n", zone(0, amounts(8, 8)), zone(1, amounts(8, 8)))
+    placed = made.cluster.place(guaranteed("p", container("c", amounts(4, 4))))
+    assert isinstance(placed, Placed)
+    assert placed.predicted == expected
