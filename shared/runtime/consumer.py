@@ -33,11 +33,12 @@ MAX_WAITERS = 10_000
 
 class ConsumerOptions(msgspec.Struct, frozen=True):
     """`page_facts` a page; `poll_s` between looks at head and identity when nothing is heard; `pause_s` after the log was
-    unavailable."""
+    unavailable; `linger_s` between hearing of a fact and reading, so that what follows closely comes in one page."""
 
     page_facts: int = 1000
     poll_s: float = 1.0
     pause_s: float = 0.5
+    linger_s: float = 0.01
 
 
 class Overtaken(Exception):
@@ -207,7 +208,9 @@ class Consumer:
             self._out.info(names.CONSUMER_LIVE, position=position)
 
     async def _wait(self, after: int) -> None:
-        if not await self._woken(after):
+        if await self._woken(after):
+            await self._clock.sleep(self._options.linger_s)
+        else:
             await self._look()
 
     async def _woken(self, after: int) -> bool:
