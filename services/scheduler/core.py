@@ -255,6 +255,7 @@ class SchedulerCore:
             **{f"pods_{stage}": stages.get(stage, 0) for stage in get_args(Stage)},
             "queue_ready": self.queue.ready_count(),
             "queue_waiting": self.queue.waiting_count(),
+            "nominated": len(self.nominations.standing),
             "nodes": len(self.ledger.nodes),
             "nodes_in_use": sum(bool(node.charges) for node in nodes),
             "zones": sum(len(node.upper) for node in nodes),

@@ -165,13 +165,13 @@ class Nominations:
         return pod.preemption_policy == PREEMPTS and pod.priority > min(self._priorities, default=pod.priority)
 
     def _want(self, pod: Pod, searched: bool) -> None:
-        """Remember the pod, and whether every node was searched for it as the nodes stand; the lowest gives way."""
+        """Remember the pod, and whether every node was searched for it as the nodes stand; the oldest gives way."""
         self._wanting.pop(pod.uid, None)
-        if pod.preemption_policy != PREEMPTS:
+        if pod.preemption_policy != PREEMPTS or (self._priorities and not self._may(pod)):
             return
         self._wanting[pod.uid] = (pod.priority, searched)
         if len(self._wanting) > WANTING:
-            del self._wanting[min(self._wanting, key=lambda uid: self._wanting[uid][0])]
+            del self._wanting[next(iter(self._wanting))]
 
     def _proposal(self, pod: Pod, found: Nomination, ledger: Ledger, version: int, versions: dict[str, int]) -> Proposal:
         return nomination(pod.uid, found, ledger.position, version, versions.get(f"node/{found.node}", 0))

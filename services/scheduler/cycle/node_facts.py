@@ -86,7 +86,7 @@ class NodeFacts:
         self.upper = {zone: dict(amounts) for zone, amounts in node.upper.items()}
         self.zone_ids = tuple(sorted(node.lower))
         self.requested, self.claims, self.overlay = dict(node.requested), dict(node.claims), {}
-        self.allocatable = node.observed.allocatable if node.observed is not None else {}
+        self.allocatable = offered(node)
         self.unsettled = any(is_unsettled(charge) for charge in node.charges.values())
         self.arriving = arriving(node)
         self.profile = self._profile(node, config)
@@ -142,6 +142,19 @@ class NodeFacts:
         """Every charge on the node, own reservations included."""
         yield from self.ledger.charges.values()
         yield from (charge for uid, charge in self.overlay.items() if uid not in self.ledger.charges)
+
+
+def offered(node: LedgerNode, claimant: str = "") -> Amounts:
+    """What the node as a whole offers: allocatable, less what nominees other than the claimant claim of it."""
+    allocatable = node.observed.allocatable if node.observed is not None else {}
+    others = [zones for uid, zones in node.claims.items() if uid != claimant]
+    if not others:
+        return allocatable
+    taken = {PODS: len(others)}
+    for zones in others:
+        for name, amount in total(zones.values()).items():
+            taken[name] = taken.get(name, 0) + amount
+    return {name: amount - taken.get(name, 0) for name, amount in allocatable.items()}
 
 
 def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 
-from services.scheduler.cycle.node_facts import NodeFacts, tied_zones
+from services.scheduler.cycle.node_facts import NodeFacts, offered, tied_zones
 from services.scheduler.cycle.policy import SINGLE
 from services.scheduler.cycle.shape import Shape
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.ledger.charge import charge_zones, narrow, possible_zones
 from shared.ledger.state import Charge, ZoneAmounts
-from shared.ledger.view import restore, subtract
+from shared.ledger.view import restore, subtract, total
 
 NOTHING: Mapping[str, tuple[int, ...]] = {}
 REMEMBERED = 256
@@ -66,4 +66,7 @@ def claim_restored(facts: NodeFacts, uid: str) -> NodeFacts:
     freed = copy(facts)
     freed.lower = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
     restore(freed.lower, facts.claims.get(uid, {}))
+    freed.allocatable, freed.totals = offered(facts.ledger, uid), dict(facts.totals)
+    if freed.spreads:
+        restore({0: freed.totals}, {0: total(facts.claims.get(uid, {}).values())})
     return freed

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.cycle.outcome import Unplaceable
 from services.scheduler.folding import dump, load
 from shared.domain.pod import Pod
 from shared.events import streams
@@ -15,7 +17,7 @@ from shared.events.binding_facts import EvictRefused
 from shared.events.cluster_facts import PodRunning
 from shared.events.scheduling_facts import NodeClaimed, NominationWithdrawn, PodNominated, PodReserved
 from tests.ledger.given import container, held, pod, zone
-from tests.scheduler.default.story import Story
+from tests.scheduler.default.story import ROOMY, Story
 
 HIGH = 1000
 
@@ -131,6 +133,31 @@ async def test_nobody_takes_what_was_evicted_for_the_nominee() -> None:
     assert isinstance(reserved, PodReserved)
     assert reserved.nominated
     assert story.ledger_node().claims == {}
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
+async def test_a_nominee_is_placed_under_every_policy_once_its_victims_are_gone(policy: str) -> None:
+    story = await full((low("a", 6), 0), (low("b", 8, priority=1), 1), policy=policy)
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == [("uid-high", "n1", ("uid-a",))]
+    await story.ends(low("a", 6))
+    assert await story.decide() == {"uid-high": "n1"}
+
+
+async def test_nobody_takes_it_at_the_node_as_a_whole_either() -> None:
+    """A Burstable pod needs no zone, only the CPUs of the node."""
+    story = Story()
+    await story.node(allocatable={**ROOMY, "cpu": 16_000})
+    await running(story, (low("a", 8), 0), (low("b", 8), 1))
+    await story.arrives(pod("high", cpus=8, priority=HIGH))
+    await story.decide()
+    await story.ends(low("a", 8))
+    thief = msgspec.structs.replace(pod("thief", cpus=4), qos="Burstable")
+    core = story.cores[0]
+    core.decide(0)
+    assert isinstance(core.cluster.place(thief), Unplaceable)
+    assert await story.decide() == {"uid-high": "n1"}
 
 
 async def test_a_nominee_that_fits_elsewhere_meanwhile_goes_there_and_its_claim_ends() -> None:
