@@ -30,10 +30,11 @@ class Cost(msgspec.Struct):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """All processes at one moment (monotonic seconds)."""
+    """All processes at one moment (monotonic seconds); `machine_s` is the CPU time that everything on the machine has used."""
 
     at_s: float
     costs: dict[str, Cost]
+    machine_s: float
 
 
 def sample(root: psutil.Process) -> Sample:
@@ -42,7 +43,8 @@ def sample(root: psutil.Process) -> Sample:
     for process in [root, *root.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):
             _add(costs.setdefault(_name(process, root), Cost()), process)
-    return Sample(time.monotonic(), costs)
+    times = psutil.cpu_times()
+    return Sample(time.monotonic(), costs, sum(times) - times.idle - getattr(times, "iowait", 0.0))
 
 
 def _name(process: psutil.Process, root: psutil.Process) -> str:
@@ -79,6 +81,19 @@ def spent(before: Sample, after: Sample, pods: int) -> dict[str, dict[str, float
             "pss_mb": round(cost.pss_mb, 1),
         }
     return found
+
+
+def limits(before: Sample, after: Sample, rows: dict[str, dict[str, float]]) -> dict[str, object]:
+    """What was short: cores used by the road and by everything on the machine, and the process nearest to one core."""
+    passed_s = after.at_s - before.at_s
+    busiest = max(rows, key=lambda name: rows[name]["cpu_s"] / rows[name]["processes"])
+    return {
+        "road_cores": round(sum(row["cpu_s"] for row in rows.values()) / passed_s, 2),
+        "machine_cores": round((after.machine_s - before.machine_s) / passed_s, 2),
+        "of_cores": psutil.cpu_count(),
+        "busiest": busiest,
+        "busiest_cores": round(rows[busiest]["cpu_s"] / rows[busiest]["processes"] / passed_s, 2),
+    }
 
 
 def shares(rows: dict[str, dict[str, float]]) -> dict[str, float]:

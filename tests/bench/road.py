@@ -3,7 +3,9 @@
 A JSON line for the settings that decide durability (read from the server), one a cluster size, one for the exporters. The
 workload is the openb trace at a low load and a fixed speed, so that `--rate` pods a second arrive, however fast they are
 bound. Rates are those of the middle 80 % of the pods; latencies are real milliseconds from the request that creates a pod.
-CPU is counted from ready to the last pod's end, start-up excluded.
+CPU is counted from ready to the last pod's end, start-up excluded. `machine_cores` near `of_cores` says that CPU limits, and by
+how much it exceeds `road_cores`, that others use the machine and inflate every number; `busiest_cores` near 1 names the process
+that limits.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from services.simulator.cluster import Policies
 from services.simulator.traces import read_nodes
 from services.simulator.workload import trace_node, trace_rate
 from shared.eventlog.postgres_engine import plain_url
-from tests.bench._road_processes import Sample, sample, shares, spent
+from tests.bench._road_processes import Sample, limits, sample, shares, spent
 from tests.road.harness import Road, folder, running
 
 TRACES = Path(__file__).resolve().parents[1] / "simulator" / "traces"
@@ -116,8 +118,8 @@ def _report(
         running_p99_ms=workload.to_running.p99_ms,
         facts_per_s=round(facts_per_s),
         seconds=round(ended.at_s - began.at_s, 1),
-        cpus=psutil.cpu_count(),
         **shares(rows),
+        **limits(began, ended, rows),
     )
     for name, row in rows.items():
         _print("process", nodes=nodes, name=name, **row)
