@@ -34,7 +34,7 @@ DENSE_ZONES = (2, 4, 8)
 DENSE_NODES = 24
 HORIZON_S = {"traces-200": 900, "traces-1523": 300, "dense": 600}
 SEED = 20230815
-FORMAT = 1
+FORMAT = 2
 """Raised when a change of the bench makes older results incomparable."""
 
 

@@ -48,16 +48,19 @@ def aligned(free: Ints, inits: Sequence[Ints], apps: Sequence[Ints]) -> Bools:
         if at + 1 < len(apps):
             left = left.copy()
             lowest = fitting.argmax(axis=0)
-            left[:, lowest, np.arange(left.shape[2])] -= request[:, None]
+            places = (slice(None), lowest, np.arange(left.shape[2]))
+            left[places] = np.where(left[places] == ABSENT, ABSENT, left[places] - request[:, None])
     return passed
 
 
 def fits(free: Ints, request: Ints) -> Bools:
-    """bool[zone, node]: the zone has every requested amount."""
-    asked = np.flatnonzero(request > 0)
-    found: Bools = free[asked[0]] >= request[asked[0]]
-    for at in asked[1:]:
-        found = found & (free[at] >= request[at])
+    """bool[zone, node]: the zone has every requested amount. Devices that no zone of a node lists constrain no zone of it."""
+    found: Bools = np.ones(free.shape[1:], dtype=np.bool_)
+    for at in np.flatnonzero(request > 0):
+        enough = free[at] >= request[at]
+        if NAMES[at] == GPU:
+            enough |= (free[at] == ABSENT).all(axis=0)
+        found &= enough
     return found
 
 

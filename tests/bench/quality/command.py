@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
     except TraceError as error:
         sys.exit(f"{error}; give the folder with --traces FOLDER, or only the other workload with --workload dense")
     found = [done[cell.key] for cell in cells if cell.key in done]
-    Console().print(report.table(found))
+    Console(width=160 if not sys.stdout.isatty() else None).print(report.table(found))
     if options.report:
         report.write(found, _command(argv))
 

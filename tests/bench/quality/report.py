@@ -12,6 +12,8 @@ from tests.bench.quality.aims import Group, aims, groups
 from tests.bench.quality.cells import ROWS, Result
 
 DOCS = Path("docs")
+_FINDINGS = Path(__file__).with_name("findings.md")
+"""Written by hand, for the reader of the numbers; the aims above them are computed."""
 COLUMNS = (
     "row", "tasks", "ran", "rejected", "after an end", "overtaken", "unexplained", "mean wait s", "p99 wait s",
     "withheld", "hidden",
@@ -51,28 +53,20 @@ def write(results: Sequence[Result], command: str) -> None:
 def _page(found: list[Group], results: Sequence[Result], command: str) -> list[str]:
     seconds = sum(result.real_s for result in results)
     lines = [_HEAD.format(command=command, cells=len(results), seconds=seconds)]
-    lines += [
-        "## Aims",
-        "",
-        *[f"- {line}" for group in found for line in aims(group)],
-        "",
-        "![The same as a plot](quality.svg)",
-        "",
-    ]
-    lines += ["## Table", "", _LEGEND]
+    lines += ["## Aims", "", *[f"- {line}" for group in found for line in aims(group)], ""]
+    lines += ["![The same as a plot](quality.svg)", "", "## Table", "", _LEGEND]
     for group in found:
         lines += [f"### {group.title}", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
         lines += ["| " + " | ".join(values(result)) + " |" for result in group.rows.values()]
         lines += ["", *_stories(group)]
-    lines += ["## How it is measured", "", _METHOD, *_delays(), "", _LIMITS]
+    lines += [_FINDINGS.read_text(), "## How it is measured", "", _METHOD, *_delays(), "", _LIMITS]
     return lines
 
 
 def _stories(group: Group) -> list[str]:
     """Rejections of the ledger that nothing explains: named, because there should be none."""
-    lines = [
-        f"- {row}: {story}" for row, result in group.rows.items() if row.startswith("ledger") for story in result.unexplained
-    ]
+    told = [(row, result.unexplained) for row, result in group.rows.items() if row.startswith("ledger")]
+    lines = [f"- {row}: {story}" for row, stories in told for story in stories]
     return ["Unexplained rejections of the ledger:", "", *lines, ""] if lines else []
 
 
@@ -93,9 +87,9 @@ def plot(found: list[Group], path: Path) -> None:
     from matplotlib import pyplot
 
     panels = (
-        ("admission rejections", lambda result: result.rejected),
-        ("p99 wait, s", lambda result: result.wait_p99_s),
-        ("withheld, zone-CPU-hours", lambda result: result.withheld_cpu_h),
+        ("admission rejections", _rejected),
+        ("p99 wait, s", _wait),
+        ("withheld, zone-CPU-hours", _withheld),
     )
     figure, axes = pyplot.subplots(len(panels), 1, figsize=(max(8, len(found) * 1.6), 10), sharex=True)
     colours = [pyplot.get_cmap("tab10")(at) for at in range(len(ROWS))]
@@ -113,6 +107,18 @@ def plot(found: list[Group], path: Path) -> None:
     pyplot.close(figure)
 
 
+def _rejected(result: Result) -> float:
+    return result.rejected
+
+
+def _wait(result: Result) -> float:
+    return result.wait_p99_s
+
+
+def _withheld(result: Result) -> float:
+    return result.withheld_cpu_h
+
+
 _HEAD = """# Quality of placement
 
 How often kubelets reject pods, how long pods wait, and how much capacity stays unused out of caution, by eight ways of
@@ -124,23 +130,24 @@ same on every machine. This page is written by
 from {cells} cells, which took {seconds:.0f} s of one core.
 """
 
-_LEGEND = """`ran`: tasks admitted by a kubelet before the end. `rejected`: admissions that a kubelet refused; of these `after an end` would
-have been admitted had no pod ended that the scheduler did not know of when it decided, and `overtaken` had moreover no pod that
-was decided later reached the kubelet earlier; `unexplained` is the rest. Waits run from a task's arrival to its
-admission, through rejections, and tasks that still wait at the end count as long as they waited. `withheld`:
-zone-CPU-hours free in the kubelets' truth (what is on its way taken off) that the row did not take for free, while pods
-waited; `hidden`: the same at all times.
+_LEGEND = """`ran`: tasks admitted by a kubelet before the end. `rejected`: admissions that a kubelet refused. Of these, those
+`after an end` would have been admitted had no pod ended that the scheduler did not know of when it decided; those
+`overtaken` had moreover no pod that was decided later reached the kubelet earlier; `unexplained` is the rest. Waits run
+from a task's arrival to its admission, through rejections; tasks that still wait at the end count as long as they waited.
+`withheld`: zone-CPU-hours free in the kubelets' truth (what is on its way taken off) that the row did not take for
+free, while pods waited; `hidden`: the same at all times.
 """
 
-_METHOD = """Two workloads. *Traces*: the Alibaba GPU trace of 2023 with a NUMA overlay (2 zones from 32 CPUs on, lifetimes of at most
-600 s, Poisson arrivals that offer the given share of all GPUs), on a cluster that is already at work at the start; scored
+_METHOD = """Two workloads. *Traces*: the Alibaba GPU trace of 2023 with a NUMA overlay (2 zones from 32 CPUs on, lifetimes of at
+most 600 s, Poisson arrivals that offer the given share of all GPUs), on a cluster that is already at work at the start; scored
 by LeastAllocated. *Dense*: 24 nodes of 2, 4 or 8 zones with 12 CPUs each, GPUs in the last zone (two zones from 4 on) while
 CPUs are free elsewhere, pods of one and two containers, init containers smaller and larger than what follows, members of
 sets that come back under their names, offered load 0.9 of all CPUs; scored by MostAllocated.
 
 Kubelets admit with the model in `shared/kubelet` (static CPU Manager, Static Memory Manager, single-numa-node, container
-scope), one pod at a time, and list a pod before and half-way through its admission. Reports come from the production exporter's core,
-without the CPU manager's checkpoint. A rejected task is created again after 5 s. Rows:
+scope), one pod at a time, and list a pod before and half-way through its admission. Reports come from the production
+exporter's core, for the rows by proof with the kubelet's CPU checkpoint, for all others without. A rejected task is
+created again after 5 s. Rows:
 
 - *no awareness*: node-level requests alone.
 - *passthrough*, *discardreserved*, *overreserve*: a vectorised equivalent of `services/scheduler/compat` that a test holds equal

@@ -26,7 +26,9 @@ class LedgerRow:
     """`placements` False leaves only the fingerprint in reports; `trust` narrows charges to the predicted zones."""
 
     def __init__(self, strategy: str, placements: bool, trust: bool) -> None:
-        self.core = SchedulerCore(CoreConfig(SCHEDULER, CycleConfig(strategy=strategy, **_trusting(trust))))
+        self.core = SchedulerCore(
+            CoreConfig(SCHEDULER, CycleConfig(strategy=strategy, prediction="trust" if trust else "observe"))
+        )
         self._placements = placements
         self._known: dict[str, store.Known] = {}
         self._versions: dict[str, int] = {}
@@ -82,7 +84,3 @@ class LedgerRow:
         position = self.core.ledger.position + 1
         self.core.evolve(Envelope(position, stream, version, type_of(fact), 1, b"", 0, "bench", 0, ""), fact)
         return version
-
-
-def _trusting(trust: bool) -> dict[str, str]:
-    return {"prediction": "trust"} if trust else {}

@@ -77,7 +77,8 @@ class OracleRow:
         free = self._free if among is None else self._free[:, :, chosen]
         passed = np.ones(len(chosen), dtype=np.bool_)
         for request in (*inits, *apps):
-            passed &= fits(free, request).any(axis=0)
+            listed = (free != ABSENT).any(axis=1) | (request == 0)[:, None]
+            passed &= fits(free, request).any(axis=0) & listed.all(axis=0)
         if not passed.any():
             return False
         scores = score(free, [*inits, *apps], self._most)

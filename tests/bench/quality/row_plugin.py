@@ -20,6 +20,7 @@ from tests.bench.quality.columns import (
     ABSENT,
     NAMES,
     UNITS,
+    Bools,
     Ints,
     aligned,
     node_request,
@@ -123,7 +124,7 @@ class PluginRow:
 
     def _place(self, pod: Pod) -> int | None:
         inits, apps = requests(pod)
-        roomy = (self._room >= node_request(pod)[:, None]).all(axis=0)
+        roomy: Bools = np.all(self._room >= node_request(pod)[:, None], axis=0)
         if self._cache == "none":
             return self._best(roomy, score(self._room[:, None, :], [node_request(pod)], self._most), pod)
         view = self._view()
@@ -138,7 +139,7 @@ class PluginRow:
         charged = np.maximum(self._basis - self._assumed[:, None, :], 0)
         return np.where(self._basis == ABSENT, ABSENT, charged)
 
-    def _best(self, passed: np.ndarray, scores: Ints, pod: Pod) -> int | None:
+    def _best(self, passed: Bools, scores: Ints, pod: Pod) -> int | None:
         """The highest score; ties by a hash of pod and node (kube-scheduler picks at random)."""
         chosen = np.flatnonzero(passed)
         if not len(chosen):
@@ -155,7 +156,7 @@ class PluginRow:
 
     def _resync(self) -> None:
         """Dirty nodes whose live fingerprint is that of the pods seen Running are flushed, reservations and all. A node without
-        such pods is skipped."""
+        such pods is skipped, and a flush wakes nobody."""
         for at in np.flatnonzero(self._dirty).tolist():
             report, running = self._live.get(at), self._running.get(at)
             if report is None or not running:
@@ -164,10 +165,6 @@ class PluginRow:
                 self._basis[:, :, at] = self._column(report)
                 self._assumed[:, at] = 0
                 self._dirty[at] = False
-                self._queue_stir_after_flush()
-
-    def _queue_stir_after_flush(self) -> None:
-        """A flush is no event: nothing wakes (upstream)."""
 
     def intends(self, pod: Pod, node: str, now_s: float) -> None:
         """Nothing is kept."""

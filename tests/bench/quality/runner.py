@@ -27,7 +27,8 @@ def run_cell(cell: Cell, traces: Path, progress: Callable[[float], None] = lambd
     """Play the cell to its horizon. Raises TraceError for an unreadable folder."""
     began = time.perf_counter()
     load = workload(cell, traces)
-    nodes = {node.name: TrueNode(node) for node in load.nodes}
+    checkpoint = cell.row in ("ledger, proof", "ledger, trusted prediction")
+    nodes = {node.name: TrueNode(node, checkpoint) for node in load.nodes}
     simulation = Simulation(cell, load, nodes, _row(cell, load, nodes))
     simulation.run(progress)
     return simulation.measures.result(load.infeasible, time.perf_counter() - began)

@@ -47,8 +47,8 @@ class Past(msgspec.Struct):
 class TrueNode:
     """One kubelet. `changed` says that podresources may show something else than at the last scan."""
 
-    def __init__(self, node: SimulatedNode) -> None:
-        self.simulated = node
+    def __init__(self, node: SimulatedNode, checkpoint: bool = False) -> None:
+        self.simulated, self.checkpoint = node, checkpoint
         self.kubelet: KubeletNode = kubelet.start(node)
         self.busy_until_s = 0.0
         self.trial: Trial | None = None
@@ -132,11 +132,16 @@ class TrueNode:
         return not admission.admit(state, pod).admitted
 
     def report(self, now_s: float) -> Report:
-        """The production exporter's report of this moment."""
+        """The production exporter's report of this moment, the CPU manager's checkpoint read where `checkpoint` is set."""
         self.changed = False
         pods = tuple(_listed(known.pod, self.kubelet.shown) for known in self.kubelet.pods.values())
-        scan = exporter.Scan(Freshness("boot", int(now_s * 1000) + 1), self._machine, self._allocatable, pods, self._facts)
+        moment = Freshness("boot", int(now_s * 1000) + 1)
+        scan = exporter.Scan(moment, self._machine, self._allocatable, pods, self._facts, self._entries())
         return exporter.report(self.name, "bench", scan, RULES)
+
+    def _entries(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        entries = self.kubelet.shown.cpu.entries if self.checkpoint else {}
+        return {uid: {name: tuple(each_cpu(cpus)) for name, cpus in pod.items()} for uid, pod in entries.items()}
 
     def free(self) -> dict[int, Amounts]:
         """Zone -> free amounts after everything on its way."""

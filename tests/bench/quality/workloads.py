@@ -122,8 +122,8 @@ def member_task(name: str, turn: int, seed: int) -> Task:
 
 
 def _dense_task(chance: random.Random, name: str) -> Task:
-    kind = chance.choices(("wide", "pair", "starved", "with-init", "init-heavy", "small"), (18, 22, 16, 12, 10, 22))[0]
-    return Task(f"{kind}-{name}", _CONTAINERS[kind](chance), chance.uniform(15, 90))
+    kind = chance.choices(list(_KINDS), _WEIGHTS)[0]
+    return Task(f"{kind}-{name}", _KINDS[kind](chance), chance.uniform(15, 90))
 
 
 def _part(name: str, cpus: int, gpus: int = 0, init: bool = False) -> TaskContainer:
@@ -133,14 +133,32 @@ def _part(name: str, cpus: int, gpus: int = 0, init: bool = False) -> TaskContai
     return TaskContainer(name, amounts, init)
 
 
-_CONTAINERS = {
-    "wide": lambda chance: (_part("main", chance.choice((5, 6, 7, 8))),),
-    "pair": lambda chance: (_part("c1", chance.choice((3, 5, 6))), _part("c2", 2, 1)),
-    "starved": lambda chance: (_part("train", chance.choice((2, 3)), chance.choice((1, 2))),),
-    "with-init": lambda chance: (_part("prepare", chance.choice((1, 2)), init=True), _part("main", chance.choice((3, 4)))),
-    "init-heavy": lambda chance: (_part("prepare", chance.choice((4, 6)), init=True), _part("c1", 2), _part("c2", 2)),
-    "small": lambda chance: (_part("main", chance.choice((1, 2))),),
-}
+def _wide(chance: random.Random) -> tuple[TaskContainer, ...]:
+    return (_part("main", chance.choice((5, 6, 7, 8))),)
+
+
+def _pair(chance: random.Random) -> tuple[TaskContainer, ...]:
+    return (_part("c1", chance.choice((3, 5, 6))), _part("c2", 2, 1))
+
+
+def _starved(chance: random.Random) -> tuple[TaskContainer, ...]:
+    return (_part("train", chance.choice((2, 3)), chance.choice((1, 2))),)
+
+
+def _with_init(chance: random.Random) -> tuple[TaskContainer, ...]:
+    return (_part("prepare", chance.choice((1, 2)), init=True), _part("main", chance.choice((3, 4))))
+
+
+def _init_heavy(chance: random.Random) -> tuple[TaskContainer, ...]:
+    return (_part("prepare", chance.choice((4, 6)), init=True), _part("c1", 2), _part("c2", 2))
+
+
+def _small(chance: random.Random) -> tuple[TaskContainer, ...]:
+    return (_part("main", chance.choice((1, 2))),)
+
+
+_KINDS = {"wide": _wide, "pair": _pair, "starved": _starved, "with-init": _with_init, "init-heavy": _init_heavy, "small": _small}
+_WEIGHTS = (18, 22, 16, 12, 10, 22)
 
 
 def _cpus(task: Task) -> float:

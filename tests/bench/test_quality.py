@@ -1,0 +1,137 @@
+"""The quality bench can be believed: its fast equivalent of the plugin is equal, its runs repeat, its results resume."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from services.scheduler.compat import pod as compat
+from services.scheduler.compat.cache import View
+from services.scheduler.compat.filter import filter_node
+from services.scheduler.compat.node import offered
+from services.scheduler.compat.nrt import parse_nrt
+from services.scheduler.compat.score import score_node
+from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
+from shared.domain.pod import Container, ContainerKind, Pod
+from tests.bench.quality import columns
+from tests.bench.quality.aims import aims, groups
+from tests.bench.quality.cells import ROWS, Cell, Result, RowName, full, quick
+from tests.bench.quality.command import read
+from tests.bench.quality.measures import as_line
+from tests.bench.quality.runner import run_cell
+from tests.bench.quality.truth import TrueNode
+
+GIB = 2**30
+NOWHERE = Path("nowhere")
+
+
+def _pod(chance: random.Random) -> Pod:
+    kinds: list[ContainerKind] = [
+        *(("init",) if chance.random() < 0.3 else ()),
+        *(("app", "app") if chance.random() < 0.4 else ("app",)),
+    ]
+    parts = []
+    for at, kind in enumerate(kinds):
+        asked = {"cpu": chance.randint(1, 8) * 1000, "memory": chance.randint(1, 8) * GIB}
+        if chance.random() < 0.4:
+            asked[GPU] = chance.randint(1, 2)
+        parts.append(Container(f"c{at}", kind, asked, asked))
+    return Pod("u", "bench", "p", "Guaranteed", tuple(parts))
+
+
+def _free(chance: random.Random, zones: int) -> dict[int, dict[str, int]]:
+    free = {}
+    for zone in range(zones):
+        free[zone] = {"cpu": chance.randint(0, 9) * 1000, "memory": chance.randint(0, 9) * GIB}
+        if chance.random() < 0.6:
+            free[zone][GPU] = chance.randint(0, 3)
+    return free
+
+
+def _view(free: dict[int, dict[str, int]]) -> View:
+    def text(name: str, amount: int) -> str:
+        return f"{amount}m" if name == "cpu" else str(amount)
+
+    zones = [
+        {
+            "name": f"node-{zone}",
+            "type": "Node",
+            "resources": [
+                {"name": name, **dict.fromkeys(("capacity", "allocatable", "available"), text(name, amount))}
+                for name, amount in amounts.items()
+            ],
+        }
+        for zone, amounts in free.items()
+    ]
+    attributes = [
+        {"name": "topologyManagerPolicy", "value": "single-numa-node"},
+        {"name": "topologyManagerScope", "value": "container"},
+    ]
+    return View(parse_nrt({"metadata": {"name": "n"}, "attributes": attributes, "zones": zones}))
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_the_vectorised_plugin_filters_and_scores_as_the_compat_mode_does(seed: int) -> None:
+    chance = random.Random(seed)
+    tested, frees = _pod(chance), [_free(chance, 3) for _ in range(4)]
+    theirs = compat.from_domain(tested)
+    stacked = np.stack([columns.zone_column(free, 3) for free in frees], axis=2)
+    inits, apps = columns.requests(tested)
+    passed = columns.aligned(stacked, inits, apps)
+    least, most = (columns.score(stacked, [*inits, *apps], each) for each in (False, True))
+    for at, free in enumerate(frees):
+        view = _view(free)
+        assert filter_node(theirs, offered([GPU]), view).passes == passed[at]
+        assert score_node(theirs, view, "LeastAllocated", {}) == least[at]
+        assert score_node(theirs, view, "MostAllocated", {}) == most[at]
+
+
+def _cell(row: RowName, horizon_s: int = 20) -> Cell:
+    return Cell("dense", 24, 2, 0.9, 1, row, horizon_s)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_plays_a_small_cell_and_repeats_itself(row: RowName) -> None:
+    once, again = (msgspec.structs.replace(run_cell(_cell(row), NOWHERE), real_s=0.0) for _ in range(2))
+    assert once == again
+    assert 0 < once.admitted <= once.tasks
+    assert once.rejected >= once.rejected_after_end + once.rejected_overtaken
+
+
+def test_the_ledger_by_proof_is_never_refused_but_for_an_end() -> None:
+    found = run_cell(_cell("ledger, proof", 60), NOWHERE)
+    assert found.rejected == found.rejected_after_end
+
+
+def test_the_truth_of_an_empty_node_is_what_it_reports() -> None:
+    node = TrueNode(lay_out("n", NodeShape(2, 16, 64 * GIB, {GPU: 2}), Policies()))
+    shown = {zone.id: {name: each.available for name, each in zone.resources.items()} for zone in node.report(0.0).zones}
+    assert shown == node.free()
+
+
+def test_results_are_read_again_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
+    made = run_cell(_cell("oracle", 5), NOWHERE)
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(as_line(made) + as_line(made)[:40])
+    assert read(path) == [made]
+    assert read(tmp_path / "none.jsonl") == []
+
+
+def test_every_cell_has_a_key_of_its_own() -> None:
+    for cells in (list(full()), list(quick())):
+        assert len({cell.key for cell in cells}) == len(cells)
+    assert {cell.row for cell in full()} == set(ROWS)
+
+
+def test_aims_are_judged_by_the_numbers() -> None:
+    def result(row: RowName, **fields: object) -> Result:
+        empty = Result(_cell(row), 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, (), 0.0)
+        return msgspec.structs.replace(empty, **fields)
+
+    proof = result("ledger, proof", rejected=2, rejected_after_end=1, wait_p99_s=9.0, withheld_cpu_h=2.0)
+    lines = aims(groups([proof, result("oracle", wait_p99_s=8.5), result("overreserve", withheld_cpu_h=3.9)])[0])
+    assert ["**missed**" in line for line in lines] == [True, False, True]
