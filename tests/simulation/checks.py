@@ -25,7 +25,8 @@ from tests.simulation.node import SimNode
 from tests.simulation.schedulers import SchedulerProcess
 
 FULL_EVERY = 8
-CAUSES = ("lost device", "policy", "replaced", "removed")
+NEVER = 1 << 60
+CAUSES = ("lost device", "regained device", "policy", "replaced", "removed")
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -50,6 +51,8 @@ class Checks:
         self.reserved: dict[str, Reserved] = {}
         self._seen_on: dict[tuple[str, str], int] = {}
         self._ended_at: dict[str, int] = {}
+        self._sizes: dict[tuple[str, str], int] = {}
+        self._ours: set[tuple[str, str]] = set()
         self._hashes: dict[int, str] = {}
         self._steps = 0
         for node in nodes:
@@ -77,19 +80,34 @@ class Checks:
             moment = report.boot_time_ms if report is not None else -1
             version = int(seen.resource_version) if seen is not None else -1
             self.reserved[fact.uid] = Reserved(fact.node, envelope.position, moment, version)
+            self._ours.add((fact.uid, fact.node))
         elif isinstance(fact, scheduling.NodeCharged):
             self._note_charge(fact)
         elif isinstance(fact, cluster.PodObserved) and fact.node:
             self._seen_on.setdefault((fact.pod.uid, fact.node), envelope.position)
         elif isinstance(fact, cluster.PodEnded):
+            self._note_widening()
             self._ended_at.setdefault(fact.uid, envelope.position)
             self.marks.add(f"ended {fact.cause}")
         elif isinstance(fact, binding.BindRefused):
             self.marks.add(f"bind refused {fact.cause}")
-        elif isinstance(fact, binding.PodBound) and fact.found:
-            self.marks.add("found bound")
+            self._true_refusal(fact)
+        elif isinstance(fact, binding.PodBound):
+            self._true_binding(fact)
         elif isinstance(fact, scheduling.NodeReconciled):
             self.marks.add(f"reconciled {fact.method}")
+
+    def _true_binding(self, fact: binding.PodBound) -> None:
+        if fact.found:
+            self.marks.add("found bound")
+        if self.api.bound.get(fact.uid) != [fact.node]:
+            self.broken.append(f"S5: the log has pod {fact.uid} on {fact.node}, the API server {self.api.bound.get(fact.uid)}")
+
+    def _true_refusal(self, fact: binding.BindRefused) -> None:
+        """A refusal frees the charge, so that it must be final: the pod is gone, or stands elsewhere for good."""
+        elsewhere = [node for node in self.api.bound.get(fact.uid, []) if node != fact.node]
+        if not elsewhere and self.api.by_uid(fact.uid) is not None:
+            self.broken.append(f"S5: pod {fact.uid} may yet be bound to {fact.node}, the log says that it was refused")
 
     def _note_charge(self, fact: scheduling.NodeCharged) -> None:
         charge = self.audit.ledger.nodes[fact.node].charges.get(fact.uid)
@@ -97,6 +115,15 @@ class Checks:
             self.marks.add("alias")
         if charge is not None and any(len(zones) > 1 for zones in charge.possible.values()):
             self.marks.add("several zones charged")
+
+    def _note_widening(self) -> None:
+        """Whether some charge has grown since it was last looked at."""
+        for node in self.audit.ledger.nodes.values():
+            for uid, charge in node.charges.items():
+                size = sum(map(len, charge.possible.values()))
+                if self._sizes.setdefault((node.name, uid), size) < size:
+                    self.marks.add("widened")
+                self._sizes[node.name, uid] = size
 
     def _equal_hashes(self) -> None:
         """S6, and the audit's own fold stands for one more replica."""
@@ -138,12 +165,11 @@ class Checks:
             if each.what in CAUSES and (each.at_ms >= reserved.report_ms or each.version > reserved.node_version)
         }
         for other in node.arrived:
-            charged = self.reserved.get(other)
-            ours = charged is not None and charged.node == node.name
-            if not ours and other != uid and self._seen_on.get((other, node.name), 1 << 60) > reserved.position:
+            seen_at = self._seen_on.get((other, node.name), NEVER)
+            if other != uid and (other, node.name) not in self._ours and seen_at > reserved.position:
                 causes.add("foreign bind")
         for other in node.ended:
-            if self._ended_at.get(other, 1 << 60) > reserved.position:
+            if self._ended_at.get(other, NEVER) > reserved.position:
                 causes.add("pod ended")
         for other in node.kubelet.pods:
             if other in self._ended_at and other != uid:

@@ -64,7 +64,7 @@ class SimNode:
         self._over: set[str] = set()
         self._posts: list[tuple[str, str, str, str]] = []
         self._sick: set[tuple[str, str]] = set()
-        api.put_node(shape, self.boot_id)
+        self._register()
 
     @property
     def name(self) -> str:
@@ -221,7 +221,7 @@ class SimNode:
     def reboot(self) -> str:
         """A new boot: the same pods and checkpoints."""
         self._boots += 1
-        self.api.put_node(self.shape, self.boot_id)
+        self._register()
         return self.restart("reboot")
 
     def _new_policy(self) -> str:
@@ -243,21 +243,24 @@ class SimNode:
         registered = {**state.devices.registered, resource: DevicePool(pool)}
         state = msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered=registered))
         self.kubelet = msgspec.structs.replace(self.kubelet, state=state, shown=state)
+        self._register()
+        self._changed("lost device" if ill else "regained device")
+        return "ill" if ill else "well"
+
+    def _register(self) -> None:
+        """Post the Node object: the kubelet offers healthy devices only."""
         healthy = {
             name: {each: kept for each, kept in listed.items() if (name, each) not in self._sick}
             for name, listed in self.shape.devices.items()
         }
         self.api.put_node(msgspec.structs.replace(self.shape, devices=healthy), self.boot_id)
-        if ill:
-            self._changed("lost device")
-        return "ill" if ill else "well"
 
     def _changed(self, what: str) -> None:
         self.changes.append(Changed(self.clock.now_ms, self.api.store.version, what))
 
     def heal(self) -> None:
         """All devices are well again (faults have stopped)."""
-        for resource, device in sorted(self._sick) if self._trial is None else ():
+        for resource, device in sorted(self._sick) if self._trial is None and not self.down else ():
             self._turn(resource, device)
 
     def remove(self) -> str:
@@ -276,7 +279,7 @@ class SimNode:
         self.kubelet = kubelet.start(self.shape)
         self.down, self._trial, self._steps, self._queue, self._posts, self._sick = False, None, [], [], [], set()
         self._over.clear()
-        self.api.put_node(self.shape, self.boot_id)
+        self._register()
         self._changed("replaced")
         return self.boot_id
 

@@ -27,6 +27,10 @@ FAULTS = {
 }  # fmt: skip
 
 
+EXCUSES = ("finish", "delete", "foreign", "force", "steal", "policy", "lose device", "remove node")
+"""What excuses a kubelet's refusal (S4): some runs do without, so that nothing hides a wrong reservation."""
+
+
 class Profile(msgspec.Struct, frozen=True):
     """`listing` is by node: `uid` (placements with uids where the CPU checkpoint tells), `named` (without), `prints` (a
     fingerprint instead of placements), `all prints` (of every pod). `weights` is action -> relative frequency."""
@@ -46,17 +50,23 @@ def draw(rng: random.Random) -> Profile:
     nodes = tuple(_node(rng, f"n{number}") for number in range(rng.choice((1, 1, 2, 2, 3))))
     modes = ("uid", "uid", "named", "named", "prints", "all prints")
     listing = {node.name: rng.choice(modes) for node in nodes}
-    calm = rng.random() < 0.1
-    faults = {name: 0.0 if calm else weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in FAULTS.items()}
+    faults = {name: weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in FAULTS.items()}
+    work = {name: weight * rng.choice((0.5, 1, 1, 2)) for name, weight in WORK.items()}
+    kind = rng.random()
+    if kind < 0.1:
+        faults = dict.fromkeys(faults, 0.0)
+    elif kind < 0.4:
+        faults |= dict.fromkeys(EXCUSES, 0.0)
+        work |= dict.fromkeys(EXCUSES, 0.0)
     return Profile(
         nodes,
         listing,
         schedulers=rng.choice((1, 1, 2, 3)),
         binders=rng.choice((1, 2, 2)),
         stores=rng.choice((1, 1, 2)),
-        weights={**{name: weight * rng.choice((0.5, 1, 1, 2)) for name, weight in WORK.items()}, **faults},
+        weights={**faults, **work},
         batch=rng.choice((1, 2, 5)),
-        live_pods=rng.choice((4, 8, 12)),
+        live_pods=rng.choice((4, 8, 14)),
     )
 
 

@@ -1,0 +1,12 @@
+"""Many runs, half of them: each file keeps one core busy for about a quarter of a minute."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.runner import FRESH, run_seed
+
+
+@pytest.mark.parametrize("seed", FRESH[::2])
+def test_every_invariant_holds_under_seeded_faults(seed: int) -> None:
+    run_seed(seed)

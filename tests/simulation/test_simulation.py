@@ -1,0 +1,115 @@
+"""The simulation itself: equal seeds give equal runs, and a broken rule in the code under it is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from services.binder import core as binder
+from services.scheduler import observing
+from services.topology_store import core as store
+from shared.eventlog.memory import MemoryEventLog
+from shared.events import binding_facts
+from shared.ledger import charging, settle
+from tests.simulation import runner
+from tests.simulation.world import Broken, World
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def trace(hash_seed: str) -> str:
+    """The trace of a run in a process of its own."""
+    command = [sys.executable, "-m", "tests.simulation", "--seeds", "5", "--steps", "300", "--trace"]
+    env = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def test_a_seed_gives_the_same_run_in_every_process() -> None:
+    first = trace("1")
+    assert len(first.splitlines()) > 300
+    assert first == trace("2")
+
+
+def test_a_failure_names_the_seed_the_step_and_every_step_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(world: World, steps: int) -> None:
+        for _ in range(20):
+            world.step()
+        raise Broken("S0: something")
+
+    monkeypatch.setattr(World, "run", breaks)
+    with pytest.raises(Broken) as found:
+        runner.run_seed(7)
+    lines = str(found.value).splitlines()
+    assert lines[0] == "seed 7, step 21: Broken: S0: something"
+    assert lines[1] == "again: python -m tests.simulation --seeds 7"
+    assert len([line for line in lines if line[:5].strip().isdigit()]) == 20
+
+
+def always(answer: object) -> Callable[..., object]:
+    return lambda *_args, **_kwargs: answer
+
+
+def hasty(work: binder.Work, reply: binder.Reply) -> object:
+    """Takes a lost answer for a no."""
+    if reply.status in (0, 503) and not reply.read:
+        return binding_facts.BindRefused(work.uid, work.node, "other_node", "no answer")
+    return ORDINARY_JUDGE(work, reply)
+
+
+ORDINARY_JUDGE = binder.judge
+
+BROKEN_RULES: dict[str, tuple[object, str, object, str]] = {
+    "a listing alone proves a pod": (settle, "covers", always(True), "S4"),
+    "a charge releases nothing": (charging, "restore", always(None), "ledger|S9|L2"),
+    "a lost answer is taken for a no": (binder, "judge", hasty, "S4|S5|S7|L"),
+    "pods that a list lacks live on": (observing, "absent_pods", always([]), "L|S9"),
+    "an older report is believed": (store.Report, "boot_time_ms", None, "S4|S9|L"),
+    "a newer epoch fences nobody": (MemoryEventLog, "_refusal", None, "S3"),
+}
+
+
+def apply(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    where, name, instead, _ = BROKEN_RULES[rule]
+    if rule == "an older report is believed":
+        ordinary = store.decide
+
+        def credulous(known: store.Known, report: store.Report) -> store.Decision:
+            before, known.superseded = known.report, []
+            if before is not None and report.boot_time_ms <= before.boot_time_ms:
+                return store._accept(known, store.NodeReported(report), report)
+            return ordinary(known, report)
+
+        monkeypatch.setattr(store, "decide", credulous)
+    elif rule == "a newer epoch fences nobody":
+        refusal = MemoryEventLog._refusal
+
+        def unfenced(self: MemoryEventLog, commit: object) -> object:
+            epochs, self._epochs = self._epochs, {}
+            try:
+                return refusal(self, commit)  # type: ignore[arg-type]
+            finally:
+                self._epochs = epochs
+
+        monkeypatch.setattr(MemoryEventLog, "_refusal", unfenced)
+    else:
+        monkeypatch.setattr(where, name, instead)
+
+
+def run_all() -> None:
+    for seed in runner.FRESH:
+        runner.run_seed(seed)
+
+
+@pytest.mark.parametrize("rule", sorted(BROKEN_RULES))
+def test_a_broken_rule_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply(monkeypatch, rule)
+    expected = BROKEN_RULES[rule][3].split("|")
+    with pytest.raises(Broken) as found:
+        run_all()
+    story = str(found.value).splitlines()[0]
+    assert any(f" {name}" in story for name in expected), story
