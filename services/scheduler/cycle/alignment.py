@@ -19,9 +19,9 @@ from shared.domain.resources import CPU
 YES, NO, UNSURE, TOO_MANY = "yes", "no", "unsure", "too many"
 
 
-def aligned(facts: NodeFacts, plan: Plan, config: CycleConfig) -> str:
+def aligned(facts: NodeFacts, plan: Plan, config: CycleConfig, outcomes: int | None = None) -> str:
     """YES: admitted in every consistent state. NO: in none that the bounds allow. UNSURE: not in every one.
-    TOO_MANY: the search met its limit."""
+    TOO_MANY: the search met its limit. `outcomes` replaces the configured limit of outcomes."""
     budget = Budget(config.branch_limit)
     lower, upper = facts.lower, facts.upper
     try:
@@ -32,7 +32,8 @@ def aligned(facts: NodeFacts, plan: Plan, config: CycleConfig) -> str:
         items = items_on(facts)
         if not items:
             return UNSURE if lower != upper or len(plan.parts) > 1 else NO
-        found = admitted_in_every_outcome(_test(facts, plan, config, budget), lower, upper, items, budget)
+        told_apart = Budget(config.outcome_limit if outcomes is None else outcomes)
+        found = admitted_in_every_outcome(_test(facts, plan, config, budget), lower, upper, items, told_apart)
         return YES if found else UNSURE
     except LimitError:
         return TOO_MANY
@@ -90,8 +91,10 @@ def items_on(facts: NodeFacts) -> list[Item]:
     return kept
 
 
-def _weight(item: Item) -> tuple[int, int]:
-    return sum(amounts.get(CPU, 0) for amounts in item.charged.values()), len(item.zones)
+def _weight(item: Item) -> tuple[int, int, tuple[int, ...], list[tuple[str, int]]]:
+    """By content alone, so that equal nodes are searched in the same order."""
+    cpu = sum(amounts.get(CPU, 0) for amounts in item.charged.values())
+    return cpu, len(item.zones), item.zones, sorted(item.at_most.items())
 
 
 def _whole_cores(facts: NodeFacts, plan: Plan, config: CycleConfig, lower: Bounds) -> bool:

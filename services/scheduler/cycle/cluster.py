@@ -56,7 +56,7 @@ class Cluster:
         if facts is None:
             facts = self._enter(node.name)
         elif facts.ledger is node and facts.stands(node):
-            facts.overlay = {}
+            facts.overlay, facts.items = {}, None
             return
         if facts.observed is not node.observed:
             self._gates.forget(facts.slot)

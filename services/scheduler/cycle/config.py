@@ -13,7 +13,8 @@ Prediction = Literal["off", "observe", "trust"]
 
 class CycleConfig(msgspec.Struct, frozen=True):
     """`policy_precedence`: whether the report's policy or the node label decides when both are set; `nrt-first` is the
-    safe one beside a kubelet with a Topology Manager. `branch_limit` bounds the outcomes checked for one pod on one node.
+    safe one beside a kubelet with a Topology Manager. `branch_limit` bounds the branches of one admission that are followed
+    for one pod on one node, `outcome_limit` the places of unsettled pods that are told apart for it.
     `max_shapes` bounds the pod shapes whose verdicts are kept. `near_misses` is how many refusals a verdict carries.
     `weights` by resource count in scores, 1 where none is named (`scoringStrategy.resources` upstream).
     `prediction: observe` records where the kubelet model expects each reservation, `trust` also charges it only there, `off` does
@@ -25,6 +26,7 @@ class CycleConfig(msgspec.Struct, frozen=True):
     strategy: str = "LeastAllocated"
     weights: dict[str, int] = {}
     branch_limit: int = 4096
+    outcome_limit: int = 64
     max_shapes: int = 256
     near_misses: int = 3
     threads_per_core: int = 2

@@ -22,16 +22,25 @@ from services.scheduler.cycle.unsettled import items_of
 from shared.ledger.state import Charge, LedgerNode
 from shared.ledger.view import restore, subtract
 
+MOST_ARRIVING = 6
+"""Pods on their way that are looked at one by one; beside more, only what is plain passes until a report settles them."""
+MOST_OUTCOMES = 16
+NEWCOMER = ""
+"""No pod's uid: a shape is known by its first pod, which may be one of those on their way."""
+
 
 def harmless(facts: NodeFacts, shape: Shape, config: CycleConfig) -> bool:
     """True when no pod on its way to this node could be refused because this one came first."""
     if not facts.arriving or facts.report is None or facts.spreads:
         return True
     newcomer = charge_of(facts, shape.pod, shape)
+    newcomer.uid = NEWCOMER
     if _roomy(facts, newcomer) or everyone_finds_a_zone(
         facts.firm(facts.lower), items_on(facts), items_of(newcomer, facts.report, ())
     ):
         return True
+    if len(facts.arriving) > MOST_ARRIVING:
+        return False
     return not any(_costs(facts, each, newcomer, config) for each in facts.charges() if each.uid in facts.arriving)
 
 
@@ -62,7 +71,7 @@ def _admitted(facts: NodeFacts, earlier: Charge, newcomer: Charge, config: Cycle
     after.unsettled, after.items = True, None
     if facts.report is not None and facts.report.policy != SINGLE:
         after.tied = facts.tied | tied_zones(facts.ledger, (newcomer,))
-    return aligned(after, plan_of(earlier.demand, facts.profile), config) == YES
+    return aligned(after, plan_of(earlier.demand, facts.profile), config, MOST_OUTCOMES) == YES
 
 
 def _without(node: LedgerNode, uid: str) -> LedgerNode:
