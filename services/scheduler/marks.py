@@ -1,7 +1,7 @@
 """Dirty marks and reconciliations: when a node is compared, and what the comparison says.
 
-Counting rejections is volatile; only crossing the threshold is a fact. The commit ids of marks are made from the node's report and
-its newest charge, those of reconciliations from the report and the version of the node's stream, so that several schedulers
+Counting rejections is volatile; only crossing the threshold is a fact. The commit ids of marks are made from the node's report
+and its newest charge, those of reconciliations from the report and the version of the node's stream, so that several schedulers
 append each once, and one that is needed again (a pod ended, and now nothing is unsettled) is not taken for its predecessor.
 """
 
