@@ -168,6 +168,8 @@ class Checks:
             seen_at = self._seen_on.get((other, node.name), NEVER)
             if other != uid and (other, node.name) not in self._ours and seen_at > reserved.position:
                 causes.add("foreign bind")
+        if node.readmitted & set(node.kubelet.pods):
+            causes.add("init containers readmitted")
         for other in node.ended:
             if self._ended_at.get(other, NEVER) > reserved.position:
                 causes.add("pod ended")

@@ -19,12 +19,12 @@ from services.exporter.podresources import podresources_pb2 as pb
 from services.exporter.sysfs import Machine, NumaNode
 from services.simulator import kubelet, listing
 from services.simulator.cluster import NodeShape, SimulatedNode, lay_out, zone_hugepages
-from services.simulator.kubelet import Trial
+from services.simulator.kubelet import KubeletNode, Trial
 from shared.domain.effective import effective_request
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 from shared.domain.report import Freshness, Report
-from shared.kubelet.admission import Admission
+from shared.kubelet.admission import Admission, start_containers
 from shared.kubelet.cpuset import each_cpu
 from shared.kubelet.device_state import DevicePool
 from shared.kubelet.fingerprint import ALL, EXCLUSIVE
@@ -46,7 +46,8 @@ class Changed(msgspec.Struct, frozen=True):
 
 class SimNode:
     """`changes` is everything that may make the kubelet refuse what was promised; `arrived` and `ended` are by
-    uid, in ms: when the kubelet heard of a pod, and when it let go of what the pod held."""
+    uid, in ms: when the kubelet heard of a pod, and when it let go of what the pod held. `readmitted` are pods with ordinary init
+    containers that a restarted kubelet admitted again: it allocates for the init containers, which will not run, once more."""
 
     def __init__(self, shape: SimulatedNode, listing_mode: str, api: Api, clock: SimClock, rng: random.Random) -> None:
         self.shape, self.mode = shape, listing_mode
@@ -54,6 +55,7 @@ class SimNode:
         self.kubelet = kubelet.start(shape)
         self.down = False
         self.changes: list[Changed] = []
+        self.readmitted: set[str] = set()
         self.arrived: dict[str, int] = {}
         self.ended: dict[str, int] = {}
         self.refused: Callable[[SimNode, Pod, Admission, bool], None] = lambda *_: None
@@ -208,6 +210,10 @@ class SimNode:
             fresh.state.devices, registered=old.devices.registered, held=old.devices.held, in_use=old.devices.in_use
         ))  # fmt: skip
         again, refused = kubelet.resume(fresh, state, running)
+        if what == "reboot":
+            again = _started(again)
+        else:
+            self.readmitted.update(pod.uid for pod in running if any(each.kind == "init" for each in pod.containers))
         for pod in waiting:
             again = kubelet.assign(again, pod)
         self.kubelet, self._trial, self._steps = again, None, []
@@ -324,3 +330,11 @@ class SimNode:
             )
             for zone in self.shape.machine.zones
         ))  # fmt: skip
+
+
+def _started(node: KubeletNode) -> KubeletNode:
+    """After a boot every container starts anew, and with the later ones what the init containers held is free again."""
+    state = node.state
+    for known in node.pods.values():
+        state = start_containers(state, known.pod)
+    return msgspec.structs.replace(node, state=state, shown=state)
