@@ -30,10 +30,11 @@ CAUSES = ("lost device", "regained device", "policy", "replaced", "removed")
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """A reservation: where in the log, the moment (ms) of the report that it stood on, and the version of the node's object."""
+    """A reservation: where in the log; the position, moment of the report (ms) and version of the node object that it stood on."""
 
     node: str
     position: int
+    based_on: int
     report_ms: int = -1
     node_version: int = -1
 
@@ -79,7 +80,7 @@ class Checks:
             report, seen = (node.report, node.observed) if node is not None else (None, None)
             moment = report.boot_time_ms if report is not None else -1
             version = int(seen.resource_version) if seen is not None else -1
-            self.reserved[fact.uid] = Reserved(fact.node, envelope.position, moment, version)
+            self.reserved[fact.uid] = Reserved(fact.node, envelope.position, fact.based_on, moment, version)
             self._ours.add((fact.uid, fact.node))
         elif isinstance(fact, scheduling.NodeCharged):
             self._note_charge(fact)
@@ -166,12 +167,12 @@ class Checks:
         }
         for other in node.arrived:
             seen_at = self._seen_on.get((other, node.name), NEVER)
-            if other != uid and (other, node.name) not in self._ours and seen_at > reserved.position:
+            if other != uid and (other, node.name) not in self._ours and seen_at > reserved.based_on:
                 causes.add("foreign bind")
         if node.readmitted & set(node.kubelet.pods):
             causes.add("init containers readmitted")
         for other in node.ended:
-            if self._ended_at.get(other, NEVER) > reserved.position:
+            if self._ended_at.get(other, NEVER) > reserved.based_on:
                 causes.add("pod ended")
         for other in node.kubelet.pods:
             if other in self._ended_at and other != uid:
