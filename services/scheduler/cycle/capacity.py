@@ -15,8 +15,19 @@ def size_in(zone: Zone, name: str) -> int:
     return held.allocatable if is_memory(name) else held.capacity
 
 
+_latest: tuple[Report | None, Amounts] = (None, {})
+"""One node is asked about many times in a row; reports are values, so that the answer stays."""
+
+
 def capacities(report: Report) -> Amounts:
-    """The largest zone by resource."""
+    """The largest zone by resource; read only."""
+    global _latest
+    if _latest[0] is not report:
+        _latest = report, _largest(report)
+    return _latest[1]
+
+
+def _largest(report: Report) -> Amounts:
     largest: Amounts = {}
     for zone in report.zones:
         for name in zone.resources:

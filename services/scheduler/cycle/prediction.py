@@ -13,6 +13,7 @@ from services.scheduler.cycle.hints.provider import ZoneBook
 from services.scheduler.cycle.hints.registry import best_hint
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.shape import Part, Plan
+from services.scheduler.cycle.spans import narrow
 from shared.domain.resources import Amounts, is_memory
 from shared.kubelet.masks import mask_of, nodes_of
 from shared.kubelet.topology_manager import TopologyManager
@@ -34,7 +35,7 @@ def predict(facts: NodeFacts, plan: Plan) -> Predicted:
 def _parts(facts: NodeFacts, plan: Plan) -> Predicted:
     if plan.mode == "free" or plan.rule.policy == policy.NONE or facts.report is None:
         return {}
-    if plan.rule.policy == policy.SINGLE:
+    if plan.rule.policy == policy.SINGLE or (plan.rule.policy == policy.RESTRICTED and not facts.tied and narrow(facts, plan)):
         return _single(facts, plan, likely(facts)) or _single(facts, plan, facts.lower)
     if len(facts.zone_ids) > MOST_ZONES or facts.zone_ids[-1] >= 64:
         return {}
@@ -58,7 +59,7 @@ def likely(facts: NodeFacts) -> Bounds:
 
 
 def _single(facts: NodeFacts, plan: Plan, free: Bounds) -> Predicted:
-    """The merge of single zones takes the lowest zone that fits everything (kubelet 1.36)."""
+    """Where single zones are preferred, the merge takes the lowest one that fits everything (kubelet 1.36)."""
     found: Predicted = {}
     forced: dict[str, int] = {}
     for part in plan.parts:
