@@ -62,7 +62,11 @@ def make_engine(url: str, pool_size: int = 4, settings: dict[str, str] | None = 
     plain_url(url)
 
     async def creator() -> Any:
-        return await connect(url, settings)
+        try:
+            return await connect(url, settings)
+        except LOST_CONNECTION as error:
+            # SQLAlchemy would wrap the driver's own errors (57P03: the database is starting up) in one that nobody expects.
+            raise ConnectionError(str(error) or type(error).__name__) from error
 
     return create_async_engine(
         "postgresql+asyncpg://", async_creator=creator, pool_size=pool_size, max_overflow=2, pool_timeout=10.0

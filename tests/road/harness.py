@@ -87,15 +87,21 @@ class Road:
         raise LookupError(f"no child {name}")
 
     def kill(self, name: str) -> None:
-        """kill -9, and wait until the supervisor has started it again."""
-        before = self.pid(name)
+        """kill -9, and wait until the supervisor has started it again. Nothing to kill once the road has come to its end."""
+        before = wait_until(lambda: self._pid(name) or self._ending(), 30, f"{name} does not run", self.output)
+        if self._ending():
+            return
         os.kill(before, signal.SIGKILL)
-        wait_until(lambda: self._restarted(name, before), 30, f"{name} was not restarted", self.output)
+        again = lambda: self._pid(name) not in (0, before) or self._ending()  # noqa: E731
+        wait_until(again, 30, f"{name} was not restarted", self.output)
 
-    def _restarted(self, name: str, before: int) -> bool:
-        with contextlib.suppress(LookupError):
-            return self.pid(name) != before
-        return False
+    def _pid(self, name: str) -> int:
+        with contextlib.suppress(LookupError, psutil.Error):
+            return self.pid(name)
+        return 0
+
+    def _ending(self) -> bool:
+        return self.process.poll() is not None or any("summary" in line for line in self.lines())
 
     def summary(self) -> dict[str, Any]:
         """The newest status or summary of the workload."""
