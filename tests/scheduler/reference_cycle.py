@@ -118,7 +118,7 @@ class Reference:
         free = self._free(node)
         if free.get("pods", 1) < 1 or any(free.get(each, 0) < held for each, held in request.items()):
             return None
-        whole = _least_allocated(request, free) if request else 0
+        whole = _least_allocated(request, free, node.observed.allocatable) if request else 0
         state = report_state(node)
         every = {each for c in pod.containers for each in (*c.requests, *c.limits)}
         if state:
@@ -151,7 +151,7 @@ class Reference:
             return None
         if not harmless(self._facts(node), Shape("", pod, 0), self.config):
             return None
-        return sum(_best_zone(part, lower) for part in parts) // len(parts)
+        return sum(_best_zone(part, lower, node) for part in parts) // len(parts)
 
     def _over_several_zones(self, pod: Pod, node: LedgerNode) -> bool:
         """The search itself, on facts made anew: that it is right is held against the exact kubelet elsewhere."""
@@ -189,12 +189,15 @@ class Reference:
         return lower, {zone: dict(held) for zone, held in node.upper.items()}, charges
 
 
-def _least_allocated(asked: Amounts, free: Amounts) -> int:
-    return sum((free[name] - held) * 100 // free[name] for name, held in asked.items()) // len(asked)
+def _least_allocated(asked: Amounts, free: Amounts, whole: Amounts) -> int:
+    return sum((free[name] - held) * 100 // whole[name] for name, held in asked.items()) // len(asked)
 
 
-def _best_zone(part: Part, lower: Zones) -> int:
-    return max((_least_allocated(part.amounts, held) for held in lower.values() if fits(part.amounts, held)), default=0)
+def _best_zone(part: Part, lower: Zones, node: LedgerNode) -> int:
+    assert node.basis is not None
+    whole = {zone.id: {name: held.allocatable for name, held in zone.resources.items()} for zone in node.basis.zones}
+    fitting = [(held, whole[zone]) for zone, held in lower.items() if fits(part.amounts, held)]
+    return max((_least_allocated(part.amounts, held, size) for held, size in fitting), default=0)
 
 
 def _totals(node: LedgerNode, upper: Zones, charges: list[Charge]) -> Amounts:

@@ -100,3 +100,14 @@ def test_a_weight_moves_the_choice() -> None:
         assert isinstance(placed, Placed)
         chosen.add((*weights, placed.node))
     assert chosen == {("cpu", "little-memory"), ("memory", "little-cpu")}
+
+
+def test_the_default_takes_shares_of_what_is_allocatable_not_of_what_is_left() -> None:
+    """As much is left on both; on the large node it is little. Upstream cannot tell them apart."""
+    made = World()
+    made.node("large", zone(0, amounts(4, 16), amounts(64, 256)))
+    made.node("small", zone(0, amounts(4, 16)))
+    for number in range(8):
+        placed = made.cluster.place(guaranteed(f"p{number}", container("c", amounts(2, 8))))
+        assert isinstance(placed, Placed)
+        assert (placed.node, placed.score) == ("small", 50)

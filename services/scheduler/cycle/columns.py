@@ -7,6 +7,7 @@ Must not know pods.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +16,18 @@ from services.scheduler.cycle.capacity import capacities
 from services.scheduler.cycle.node_facts import Bounds, NodeFacts, Profile
 from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts
-from shared.ledger.settle import allocatable
 
 Slots = npt.NDArray[np.int64]
 Selection = slice | Slots
 Delta = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 _LIMIT = 1 << 62
+Number = TypeVar("Number", np.int64, np.float64)
 
 
 class Columns:
-    """`lower`, `upper` and `whole` (allocatable) [resource, zone, node], `free` [resource, node], `largest` zone capacity
-    [resource, node], `totals` what is surely free in all zones together [resource, node], of nodes where that counts."""
+    """`lower`, `upper` and `whole` (allocatable, as floats) [resource, zone, node], `free` of what is `offered` [resource, node],
+    `largest` zone capacity [resource, node], `totals` what is surely free in all zones together [resource, node], of nodes where
+    that counts."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -33,13 +35,15 @@ class Columns:
         self.free_rows: dict[str, int] = {}
         self.lower = np.zeros((0, 1, 64), dtype=np.int64)
         self.upper = np.zeros((0, 1, 64), dtype=np.int64)
-        self.whole = np.zeros((0, 1, 64), dtype=np.int64)
+        self.whole = np.zeros((0, 1, 64), dtype=np.float64)
         self.largest = np.zeros((0, 64), dtype=np.int64)
         self.totals = np.zeros((0, 64), dtype=np.int64)
         self.free = np.zeros((0, 64), dtype=np.int64)
+        self.offered = np.zeros((0, 64), dtype=np.int64)
         self.profile = np.full(64, -1, dtype=np.int32)
         self.profiles: list[Profile] = []
         self._sized: dict[int, Report | None] = {}
+        self._offers: dict[int, Amounts] = {}
         self._ids: dict[Profile, int] = {}
         self._counts: list[int] = []
 
@@ -69,7 +73,7 @@ class Columns:
             return
         wide = self.capacity * 2
         self.lower, self.upper = _grown(self.lower, 2, wide), _grown(self.upper, 2, wide)
-        self.whole = _grown(self.whole, 2, wide)
+        self.whole, self.offered = _grown(self.whole, 2, wide), _grown(self.offered, 1, wide)
         self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
         self.totals = _grown(self.totals, 1, wide)
         self.profile = np.append(self.profile, np.full(wide - len(self.profile), -1, dtype=np.int32))
@@ -119,6 +123,7 @@ class Columns:
                 [facts for facts in many if self._sized.get(facts.slot) is not facts.report or facts.report is None]
             )
         self.free[:, slots] = _table(self.free_rows, [_free(f) for f in many])
+        self._write_offers([facts for facts in many if self._offers.get(facts.slot) is not facts.allocatable])
 
     def _write_sizes(self, many: Sequence[NodeFacts]) -> None:
         """What changes with the report alone."""
@@ -127,7 +132,13 @@ class Columns:
         slots = [facts.slot for facts in many]
         self._sized.update((facts.slot, facts.report) for facts in many)
         self.largest[:, slots] = _table(self.rows, [capacities(f.report) if f.report else {} for f in many])
-        self.whole[:, :, slots] = self._block([_allocatable(f) for f in many], [f.zone_ids for f in many])
+        self.whole[:, :, slots] = self._block([f.sizes for f in many], [f.zone_ids for f in many])
+
+    def _write_offers(self, many: Sequence[NodeFacts]) -> None:
+        """What changes with the node's object and with claims alone."""
+        if many:
+            self._offers.update((facts.slot, facts.allocatable) for facts in many)
+            self.offered[:, [facts.slot for facts in many]] = _table(self.free_rows, [facts.allocatable for facts in many])
 
     def delta(self, facts: NodeFacts, zones: Mapping[int, Amounts], request: Amounts) -> Delta:
         """An own reservation as columns, for every node with these zones and rows."""
@@ -154,7 +165,7 @@ class Columns:
         self.lower, self.upper = _grown(self.lower, 0, len(self.rows)), _grown(self.upper, 0, len(self.rows))
         self.whole = _grown(self.whole, 0, len(self.rows))
         self.largest, self.totals = _grown(self.largest, 0, len(self.rows)), _grown(self.totals, 0, len(self.rows))
-        self.free = _grown(self.free, 0, len(self.free_rows))
+        self.free, self.offered = _grown(self.free, 0, len(self.free_rows)), _grown(self.offered, 0, len(self.free_rows))
 
     def _block(self, bounds: list[Bounds], ids: list[tuple[int, ...]]) -> npt.NDArray[np.int64]:
         names, wide = list(self.rows), self.lower.shape[1]
@@ -164,10 +175,6 @@ class Columns:
             for bound, zones in zip(bounds, ids, strict=True)
         ]
         return np.array(rows, dtype=np.int64).transpose(1, 2, 0)
-
-
-def _allocatable(facts: NodeFacts) -> Bounds:
-    return allocatable(facts.report) if facts.report is not None else {}
 
 
 def _free(facts: NodeFacts) -> Amounts:
@@ -182,9 +189,9 @@ def _clipped(amount: int) -> int:
     return max(-_LIMIT, min(_LIMIT, amount))
 
 
-def _grown(array: npt.NDArray[np.int64], axis: int, size: int) -> npt.NDArray[np.int64]:
+def _grown(array: npt.NDArray[Number], axis: int, size: int) -> npt.NDArray[Number]:
     if array.shape[axis] >= size:
         return array
     extra = list(array.shape)
     extra[axis] = size - array.shape[axis]
-    return np.concatenate([array, np.zeros(extra, dtype=np.int64)], axis=axis)
+    return np.concatenate([array, np.zeros(extra, dtype=array.dtype)], axis=axis)

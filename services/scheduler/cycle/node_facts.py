@@ -32,7 +32,7 @@ class NodeFacts:
 
     __slots__ = (
         "allocatable", "arriving", "claims", "items", "ledger", "lower", "name", "observed", "overlay", "places",
-        "profile", "profile_id", "report", "requested", "rule", "slot", "tied", "totals", "unsettled", "upper",
+        "profile", "profile_id", "report", "requested", "rule", "sizes", "slot", "tied", "totals", "unsettled", "upper",
         "version", "zone_ids",
     )  # fmt: skip
 
@@ -43,6 +43,7 @@ class NodeFacts:
         self.report: Report | None = None
         self.lower: ZoneAmounts = {}
         self.upper: ZoneAmounts = {}
+        self.sizes: ZoneAmounts = {}
         self.zone_ids: tuple[int, ...] = ()
         self.requested: Amounts = {}
         self.allocatable: Amounts = {}
@@ -80,6 +81,8 @@ class NodeFacts:
 
     def take_in(self, node: LedgerNode, config: CycleConfig) -> None:
         """Take over everything that the ledger says; own reservations that it lacks are forgotten."""
+        if self.report is not node.basis:
+            self.sizes = sizes_of(node.basis) if node.basis is not None else {}
         self.ledger, self.observed, self.report = node, node.observed, node.basis
         self.places = {uid: where for uid, where in self.places.items() if uid in node.charges}
         self.lower = {zone: dict(amounts) for zone, amounts in node.lower.items()}
@@ -142,6 +145,11 @@ class NodeFacts:
         """Every charge on the node, own reservations included."""
         yield from self.ledger.charges.values()
         yield from (charge for uid, charge in self.overlay.items() if uid not in self.ledger.charges)
+
+
+def sizes_of(report: Report) -> ZoneAmounts:
+    """Zone -> what scores take for the whole: allocatable, or what is available where a report calls that more."""
+    return {zone.id: {name: max(r.allocatable, r.available) for name, r in zone.resources.items()} for zone in report.zones}
 
 
 def offered(node: LedgerNode, claimant: str = "") -> Amounts:

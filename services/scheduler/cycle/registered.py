@@ -15,10 +15,9 @@ from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.scoring.node_label import strategy_for
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES
 from services.scheduler.scoring.registry import STRATEGIES as REGISTRY
-from services.scheduler.scoring.strategy import Strategy, ZoneView
+from services.scheduler.scoring.strategy import Distances, Strategy, ZoneView
 from shared.domain.report import Report
 from shared.domain.resources import Amounts
-from shared.ledger.settle import allocatable
 
 HIGHEST = 100
 LABELLED = "Koordinator"
@@ -26,7 +25,6 @@ LABELLED = "Koordinator"
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-Fixed = tuple[list[tuple[int, Amounts]], dict[tuple[int, int], int]]
 
 __all__ = ["HIGHEST", "REGISTRY", "Registered"]
 
@@ -40,40 +38,41 @@ class Registered:
         self.name, self._weights = name, dict(weights or {})
         self._labelled = name.startswith(LABELLED)
         self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
-        self._reports: dict[str, tuple[Report, Fixed]] = {}
+        self._reports: dict[str, tuple[Report, Distances]] = {}
 
     @property
     def at_once(self) -> bool:
         """True where `column` scores a part on all nodes; a strategy that a node's label may change does not."""
         return self._columns is not None
 
-    def column(self, items: tuple[tuple[str, int], ...], lower: Ints, whole: Ints, fit: Bools) -> Floats:
+    def column(self, items: tuple[tuple[str, int], ...], lower: Ints, whole: Floats, fit: Bools) -> Floats:
         """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of items, zone, node]."""
         assert self._columns is not None
         request = np.array([amount for _, amount in items], dtype=np.int64)
         weights = np.array([self._weights.get(name, 1) for name, _ in items], dtype=np.int64)
-        return self._columns.score_nodes(request, lower, whole, whole > 0, fit, weights).astype(np.float64)
+        return self._columns.score_nodes(request, lower, whole.astype(np.int64), whole > 0, fit, weights).astype(np.float64)
 
     def part(self, items: tuple[tuple[str, int], ...], facts: NodeFacts) -> int:
         """The score of one part on this node."""
         report = facts.report
         if report is None:
             return 0
-        sizes, distances = self._fixed(facts.name, report)
+        distances = self._distances(facts.name, report)
         lower = facts.firm(facts.lower)
-        views = [ZoneView(zone, lower[zone], whole, self._used(lower[zone], whole)) for zone, whole in sizes if zone in lower]
+        views = [
+            ZoneView(zone, lower[zone], whole, self._used(lower[zone], whole))
+            for zone, whole in facts.sizes.items()
+            if zone in lower
+        ]
         found = self._chosen(facts).score(dict(items), views, distances, self._weights, report.max_numa_nodes)
         return max(0, min(HIGHEST, found))
 
-    def _fixed(self, name: str, report: Report) -> Fixed:
-        """What only a new report changes: allocatable amounts by zone, and distances."""
+    def _distances(self, name: str, report: Report) -> Distances:
         known = self._reports.get(name)
-        if known is not None and known[0] is report:
-            return known[1]
-        distances = {(zone.id, other): cost for zone in report.zones for other, cost in zone.costs.items()}
-        fixed = [*allocatable(report).items()], distances
-        self._reports[name] = report, fixed
-        return fixed
+        if known is None or known[0] is not report:
+            found = {(zone.id, other): cost for zone in report.zones for other, cost in zone.costs.items()}
+            known = self._reports[name] = report, found
+        return known[1]
 
     def _used(self, available: Amounts, whole: Amounts) -> bool:
         """Only Koordinator's strategies ask whether anything in the zone is in use."""

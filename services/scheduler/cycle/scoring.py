@@ -6,7 +6,7 @@ quotient of integers below 2^53 cannot cross an integer here. Must not know feas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,66 +21,81 @@ from services.scheduler.cycle.spans import narrow
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+Column = npt.NDArray[Any]
+Zones = Mapping[int, Mapping[str, int]]
+
 NONE_FITS = -1
-_NEVER = 1 << 62
 
 
 class ZoneStrategy(Protocol):
-    """0..100 for placing `asked` where `held` is free. `falls` promises that less free never scores higher."""
+    """0..100 for placing `asked` where some is free of the whole. `falls` promises that less free never scores higher."""
 
     name: str
     falls: bool
 
-    def best(self, asked: Items, zones: Iterable[Mapping[str, int]]) -> int:
-        """The score of the best zone that fits, NONE_FITS when none does."""
+    def best(self, asked: Items, zones: Zones, sizes: Zones) -> int:
+        """The score of the best zone that fits, NONE_FITS when none does. `sizes` is what is allocatable in each zone."""
         ...
 
-    def many(self, asked: Items, held: Sequence[npt.NDArray[Any]]) -> Floats:
+    def many(self, asked: Items, free: Sequence[Column], whole: Sequence[Column]) -> Floats:
         """The same, elementwise; anything where it does not fit."""
         ...
 
 
 class LeastAllocated:
-    """Weighted mean over resources of (free - asked) * 100 // free: prefers emptier zones (kube-scheduler, upstream plugin)."""
+    """Weighted mean over resources of (free - asked) * 100 // allocatable: prefers emptier zones, as the registry's strategy of
+    this name, but by the zone that suits best: that score only falls while a node fills, so that it bounds later ones."""
 
     name, falls = "LeastAllocated", True
 
     def __init__(self, weights: Mapping[str, int] | None = None) -> None:
         self._weights = {name: weight for name, weight in (weights or {}).items() if weight > 1}
 
-    def best(self, asked: Items, zones: Iterable[Mapping[str, int]]) -> int:
+    def best(self, asked: Items, zones: Zones, sizes: Zones) -> int:
         """The score of the best zone that fits, NONE_FITS when none does."""
         if self._weights:
-            return self._weighted(asked, zones)
-        least = _NEVER
-        for zone in zones:
-            cost = 0
+            return self._weighted(asked, zones, sizes)
+        most = NONE_FITS
+        for number, zone in zones.items():
+            whole, gain = sizes[number], 0
             for name, amount in asked:
-                free = zone.get(name, 0)
-                if free < amount:
+                left = zone.get(name, 0) - amount
+                if left < 0:
                     break
-                cost -= -100 * amount // free
+                gain += 100 * left // whole[name]
             else:
-                least = min(cost, least)
-        return (100 * len(asked) - least) // len(asked) if least < _NEVER else NONE_FITS
+                most = max(gain, most)
+        return min(100, most // len(asked))
 
-    def _weighted(self, asked: Items, zones: Iterable[Mapping[str, int]]) -> int:
+    def _weighted(self, asked: Items, zones: Zones, sizes: Zones) -> int:
         weights = [self._weights.get(name, 1) for name, _ in asked]
-        fitting = [zone for zone in zones if all(zone.get(name, 0) >= amount for name, amount in asked)]
-        costs = [
-            sum(weight * -(-100 * amount // zone[name]) for weight, (name, amount) in zip(weights, asked, strict=True))
-            for zone in fitting
+        gains = [
+            sum(
+                weight * (100 * (zone[name] - amount) // sizes[number][name])
+                for weight, (name, amount) in zip(weights, asked, strict=True)
+            )
+            for number, zone in zones.items()
+            if all(zone.get(name, 0) >= amount for name, amount in asked)
         ]
-        return (100 * sum(weights) - min(costs)) // sum(weights) if costs else NONE_FITS
+        return min(100, max(gains) // sum(weights)) if gains else NONE_FITS
 
-    def many(self, asked: Items, held: Sequence[npt.NDArray[Any]]) -> Floats:
+    def many(self, asked: Items, free: Sequence[Column], whole: Sequence[Column]) -> Floats:
         """The same, elementwise."""
         weights = [self._weights.get(name, 1) for name, _ in asked]
+        total: Floats | None = None
         with np.errstate(divide="ignore", invalid="ignore"):
-            cost = weights[0] * np.ceil(100.0 * asked[0][1] / held[0])
-            for weight, (_, amount), free in zip(weights[1:], asked[1:], held[1:], strict=True):
-                cost += weight * np.ceil(100.0 * amount / free)
-            return np.floor((100.0 * sum(weights) - cost) / sum(weights))
+            for weight, (_, amount), left, size in zip(weights, asked, free, whole, strict=True):
+                gain = np.subtract(left, float(amount))
+                gain *= 100.0
+                gain /= size
+                np.floor(gain, out=gain)
+                if weight > 1:
+                    gain *= weight
+                total = gain if total is None else np.add(total, gain, out=total)
+            total = np.zeros(1) if total is None else total
+            total /= sum(weights) or 1
+            np.floor(total, out=total)
+            return np.fmin(total, 100.0, out=total)
 
 
 Scorer = ZoneStrategy | Registered
@@ -105,9 +120,9 @@ def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: Scorer) -> 
     total = 0
     if isinstance(strategy, Registered):
         return sum(count * strategy.part(items, facts) for items, count in plan.kinds) // len(plan.parts)
-    zones = facts.firm(facts.lower).values()
+    zones = facts.firm(facts.lower)
     for items, count in plan.kinds:
-        total += count * max(0, strategy.best(items, zones))
+        total += count * max(0, strategy.best(items, zones, facts.sizes))
     return total // len(plan.parts)
 
 
@@ -118,4 +133,4 @@ def score_whole(facts: NodeFacts, shape: Shape, strategy: Scorer) -> int:
     free = {name: facts.free(name) for name in shape.asked}
     if isinstance(strategy, Registered):
         return strategy.whole(shape.asked, free, facts)
-    return max(0, strategy.best(tuple(shape.asked.items()), (free,)))
+    return max(0, strategy.best(tuple(shape.asked.items()), {0: free}, {0: facts.allocatable}))

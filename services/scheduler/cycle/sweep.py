@@ -17,7 +17,7 @@ from services.scheduler.cycle.registered import HIGHEST, Registered
 from services.scheduler.cycle.scoring import Scorer
 from services.scheduler.cycle.shape import Items, Part, Plan, Shape
 from services.scheduler.cycle.spread import careful, demand_of
-from shared.domain.resources import Amounts
+from shared.domain.resources import Amounts, is_device
 
 Bools = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.int16]
@@ -91,12 +91,10 @@ class Sweep:
         return total
 
     def _part_scores(self, items: Items, fit: Bools) -> npt.NDArray[Any]:
-        lower = [self._lower(name) for name, _ in items]
+        lower, whole = [self._lower(name) for name, _ in items], [self._size(name) for name, _ in items]
         if isinstance(self._strategy, Registered):
-            rows = [self._columns.rows[name] for name, _ in items]
-            whole = self._columns.whole[rows, : self._zones][:, :, self._selection]
-            return self._strategy.column(items, np.stack(lower), whole, fit)
-        scores = self._strategy.many(items, lower)
+            return self._strategy.column(items, np.stack(lower), np.stack(whole), fit)
+        scores = self._strategy.many(items, lower, whole)
         np.copyto(scores, 0.0, where=~fit)
         best: npt.NDArray[Any] = scores.max(axis=0)
         return best
@@ -149,6 +147,9 @@ class Sweep:
             self._gathered[name] = zones
         return zones
 
+    def _size(self, name: str) -> npt.NDArray[np.float64]:
+        return self._columns.whole[self._columns.rows[name], : self._zones][:, self._selection]
+
     # -- spread ----------------------------------------------------------------------------------------------------
 
     def _spread(self, plan: Plan) -> tuple[Bools, Bools]:
@@ -161,7 +162,8 @@ class Sweep:
             sure &= self._columns.totals[row, self._selection] >= amount if row is not None else False
         if memory:
             fit = self._fit(memory)
-            sure &= False if fit is None else fit.all(axis=0) if careful(plan) else fit.any(axis=0)
+            everywhere = careful(plan) or (plan.rule.policy == policy.BEST_EFFORT and any(is_device(name) for name in rest))
+            sure &= False if fit is None else fit.all(axis=0) if everywhere else fit.any(axis=0)
         if plan.whole_cores:
             sure[:] = False
         return candidates, sure
@@ -189,7 +191,8 @@ class Sweep:
         rows = [self._columns.free_rows.get(name) for name in asked]
         if not asked or None in rows:
             return np.zeros(self._count)
-        scores = self._strategy.many(tuple(asked.items()), [self._columns.free[row, self._selection] for row in rows])
+        free, whole = ([each[row, self._selection] for row in rows] for each in (self._columns.free, self._columns.offered))
+        scores = self._strategy.many(tuple(asked.items()), free, whole)
         return np.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0).clip(0, 100)
 
     def _every(self) -> Bools:
