@@ -208,7 +208,9 @@ def _totals(node: LedgerNode, upper: Zones, charges: list[Charge]) -> Amounts:
     for charge in charges:
         if not charge.zones:
             continue
-        known = list(charge.zones.values()) if charge.proven or charge.held else [most(charge.demand)]
+        init = any(part.kind == "init" for part in charge.demand)
+        once = [part.amounts for part in charge.demand] if init else [most(charge.demand)]
+        known = list(charge.zones.values()) if charge.proven or charge.held else once
         for held in known:
             totals = {name: amount - held.get(name, 0) for name, amount in totals.items()}
     return totals

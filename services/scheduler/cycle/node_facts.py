@@ -134,7 +134,7 @@ class NodeFacts:
 
     def take_total(self, charge: Charge, totals: Amounts) -> None:
         """Take an unproven pod's holdings out of `totals`."""
-        held = total(charge.zones.values()) if charge.proven or charge.held else most(charge.demand)
+        held = total(charge.zones.values()) if charge.proven or charge.held else _anywhere(charge)
         for name, amount in held.items():
             totals[name] = totals.get(name, 0) - amount
 
@@ -163,6 +163,14 @@ def offered(node: LedgerNode, claimant: str = "") -> Amounts:
         for name, amount in total(zones.values()).items():
             taken[name] = taken.get(name, 0) + amount
     return {name: amount - taken.get(name, 0) for name, amount in allocatable.items()}
+
+
+def _anywhere(charge: Charge) -> Amounts:
+    """The most that a pod holds where its containers may get CPUs of different zones: what an init container keeps is then
+    reused by nobody for sure."""
+    if all(part.kind != "init" for part in charge.demand):
+        return most(charge.demand)
+    return total([part.amounts for part in charge.demand])
 
 
 def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:

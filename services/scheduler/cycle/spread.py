@@ -11,10 +11,11 @@ import msgspec
 
 from services.scheduler.cycle import spans
 from services.scheduler.cycle.branches import Bounds, Budget
+from services.scheduler.cycle.capacity import size_in
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.policy import BEST_EFFORT
 from services.scheduler.cycle.shape import Part, Plan
-from shared.domain.resources import Amounts, is_memory
+from shared.domain.resources import Amounts, is_device, is_memory
 
 
 def demand_of(plan: Plan) -> tuple[Amounts, Amounts]:
@@ -48,11 +49,23 @@ def admitted(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds, budget:
         return False
     if not memory:
         return True
-    fitting = [all(zone.get(name, 0) >= held for name, held in memory.items()) for zone in lower.values()]
-    if careful(plan) or any(fitting):
-        return all(fitting) if careful(plan) else True
+    fitting = {zone for zone, free in lower.items() if all(free.get(name, 0) >= held for name, held in memory.items())}
+    if careful(plan):
+        return len(fitting) == len(lower)
+    devices = [name for name in rest if is_device(name)] if plan.rule.policy == BEST_EFFORT else []
+    if devices:
+        return bool(fitting & _bearing(facts, devices))
+    if fitting:
+        return True
     parts = [_memory_of(part) for part in plan.parts]
     return spans.memory_admitted(facts, [part for part in parts if part.amounts], lower, upper, budget)
+
+
+def _bearing(facts: NodeFacts, devices: list[str]) -> set[int]:
+    """Zones that have all these devices: best-effort merges memory elsewhere with no device hint, and takes all zones then,
+    which the Memory Manager may refuse (kubelet 1.36: device hints only over zones with devices)."""
+    zones = facts.report.zones if facts.report is not None else ()
+    return {zone.id for zone in zones if all(size_in(zone, name) > 0 for name in devices)}
 
 
 def _memory_of(part: Part) -> Part:
