@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from services.scheduler.core import SchedulerCore
-from services.scheduler.proposals import Proposal
+from services.scheduler.proposals import Proposal, firsts
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Outcome
 from shared.runtime.clock import Clock
@@ -86,12 +86,28 @@ class Decider:
         if not proposals:
             return core.queue.ready_count() > 0
         observe(names.DECIDE_BATCH, len(proposals))
-        commits = [self._commit(core, proposal) for proposal in proposals]
-        outcomes = await self._append(commits)
-        crash_point("scheduler.after_reserve")
-        for proposal, outcome in zip(proposals, outcomes, strict=True):
-            self._hear(core, proposal, outcome)
+        while proposals:
+            proposals = await self._send(core, proposals)
         return True
+
+    async def _send(self, core: SchedulerCore, proposals: Sequence[Proposal]) -> list[Proposal]:
+        """Append the first of each node; returns what is left to append.
+
+        The next reservation on a node expects the version that the one before it makes, and was decided with that one in mind.
+        Another scheduler's facts may make the same version: so it is sent only after the one before it was appended.
+        """
+        first, rest = firsts(proposals)
+        outcomes = await self._append([self._commit(core, proposal) for proposal in first])
+        crash_point("scheduler.after_reserve")
+        lost = set()
+        for proposal, outcome in zip(first, outcomes, strict=True):
+            self._hear(core, proposal, outcome)
+            if proposal.uid and not isinstance(outcome, Appended):
+                lost.add(proposal.node)
+        for proposal in rest:
+            if proposal.node in lost:
+                core.conflicted(proposal)
+        return [proposal for proposal in rest if proposal.node not in lost]
 
     def _complain(self, core: SchedulerCore) -> None:
         for uid, problem in core.undecidable.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from services.scheduler.cycle.outcome import Placed, Unplaceable
@@ -34,6 +36,19 @@ class Proposal(msgspec.Struct, frozen=True):
     def nominates(self) -> bool:
         """True for a nomination."""
         return any(isinstance(draft.fact, PodNominated) for draft in self.drafts)
+
+
+def firsts(proposals: Iterable[Proposal]) -> tuple[list[Proposal], list[Proposal]]:
+    """The proposals that stand on none before them, and those that follow another pod's on the same node."""
+    nodes: set[str] = set()
+    first: list[Proposal] = []
+    rest: list[Proposal] = []
+    for proposal in proposals:
+        follows = bool(proposal.uid and proposal.node) and proposal.node in nodes
+        (rest if follows else first).append(proposal)
+        if proposal.uid and proposal.node:
+            nodes.add(proposal.node)
+    return first, rest
 
 
 def reservation(

@@ -18,7 +18,7 @@ from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeObserved, PodObserved
 from shared.events.codec import decode
 from shared.events.report_facts import NodeReported
-from shared.events.scheduling_facts import PodReserved
+from shared.events.scheduling_facts import NodeCharged, PodReserved
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.projector import Fold, Projector
 from tests.ledger.given import pod, report, zone
@@ -122,4 +122,31 @@ async def test_a_full_queue_is_decided_in_order_of_arrival_batch_by_batch(scene:
     await scene.pods(230)
     async with scene.schedulers():
         made = await scene.reservations(200)
-    assert [one.uid for one in made[:200]] == [f"uid-p{number}" for number in range(200)]
+    decided = sorted(made[:200], key=lambda one: (one.based_on, one.order))
+    assert [one.uid for one in decided] == [f"uid-p{number}" for number in range(200)]
+
+
+async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again(scene: Scene) -> None:
+    """Another scheduler took the node's next version with a larger pod than the one that this decision counted on: the version
+    that the second reservation expects is there, but not for the reason it expects."""
+    await scene.node("n1")
+    await scene.pods(2, cpus=1)
+    core = SchedulerCore(CoreConfig())
+    await fold_all(scene, core)
+    large = pod("large", cpus=4)
+    for stream, fact in (
+        (streams.pod(large.uid), PodReserved(large.uid, "n1")),
+        (streams.node("n1"), NodeCharged("n1", large.uid)),
+    ):
+        await scene.tell(stream, fact)
+    decider = Decider(scene.log, SYSTEM_CLOCK)
+    assert await decider._decide(core)
+    assert [one.uid for one in await scene._reserved()] == [large.uid]
+    await fold_all(scene, core)
+    await decider._decide(core)
+    assert len(await scene._reserved()) == 3
+
+
+async def fold_all(scene: Scene, core: SchedulerCore) -> None:
+    for envelope in await scene.log.read(core.ledger.position):
+        core.evolve(envelope, decode(envelope))

@@ -30,7 +30,7 @@ CAUSES = ("lost device", "regained device", "policy", "replaced", "removed")
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """A reservation: where in the log; the position, moment of the report (ms) and version of the node object that it stood on."""
+    """A reservation, where in the log; the position, moment of the report (ms) and version of the node that it stood on."""
 
     node: str
     position: int

@@ -21,15 +21,31 @@ UNDER_WAY = 30
 
 
 class Network:
-    """Messages under way, oldest first."""
+    """Messages under way, oldest first. They may be lost, doubled and late, but the bus keeps the order of a node's boots: a
+    subscription is in order, so that an earlier boot comes after a later one only again, never for the first time."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self._boots: dict[int, tuple[str, str]] = {}
+        self._came: set[tuple[str, str]] = set()
 
     def publish(self, report: Report) -> None:
         """Hand a report to the bus; the oldest are lost when too many are under way."""
-        self.messages.append(Message(subjects.report(report.node), msgspec.json.encode(report)))
+        number = len(self._boots) + 1
+        self._boots[number] = (report.node, report.boot_id)
+        self.messages.append(Message(subjects.report(report.node), msgspec.json.encode(report), {}, number))
         del self.messages[:-UNDER_WAY]
+
+    def deliver(self, at: int, keep: bool) -> Message:
+        """Hand out the message at `at`; `keep` leaves it under way to come again."""
+        message = self.messages[at] if keep else self.messages.pop(at)
+        self._came.add(self._boots[message.sequence])
+        self.messages = [other for other in self.messages if not self._overtaken(other, message)]
+        return message
+
+    def _overtaken(self, other: Message, by: Message) -> bool:
+        boot = self._boots[other.sequence]
+        return other.subject == by.subject and other.sequence < by.sequence and boot not in self._came
 
 
 class StoreProcess(Process):
@@ -56,10 +72,7 @@ class StoreProcess(Process):
 
     def take(self, at: int, keep: bool) -> str:
         """Take in one message; `keep` leaves it on the bus to come again."""
-        message = self.network.messages[at]
-        if not keep:
-            del self.network.messages[at]
-        self.spawn("take", self.reports.take([message]))
+        self.spawn("take", self.reports.take([self.network.deliver(at, keep)]))
         return ""
 
     def _expire(self) -> str:
