@@ -75,10 +75,7 @@ class Reports:
             if not waiting:
                 return
         for report, _trace in waiting:
-            count(names.REPORTS, verdict="contested")
-            self._out.warning(
-                names.REPORT_REFUSED, node=report.node, problem="lost every race for its stream; the next report counts"
-            )
+            self._contested(report)
 
     def _read(self, message: Message) -> tuple[Report, str] | None:
         read = validation.read(message.subject, message.data)
@@ -107,11 +104,26 @@ class Reports:
             if isinstance(outcome, Appended):
                 core.evolve(self._known(report.node), accepted.fact, accepted.expected + 1)
                 count(names.REPORTS, verdict="full" if isinstance(accepted.fact, NodeReported) else "changed")
+            elif await self._overtaken(report):
+                self._contested(report)
+                left = [other for other in left if (other[0].node, other[0].boot_id) != (report.node, report.boot_id)]
             else:
-                await self._refold(report.node)
                 left.insert(0, (report, trace))
         set_gauge(names.NODES_KNOWN, len(self.known))
         return left
+
+    async def _overtaken(self, report: Report) -> bool:
+        """Learn what another replica appended. True when it saw the node in another boot meanwhile: this report may be of a boot
+        before, kept here for long; taken in, it would shut out the node's own. The next report of the running boot counts."""
+        before = self._known(report.node).report
+        await self._refold(report.node)
+        now = self._known(report.node).report
+        return now is not None and now.boot_id not in (report.boot_id, before.boot_id if before is not None else "")
+
+    def _contested(self, report: Report) -> None:
+        count(names.REPORTS, verdict="contested")
+        problem = "lost the race for its stream; the next report counts"
+        self._out.warning(names.REPORT_REFUSED, node=report.node, problem=problem)
 
     def _known(self, node: str) -> Known:
         return self.known.setdefault(node, core.initial())

@@ -86,6 +86,19 @@ async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: Memor
     assert fresh.known["n1"].report == report(at=19, free=3)
 
 
+async def test_a_report_kept_for_long_does_not_shut_out_the_boot_that_another_store_saw_since(log: MemoryEventLog) -> None:
+    """A boot once superseded never returns: if the late report of the boot before were taken in, the node were deaf for ever."""
+    paused, other = (Reports(log, MemoryBus(), 30.0, Hands()) for _ in range(2))
+    for store in (paused, other):
+        await store.take([message(report(at=1, boot="first"))])
+    await other.take([message(report(at=1, boot="third"))])
+    late = [message(report(at=at, boot="second")) for at in (5, 6)]
+    await paused.take(late)
+    await other.take([message(report(at=2, free=3, boot="third"))])
+    assert await types(log) == ["NodeReported", "NodeReported", "NodeReportChanged"]
+    assert other.known["n1"].report == report(at=2, free=3, boot="third")
+
+
 async def test_a_malformed_report_is_refused_and_the_others_of_its_batch_go_on(store: Reports, log: MemoryEventLog) -> None:
     bad = Message(subjects.report("n2"), b'{"node": "n2", "zones": "many"}')
     await store.take([bad, message(report(at=1)), bad])
