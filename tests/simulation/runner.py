@@ -13,7 +13,7 @@ from tests.simulation.world import Broken, World
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 STEPS = 500
-FRESH = range(20_000, 20_100)
+FRESH = range(20_000, 20_200)
 TRACE_LINES = 400
 COLUMNS = " step       ms  head action       about -> what came of it"
 

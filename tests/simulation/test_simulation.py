@@ -12,7 +12,6 @@ import pytest
 
 from services.binder import core as binder
 from services.scheduler import observing
-from services.topology_store import core as store
 from shared.eventlog.memory import MemoryEventLog
 from shared.events import binding_facts
 from shared.ledger import charging, settle
@@ -68,24 +67,13 @@ BROKEN_RULES: dict[str, tuple[object, str, object, str]] = {
     "a charge releases nothing": (charging, "restore", always(None), "ledger|S9|L2"),
     "a lost answer is taken for a no": (binder, "judge", hasty, "S4|S5|S7|L"),
     "pods that a list lacks live on": (observing, "absent_pods", always([]), "L|S9"),
-    "an older report is believed": (store.Report, "boot_time_ms", None, "S4|S9|L"),
     "a newer epoch fences nobody": (MemoryEventLog, "_refusal", None, "S3"),
 }
 
 
 def apply(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     where, name, instead, _ = BROKEN_RULES[rule]
-    if rule == "an older report is believed":
-        ordinary = store.decide
-
-        def credulous(known: store.Known, report: store.Report) -> store.Decision:
-            before, known.superseded = known.report, []
-            if before is not None and report.boot_time_ms <= before.boot_time_ms:
-                return store._accept(known, store.NodeReported(report), report)
-            return ordinary(known, report)
-
-        monkeypatch.setattr(store, "decide", credulous)
-    elif rule == "a newer epoch fences nobody":
+    if rule == "a newer epoch fences nobody":
         refusal = MemoryEventLog._refusal
 
         def unfenced(self: MemoryEventLog, commit: object) -> object:
