@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import MutableMapping
 from contextlib import AbstractContextManager
-from typing import Any, Literal
+from typing import Any, Literal, TextIO, cast
 
 import msgspec
 import structlog
@@ -55,6 +55,16 @@ def _scrub_line(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> M
     return {key: scrub(value, key) for key, value in line.items()}
 
 
+class _StandardError:
+    """Whatever standard error is at the moment of writing: it may be replaced after logs were set up, and closed then."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
 def configure(service: str, form: Format = "json", level: str = "info") -> None:
     """Set up logging for the process; may be called again."""
     renderer: Any = structlog.processors.JSONRenderer(serializer=_json)
@@ -72,7 +82,7 @@ def configure(service: str, form: Format = "json", level: str = "info") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS.get(level, 20)),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _StandardError())),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_Forward()], level=logging.WARNING, force=True)
