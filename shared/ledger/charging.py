@@ -71,6 +71,8 @@ def take(ledger: Ledger, entry: LedgerPod, position: int) -> None:
     _count(node, entry.pod, -1)
     _expect(node, position)
     if not charge.demand:
+        if charge.key in node.ended:
+            settle(node)  # what a report lists for an ended pod of this name is free again, now that no live one bears it
         return
     node.ended[charge.key] = Ended(complete=charge.proven and charge.alias is None)
     if node.listed is None:

@@ -6,6 +6,7 @@ from shared.events import streams
 from shared.events.binding_facts import BindRefused
 from shared.events.cluster_facts import NodeEnded
 from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, ReservationWithdrawn
+from shared.ledger.view import lower_bound, upper_bound
 from tests.ledger.given import History, container, cpu, held, listed_empty, pod, report, zone
 
 
@@ -332,3 +333,19 @@ def test_a_report_without_placements_settles_nothing_by_itself() -> None:
 
 def test_reports_keep_their_value() -> None:
     assert report(*two_zones()) == report(*two_zones())
+
+
+def test_the_end_of_a_pod_without_demand_gives_back_what_is_listed_for_its_ended_namesake() -> None:
+    """While the namesake lives, the listing counts as its own; bounds kept step by step stay those computed anew."""
+    history = History()
+    history.report(*two_zones())
+    first = pod("a", cpus=6)
+    history.reserve(first)
+    history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
+    history.end(first)
+    second = pod("a", container("c", cpus=0), uid="uid-a-2")
+    history.reserve(second)
+    history.report(*two_zones(free0=2), at=3, placements=(held("a", 0, 6, uid="uid-a-2"),))
+    history.end(second)
+    assert history.n1.upper == upper_bound(history.n1)
+    assert history.n1.lower == lower_bound(history.n1)
