@@ -61,7 +61,7 @@ def infeasible(tasks: Iterable[Task], cluster: tuple[Room, ...]) -> list[Infeasi
 
 def task_fits(task: Task, room: Room) -> bool:
     """True when the empty node has room for the task under its policy."""
-    demand = _pod_demand(task)
+    demand = _pod_demand(task.containers)
     if any(amount > room.node.get(name, 0) for name, amount in {**demand, PODS: 1}.items()):
         return False
     if room.policy == "none":
@@ -89,14 +89,14 @@ def _room(node: SimulatedNode) -> Room:
     return Room(tuple(total), tuple(free), node.allocatable(), policy, scope)
 
 
-def _pod_demand(task: Task) -> Amounts:
+def _pod_demand(containers: Iterable[TaskContainer]) -> Amounts:
     """Per resource the larger of the app containers' sum and any one init container."""
-    demand: Amounts = {}
-    for container in task.containers:
+    containers, demand = tuple(containers), dict[str, int]()
+    for container in containers:
         if not container.init:
             for name, amount in container.requests.items():
                 demand[name] = demand.get(name, 0) + amount
-    for container in task.containers:
+    for container in containers:
         if container.init:
             demand = {**container.requests, **{n: max(a, container.requests.get(n, 0)) for n, a in demand.items()}}
     return dict(sorted(demand.items()))
@@ -120,8 +120,9 @@ def _guaranteed(task: Task) -> bool:
 
 
 def _aligned_total(task: Task) -> Amounts:
-    whole = TaskContainer("pod", _pod_demand(task))
-    return _aligned(whole, _guaranteed(task))
+    """Two halves of a CPU are no whole one: what is pinned is judged container by container, then summed."""
+    guaranteed = _guaranteed(task)
+    return _pod_demand(msgspec.structs.replace(each, requests=_aligned(each, guaranteed)) for each in task.containers)
 
 
 def _containers_fit(task: Task, room: Room) -> bool:
