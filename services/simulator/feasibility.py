@@ -55,7 +55,7 @@ def infeasible(tasks: Iterable[Task], cluster: tuple[Room, ...]) -> list[Infeasi
         if shape not in verdicts:
             verdicts[shape] = any(task_fits(task, room) for room in cluster)
         if not verdicts[shape]:
-            found.append(Infeasible(task.name, _pod_demand(task)))
+            found.append(Infeasible(task.name, _pod_demand(task.containers)))
     return found
 
 
