@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from shared.domain.demand import ContainerDemand, kept_init_cpu, peak
 from shared.domain.report import Placement
-from shared.domain.resources import CPU, Amounts
+from shared.domain.resources import CPU, MEMORY, Amounts, is_hugepages
 from shared.ledger.state import Alias, Charge, ZoneAmounts
 
 
@@ -56,14 +56,22 @@ def alias_stands(alias: Alias | None, uid: str, listed: Sequence[Placement]) -> 
 def residual(charge: Charge, listed: Sequence[Placement]) -> ZoneAmounts:
     """What ordinary init containers may still hold of a proven pod, invisibly to podresources, for the pod's life.
 
-    Nothing when the listing shows the init containers themselves (read from the kubelet's CPU checkpoint)."""
+    CPUs count nothing when the listing shows the init containers themselves (read from the kubelet's CPU checkpoint); their
+    devices are never shown. A later container that wants the same resource was drawn to the init container's zone; where
+    none does, the init container may stand in any zone that was possible for it."""
     init = [part for part in charge.demand if part.kind == "init"]
-    if not init or {part.name for part in init} <= {placement.container for placement in listed}:
+    if not init:
         return {}
-    running = [part for part in charge.demand if part.kind != "init"]
-    beside = peak(running)
+    shown = {part.name for part in init} <= {placement.container for placement in listed}
+    beside = peak([part for part in charge.demand if part.kind != "init"])
     kept: Amounts = {name: amount - beside.get(name, 0) for name, amount in peak(charge.demand).items()}
-    kept[CPU] = max(kept.get(CPU, 0), kept_init_cpu(charge.demand))
+    kept[CPU] = 0 if shown else max(kept.get(CPU, 0), kept_init_cpu(charge.demand))
     kept = {name: kept[name] for name in sorted(kept) if kept[name] > 0}
-    zones = sorted({*held_zones(listed)}) or sorted({z for zones in charge.possible.values() for z in zones})
-    return {zone: dict(kept) for zone in zones} if kept else {}
+    anywhere = tuple(sorted({zone for zones in charge.possible.values() for zone in zones}))
+    near = tuple(sorted(held_zones(listed))) or anywhere
+    zones: ZoneAmounts = {}
+    for name, amount in kept.items():
+        apart = name not in beside and not (name == MEMORY or is_hugepages(name))
+        for zone in sorted({*near, *anywhere}) if apart else near:
+            zones.setdefault(zone, {})[name] = amount
+    return {zone: zones[zone] for zone in sorted(zones)}

@@ -217,6 +217,30 @@ def test_init_cpus_read_from_the_checkpoint_need_no_charge_beside_the_report() -
     assert (history.free(0), history.free(1)) == (2, 8)
 
 
+def test_an_init_containers_device_that_no_later_container_wants_may_stand_in_another_zone() -> None:
+    history = History()
+    made = pod("a", container("setup", gpus=1, kind="init"), container("c", cpus=4))
+    zones = (zone(0, 8, 8, gpus=1), zone(1, 8, 8, gpus=1))
+    history.report(*zones)
+    history.reserve(made)
+    shown = (zone(0, 8, 4, gpus=1), zone(1, 8, 8, gpus=1))
+    history.report(*shown, at=2, placements=(held("a", 0, 4),))
+    assert history.charge(made).proven
+    assert (history.free(0, "vendor.com/gpu"), history.free(1, "vendor.com/gpu")) == (0, 0)
+
+
+def test_the_cpu_checkpoint_shows_no_devices_of_init_containers() -> None:
+    history = History()
+    made = pod("a", container("setup", cpus=2, gpus=1, kind="init"), container("c", cpus=4))
+    history.report(zone(0, 8, 8, gpus=1), zone(1, 8, 8, gpus=1))
+    history.reserve(made)
+    listing = (held("a", 0, 4), held("a", 0, 2, container_name="setup"))
+    history.report(zone(0, 8, 2, gpus=1), zone(1, 8, 8, gpus=1), at=2, placements=listing)
+    assert history.charge(made).proven
+    assert history.free(0) == 2
+    assert history.free(0, "vendor.com/gpu") == 0
+
+
 def test_pod_scope_charges_the_whole_pod_in_every_zone_that_could_hold_it() -> None:
     history = History()
     made = pod("a", container("c1", cpus=2), container("c2", cpus=3))
