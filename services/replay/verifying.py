@@ -11,7 +11,6 @@ import msgspec
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events.catalog import Fact
-from shared.events.codec import encode
 from shared.events.envelope import Envelope
 from shared.ledger.fold import evolve
 from shared.ledger.state import Ledger
@@ -89,8 +88,3 @@ class Audit(msgspec.Struct):
             self.bound[fact.uid] = fact.node
         elif isinstance(fact, cluster.PodEnded) and fact.cause == "rejected":
             self.rejected += 1
-
-
-def reencodes(envelope: Envelope, fact: Fact) -> bool:
-    """A fact of the current schema must encode to the bytes it was read from."""
-    return encode(fact) == envelope.payload

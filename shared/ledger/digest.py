@@ -8,9 +8,6 @@ import msgspec
 
 from shared.ledger.state import Ledger
 
-FOLD_FINGERPRINT = "ledger-8"
-"""Raised by hand when the fold's meaning changes; a golden test fails when it was forgotten."""
-
 _decoder = msgspec.json.Decoder(Ledger)
 
 

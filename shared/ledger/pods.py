@@ -41,18 +41,13 @@ def _respecified(ledger: Ledger, entry: LedgerPod, fact: cluster.PodObserved) ->
     if not name:
         entry.pod = fact.pod
         return
-    take(ledger, entry, at_position(ledger))
+    take(ledger, entry, ledger.position)
     entry.pod = fact.pod
     put(ledger, entry, name, charged_at)
     node = ledger.nodes[name]
     redemand(node, node.charges[fact.pod.uid], entry)
     node.charges[fact.pod.uid].admitted = entry.stage == "running"
     settle(node)
-
-
-def at_position(ledger: Ledger) -> int:
-    """The position being folded."""
-    return ledger.position
 
 
 def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
