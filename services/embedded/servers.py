@@ -5,7 +5,7 @@ Used by `topolog up` and by the tests. Knows nothing of what the services do wit
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -107,14 +107,14 @@ class EmbeddedServers:
         self.ready_after_s[name] = time.monotonic() - begun_s
 
     async def _start_postgres(self, postgres: EmbeddedPostgres) -> None:
-        await asyncio.to_thread(postgres.prepare)
+        await _to_its_end(postgres.prepare)
         await self.supervisor.start([postgres.spec()])
-        await asyncio.to_thread(postgres.create_database)
+        await _to_its_end(postgres.create_database)
 
     async def _start_nats(self, nats: EmbeddedNats) -> None:
         """Another program may take the chosen port in the moment before the server does: choose again."""
         for attempt in range(_NATS_ADDRESS_TRIES):
-            await asyncio.to_thread(nats.prepare)
+            await _to_its_end(nats.prepare)
             try:
                 await self.supervisor.start([nats.spec()])
                 return
@@ -129,3 +129,14 @@ class EmbeddedServers:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+async def _to_its_end(work: Callable[[], None]) -> None:
+    """Blocking work in a thread. Nobody can cancel a thread: a cancellation waits for it, or its tools would go on in a
+    folder that is released already."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
