@@ -20,7 +20,7 @@ from services.scheduler.cycle.overtaking import harmless
 from services.scheduler.cycle.policy import combined, node_rule, pinned, pod_policy
 from services.scheduler.cycle.predicates import constraint_refusal
 from services.scheduler.cycle.reservation import reserve
-from services.scheduler.cycle.shape import Part, Shape
+from services.scheduler.cycle.shape import Part, Shape, key_of
 from shared.domain.demand import ContainerDemand, most, peak, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.pod import Constraints, Container, Pod
@@ -149,21 +149,21 @@ class Reference:
             return 0 if self._over_several_zones(pod, node) else None
         if not _every_outcome(parts, lower, upper, charges, node):
             return None
-        if not harmless(self._facts(node), Shape("", pod, 0), self.config):
+        if not harmless(self._facts(node), Shape(key_of(pod), pod, 0), self.config):
             return None
         return sum(_best_zone(part, lower, node) for part in parts) // len(parts)
 
     def _over_several_zones(self, pod: Pod, node: LedgerNode) -> bool:
         """The search itself, on facts made anew: that it is right is held against the exact kubelet elsewhere."""
         facts = self._facts(node)
-        plan = Shape("", pod, 0).plan(facts.profile)
-        return aligned(facts, plan, self.config) == YES and harmless(facts, Shape("", pod, 0), self.config)
+        plan = Shape(key_of(pod), pod, 0).plan(facts.profile)
+        return aligned(facts, plan, self.config) == YES and harmless(facts, Shape(key_of(pod), pod, 0), self.config)
 
     def _facts(self, node: LedgerNode) -> NodeFacts:
         facts = NodeFacts(node.name, 0)
         facts.take_in(node, self.config)
         for each in self.ahead[node.name]:
-            reserve(facts, each, Shape("", each, 0))
+            reserve(facts, each, Shape(key_of(each), each, 0))
         return facts
 
     def _free(self, node: LedgerNode) -> Amounts:

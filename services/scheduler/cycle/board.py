@@ -1,7 +1,8 @@
 """Verdicts kept per shape and node: a score or "ruled out", and whether that is sure.
 
 An unsure score is an upper bound on the true one, so that only nodes that come out on top need a second look. A change
-that can only lower scores makes them unsure; any other change sets them to OPTIMISTIC. Must not know why.
+that can only lower scores makes them unsure; any other change sets them to OPTIMISTIC. Between two of the latter scores only
+fall, so that the nodes that once shared the top hold it until each of them fell. Must not know why.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import xxhash
 OPTIMISTIC = 101
 RULED_OUT = -1
 
+Slots = npt.NDArray[np.int64]
+_NOBODY: Slots = np.zeros(0, dtype=np.int64)
+
 
 class Board:
     """`scores` and `sure` are [shape, node]; `ranks` orders ties by node name, apart for every pod."""
@@ -23,6 +27,7 @@ class Board:
         self.sure = np.ones((8, 64), dtype=np.bool_)
         self.ranks = np.zeros(64, dtype=np.uint64)
         self.size = 0
+        self._tops: dict[int, tuple[int, Slots]] = {}
 
     def reserve(self, slot: int, name: str) -> None:
         """A new node in this slot: every shape has yet to judge it."""
@@ -46,6 +51,7 @@ class Board:
         """Anything may have changed on the node."""
         self.scores[:, slot] = OPTIMISTIC
         self.sure[:, slot] = False
+        self._tops.clear()
 
     def lowered(self, slot: int) -> None:
         """Scores on the node can only have fallen; what is ruled out stays so."""
@@ -56,18 +62,33 @@ class Board:
         self.scores[:, slot] = RULED_OUT
         self.sure[:, slot] = True
 
+    def judged(self, row: int, slot: int, score: int) -> None:
+        """The node's true score for the shape, which is no more than it stood at."""
+        self.scores[row, slot] = score
+        self.sure[row, slot] = True
+
     def top(self, row: int, salt: int) -> tuple[int, int]:
         """(slot, score) of the best node, ties in the pod's own order; score RULED_OUT when nobody is left."""
-        scores = self.scores[row, : self.size]
-        best = int(scores.max()) if self.size else RULED_OUT
+        best, ties = self._ties(row)
         if best == RULED_OUT:
             return -1, RULED_OUT
-        ties = (scores == best).nonzero()[0]
         return (int(ties[(self.ranks[ties] ^ np.uint64(salt)).argmin()]) if len(ties) > 1 else int(ties[0])), best
 
-    def unsure_at(self, row: int, score: int) -> npt.NDArray[np.int64]:
+    def _ties(self, row: int) -> tuple[int, Slots]:
+        """The best score and all who have it."""
+        best, ties = self._tops.get(row, (RULED_OUT, _NOBODY))
+        if len(ties):
+            ties = ties[self.scores[row, ties] == best]
+        if not len(ties):
+            scores = self.scores[row, : self.size]
+            best = int(scores.max()) if self.size else RULED_OUT
+            ties = (scores == best).nonzero()[0] if best != RULED_OUT else _NOBODY
+        self._tops[row] = best, ties
+        return best, ties
+
+    def unsure_at(self, row: int, score: int) -> Slots:
         """The nodes that stand at this score without being sure of it."""
-        found: npt.NDArray[np.int64] = np.flatnonzero(
+        found: Slots = np.flatnonzero(
             (self.scores[row, : self.size] == score) & ~self.sure[row, : self.size]
         )
         return found
@@ -77,7 +98,8 @@ class Board:
         return int(np.count_nonzero(self.scores[row, : self.size] != RULED_OUT))
 
     def row(self, row: int) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.bool_]]:
-        """The scores and certainty of one shape, as views."""
+        """The scores and certainty of one shape, as views to be written to."""
+        self._tops.pop(row, None)
         return self.scores[row, : self.size], self.sure[row, : self.size]
 
 

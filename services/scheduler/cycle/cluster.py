@@ -156,8 +156,7 @@ class Cluster:
     def _score(self, shape: Shape, facts: NodeFacts) -> int:
         at = shape.row, facts.slot
         if not self.board.sure[at]:
-            self.board.scores[at] = pipeline.judge(self, shape, facts)
-            self.board.sure[at] = True
+            self.board.judged(*at, pipeline.judge(self, shape, facts))
         return int(self.board.scores[at])
 
     def shape_of(self, pod: Pod) -> str:

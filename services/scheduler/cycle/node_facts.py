@@ -6,6 +6,7 @@ Built from the ledger's node and kept apart from it: own reservations are subtra
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from services.scheduler.cycle import policy
 from services.scheduler.cycle.capacity import capacities
@@ -31,7 +32,7 @@ class NodeFacts:
     """Mutable columns of one node. `lower` and `upper` are zone id -> amounts; `free` is allocatable minus requested."""
 
     __slots__ = (
-        "allocatable", "arriving", "claims", "items", "ledger", "lower", "name", "observed", "overlay", "places",
+        "allocatable", "arriving", "claims", "items", "landings", "ledger", "lower", "name", "observed", "overlay", "places",
         "profile", "profile_id", "report", "requested", "rule", "sizes", "slot", "tied", "totals", "unsettled", "upper",
         "version", "zone_ids",
     )  # fmt: skip
@@ -51,6 +52,7 @@ class NodeFacts:
         self.overlay: dict[str, Charge] = {}
         self.places: dict[str, dict[str, tuple[int, ...]]] = {}
         self.items: object = None
+        self.landings: dict[str, Any] = {}
         self.rule = policy.Rule()
         self.profile: Profile = ("missing", self.rule, (), (), ())
         self.profile_id = -1
@@ -95,7 +97,7 @@ class NodeFacts:
         self.profile = self._profile(node, config)
         self.rule = self.profile[1]
         self.tied = tied_zones(node, node.charges.values())
-        self.items = None
+        self.items, self.landings = None, {}
         self.totals = self._totals() if self.spreads else {}
 
     @property

@@ -7,19 +7,22 @@ it lands. Must not know the log or time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 
 import msgspec
 
 from services.scheduler.cycle.alignment import YES, aligned, items_on
+from services.scheduler.cycle.branches import Bounds, fits
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.counting import everyone_finds_a_zone
 from services.scheduler.cycle.node_facts import NodeFacts, tied_zones
 from services.scheduler.cycle.policy import SINGLE
 from services.scheduler.cycle.reservation import charge_of
-from services.scheduler.cycle.shape import Shape, plan_of
+from services.scheduler.cycle.shape import WHOLE_CORES, Shape, plan_of
 from services.scheduler.cycle.unsettled import items_of
-from shared.ledger.state import Charge, LedgerNode
+from shared.domain.resources import Amounts
+from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 from shared.ledger.view import restore, subtract
 
 MOST_ARRIVING = 6
@@ -35,23 +38,50 @@ def harmless(facts: NodeFacts, shape: Shape, config: CycleConfig) -> bool:
         return True
     newcomer = charge_of(facts, shape.pod, shape)
     newcomer.uid = NEWCOMER
-    if _roomy(facts, newcomer) or everyone_finds_a_zone(
-        facts.firm(facts.lower), items_on(facts), items_of(newcomer, facts.report, ())
-    ):
+    arriving = [charge for charge in facts.charges() if charge.uid in facts.arriving]
+    if _roomy(facts, newcomer) or _everyone_keeps_a_zone(facts, arriving, newcomer):
         return True
-    if len(facts.arriving) > MOST_ARRIVING:
+    if everyone_finds_a_zone(facts.firm(facts.lower), items_on(facts), items_of(newcomer, facts.report, ())):
+        return True
+    if len(arriving) > MOST_ARRIVING:
         return False
-    return not any(_costs(facts, each, newcomer, config) for each in facts.charges() if each.uid in facts.arriving)
+    return not any(_costs(facts, each, newcomer, config) for each in arriving)
 
 
 def _roomy(facts: NodeFacts, newcomer: Charge) -> bool:
     """Enough beside every charge, in each zone that the newcomer could take."""
-    return all(
-        facts.lower[zone].get(name, 0) >= amount
-        for zone, amounts in newcomer.zones.items()
-        if zone in facts.lower
-        for name, amount in amounts.items()
+    lower = facts.lower
+    return all(fits(amounts, lower[zone]) for zone, amounts in newcomer.zones.items() if zone in lower)
+
+
+def _everyone_keeps_a_zone(facts: NodeFacts, arriving: Sequence[Charge], newcomer: Charge) -> bool:
+    """Each pod on its way has a zone that holds it whole beside every other charge and the newcomer. False says nothing."""
+    if facts.tied or WHOLE_CORES in facts.profile[3]:
+        return False
+    if facts.rule.policy != SINGLE and tied_zones(facts.ledger, (newcomer,)):
+        return False
+    return all(_keeps_a_zone(facts.lower, charge, newcomer.zones) for charge in arriving)
+
+
+def _keeps_a_zone(lower: Bounds, earlier: Charge, taken: ZoneAmounts) -> bool:
+    """Init containers force zones, and what was proven once is charged elsewhere: not answered here."""
+    if earlier.held or any(part.kind == "init" for part in earlier.demand):
+        return False
+    places = list(earlier.possible.values())
+    return any(
+        zone in earlier.zones
+        and all(zone in each for each in places)
+        and _covers(lower[zone], earlier.zones[zone], taken.get(zone))
+        for zone in places[0]
+        if zone in lower
     )
+
+
+def _covers(free: Amounts, held: Amounts, taken: Amounts | None) -> bool:
+    """True when enough is free beside what is held already, for what is taken too."""
+    if taken is None:
+        return all(free.get(name, 0) >= 0 for name in held)
+    return all(free.get(name, 0) >= taken.get(name, 0) for name in held)
 
 
 def _costs(facts: NodeFacts, earlier: Charge, newcomer: Charge, config: CycleConfig) -> bool:

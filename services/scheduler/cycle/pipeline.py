@@ -53,13 +53,13 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape) -> tuple[NodeFacts, int] | N
         if board.sure[row, slot]:
             if harmless(facts, shape, cluster.config):
                 return facts, best
-            board.scores[row, slot] = RULED_OUT
+            board.judged(row, slot, RULED_OUT)
             continue
         unsure += 1
         if unsure % SWEEP_AFTER == 0 and cluster.sweep_unsure(shape, best):
             continue
-        board.scores[row, slot] = score = judge(cluster, shape, facts)
-        board.sure[row, slot] = True
+        score = judge(cluster, shape, facts)
+        board.judged(row, slot, score)
         if score == best:
             return facts, best
 

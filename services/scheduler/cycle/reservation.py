@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from typing import NamedTuple
 
 from services.scheduler.cycle.node_facts import NodeFacts, offered, tied_zones
 from services.scheduler.cycle.policy import SINGLE
 from services.scheduler.cycle.shape import Shape
+from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
 from shared.domain.report import Report
-from shared.ledger.charge import charge_zones, narrow, possible_zones
+from shared.ledger.charge import Possible, charge_zones, narrow, possible_zones
 from shared.ledger.state import Charge, ZoneAmounts
 from shared.ledger.view import restore, subtract, total
 
 NOTHING: Mapping[str, tuple[int, ...]] = {}
 REMEMBERED = 256
 """Charges kept for one shape: the same zones come again and again."""
+
+
+class Landing(NamedTuple):
+    """Where a shape's pods could land on a node, and what the fold charges for that. Read only: nodes and pods share it."""
+
+    demand: tuple[ContainerDemand, ...]
+    possible: Possible
+    zones: ZoneAmounts
 
 
 def reserve(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING) -> ZoneAmounts:
@@ -41,24 +51,40 @@ def reserve(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tupl
 
 def charge_of(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING) -> Charge:
     """The charge that the fold will make of this pod on this node as it stands."""
-    report = facts.report
-    demand = shape.demand(report.tracked) if report is not None else ()
-    charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand)
-    if report is not None and demand:
-        charge.possible = narrow(possible_zones(demand, report, facts.upper), trusted)
-        charge.zones = _zones(charge, report, shape)
-    return charge
+    landing = landing_of(facts, shape)
+    if trusted and facts.report is not None and landing.demand:
+        landing = _landing(landing.demand, narrow(landing.possible, trusted), facts.report, shape)
+    return Charge(
+        uid=pod.uid, key=pod.key, charged_at=0, demand=landing.demand, possible=landing.possible, zones=landing.zones
+    )
 
 
-def _zones(charge: Charge, report: Report, shape: Shape) -> ZoneAmounts:
+def landing_of(facts: NodeFacts, shape: Shape) -> Landing:
+    """The shape's landing on this node. Reservations leave it as it is, because they leave the upper bound."""
+    found = facts.landings.get(shape.key)
+    if found is None:
+        if len(facts.landings) >= REMEMBERED:
+            facts.landings.clear()
+        found = facts.landings[shape.key] = _first_landing(facts, shape)
+    return found
+
+
+def _first_landing(facts: NodeFacts, shape: Shape) -> Landing:
+    demand = shape.demand(facts.report.tracked) if facts.report is not None else ()
+    if facts.report is None or not demand:
+        return Landing(demand, {}, {})
+    return _landing(demand, possible_zones(demand, facts.report, facts.upper), facts.report, shape)
+
+
+def _landing(demand: tuple[ContainerDemand, ...], possible: Possible, report: Report, shape: Shape) -> Landing:
     ids = tuple([zone.id for zone in report.zones])
-    key = (report.tracked, ids, *charge.possible.items())
+    key = (report.tracked, ids, *possible.items())
     zones = shape.charges.get(key)
     if zones is None:
-        zones = charge_zones(charge.demand, charge.possible, ids)
+        zones = charge_zones(demand, possible, ids)
         if len(shape.charges) < REMEMBERED:
             shape.charges[key] = zones
-    return zones
+    return Landing(demand, possible, zones)
 
 
 def claim_restored(facts: NodeFacts, uid: str) -> NodeFacts:

@@ -26,6 +26,9 @@ ABSURD = 1 << 61
 
 Items = tuple[tuple[str, int], ...]
 
+WHOLE_CORES = ("full-pcpus-only", "true")
+"""The CPU Manager's option as a report carries it."""
+
 _ENCODER = msgspec.msgpack.Encoder()
 
 
@@ -136,7 +139,7 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     options = profile[3]
     if not demand:
         return Plan("free", rule)
-    whole_cores = ("full-pcpus-only", "true") in options and any(CPU in part.amounts for part in demand)
+    whole_cores = WHOLE_CORES in options and any(CPU in part.amounts for part in demand)
     mode = "aligned" if rule.policy in (policy.SINGLE, policy.RESTRICTED) else "spread"
     parts = _parts(demand, rule)
     kinds = tuple(Counter(tuple(part.amounts.items()) for part in parts).items())
