@@ -80,7 +80,7 @@ def _namespace() -> UserNamespaceIdentity:
 def _works(binaries: PostgresBinaries, identity: Identity) -> bool:
     try:
         # --show makes nothing, but looks for its own files and for postgres, as the real run does.
-        run_tool((binaries.tool("initdb"), "--show", "--no-locale", "-D", "/nonexistent"), identity, timeout_s=10)
+        run_tool((binaries.tool("initdb"), "--show", "--no-locale", "-D", "/nonexistent"), identity)
     except (OSError, subprocess.SubprocessError):
         return False
     return True
@@ -97,7 +97,7 @@ def _opens_to(data_dir: Path, account: AccountIdentity) -> bool:
 
 def _enters(data_dir: Path, identity: Identity) -> bool:
     try:
-        run_tool(("/bin/sh", "-c", 'cd "$1"', "sh", str(data_dir)), identity, timeout_s=10)
+        run_tool(("/bin/sh", "-c", 'cd "$1"', "sh", str(data_dir)), identity)
     except (OSError, subprocess.SubprocessError):
         return False
     return True

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from typing import Any
 
@@ -109,7 +110,7 @@ class ChildProcess:
     async def _one_life(self) -> str:
         try:
             process = await self._spawn()
-        except OSError as error:
+        except (OSError, subprocess.SubprocessError) as error:
             self._failures += 1
             return f"cannot be started: {error}"
         self._process = process

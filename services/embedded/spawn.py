@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
@@ -31,13 +32,18 @@ def before_exec(identity: Identity, death_signal: signal.Signals) -> Callable[[]
     """What the child does between fork and exec: take its identity, then tie its life to the supervisor's.
 
     The order matters: Linux forgets the parent-death signal when credentials change (prctl(2)). It runs in a fork of a
-    process that may have threads, so it takes no lock and imports nothing.
+    process that may have threads, so it takes no lock and imports nothing. subprocess tells the parent only that something
+    was raised here, so what it was goes to the child's standard error: its log, or what `run_tool` keeps.
     """
     parent_pid = os.getpid()
 
     def run() -> None:
-        _take_identity(identity)
-        _die_with(parent_pid, death_signal)
+        try:
+            _take_identity(identity)
+            _die_with(parent_pid, death_signal)
+        except BaseException as error:
+            os.write(2, f"before the start, as {identity}: {type(error).__name__}: {error}\n".encode())
+            raise
 
     return run
 
@@ -78,9 +84,20 @@ def _enter_user_namespace(uid: int, gid: int) -> None:
     outer_uid, outer_gid = os.geteuid(), os.getegid()
     if _LIBC is None or _LIBC.unshare(_CLONE_NEWUSER) != 0:
         raise OSError(ctypes.get_errno(), "user namespaces are refused here")
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{uid} {outer_uid} 1")
-    Path("/proc/self/gid_map").write_text(f"{gid} {outer_gid} 1")
+    _tell_kernel("/proc/self/setgroups", "deny")
+    _tell_kernel("/proc/self/uid_map", f"{uid} {outer_uid} 1")
+    _tell_kernel("/proc/self/gid_map", f"{gid} {outer_gid} 1")
+
+
+def _tell_kernel(path: str, text: str) -> None:
+    """One write to a file of /proc, by its own calls alone: no buffers, no codecs, after a fork among threads."""
+    opened = os.open(path, os.O_WRONLY)
+    try:
+        os.write(opened, text.encode())
+    except OSError as error:
+        raise OSError(error.errno, f"{path} does not take {text!r}: {error.strerror}") from error
+    finally:
+        os.close(opened)
 
 
 def _die_with(parent_pid: int, death_signal: signal.Signals) -> None:
@@ -117,7 +134,9 @@ async def spawn(
     death_signal: signal.Signals,
     cwd: Path | None = None,
 ) -> asyncio.subprocess.Process:
-    """Start `argv` in a session of its own, output appended to `log_path`. Raises OSError when it cannot be run.
+    """Start `argv` in a session of its own, output appended to `log_path`.
+
+    Raises OSError when it cannot be run, subprocess.SubprocessError when its identity cannot be taken (the log says why).
 
     Linux ties the child to the *thread* that starts it: call from a thread that lives as long as the supervisor.
     """
@@ -137,9 +156,9 @@ async def spawn(
 def run_tool(argv: tuple[str, ...], identity: Identity, timeout_s: float = 60.0, text: str | None = None) -> str:
     """Run a short tool (initdb, psql) to its end and return its output.
 
-    Taking the identity between fork and exec failed now and then under load where the same had just succeeded; the tool has
-    not run then, so it is tried again, `_START_TRIES` times in all. Raises subprocess.CalledProcessError with its output on
-    failure, OSError or SubprocessError when it cannot be started.
+    Taking the identity between fork and exec failed once under load where the same had just succeeded; the tool has not run
+    then, so it is tried again, `_START_TRIES` times in all. Raises subprocess.CalledProcessError with its output on failure,
+    OSError when it cannot be started, subprocess.SubprocessError with the reason when its identity cannot be taken.
     """
     for attempt in range(1, _START_TRIES + 1):
         try:
@@ -153,19 +172,31 @@ def run_tool(argv: tuple[str, ...], identity: Identity, timeout_s: float = 60.0,
 
 
 def _run_once(argv: tuple[str, ...], identity: Identity, timeout_s: float, text: str | None) -> str:
-    done = subprocess.run(
-        argv,
-        input=text,
-        stdin=subprocess.DEVNULL if text is None else None,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout_s,
-        cwd="/",
-        env={**os.environ, "LC_ALL": "C"},
-        preexec_fn=before_exec(identity, signal.SIGKILL),
-        check=False,
-    )
+    # A file and not a pipe: what a child wrote that never came to its exec is still there to be read.
+    with tempfile.TemporaryFile() as said:
+        try:
+            done = subprocess.run(
+                argv,
+                input=None if text is None else text.encode(),
+                stdin=subprocess.DEVNULL if text is None else None,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                timeout=timeout_s,
+                cwd="/",
+                env={**os.environ, "LC_ALL": "C"},
+                preexec_fn=before_exec(identity, signal.SIGKILL),
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise
+        except subprocess.SubprocessError as error:
+            raise subprocess.SubprocessError(f"{argv[0]}: {_whole(said).strip() or error}") from error
+        output = _whole(said)
     if done.returncode != 0:
-        raise subprocess.CalledProcessError(done.returncode, argv, output=done.stdout)
-    return done.stdout
+        raise subprocess.CalledProcessError(done.returncode, argv, output=output)
+    return output
+
+
+def _whole(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")

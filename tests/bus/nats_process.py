@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from services.embedded.binaries import find_nats_server
+from tests.fixtures.ports import free_port
 
 
 class NatsProcess:
@@ -16,8 +17,7 @@ class NatsProcess:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self.url = f"nats://topolog:s3cr%2Ft@127.0.0.1:{self._port}"
         self._config = folder / "nats.conf"
         self._config.write_text(
@@ -31,12 +31,14 @@ class NatsProcess:
         self._process = subprocess.Popen(
             [find_nats_server(), "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        for _ in range(200):
+        for _ in range(3000):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self._port)) == 0:
                     return
+            if self._process.poll() is not None:
+                break
             time.sleep(0.02)
-        raise RuntimeError("nats-server did not start")
+        raise RuntimeError(f"nats-server did not start on port {self._port}: exit code {self._process.poll()}")
 
     def kill(self) -> None:
         """kill -9."""

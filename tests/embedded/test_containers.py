@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from services.embedded.nats import NatsAddress, NatsSettings, render_config
 from services.embedded.servers import EmbeddedServers
+from tests.fixtures.ports import free_port
 from tests.fixtures.servers import short_folder
 
 
@@ -23,11 +23,6 @@ from tests.fixtures.servers import short_folder
 def folder() -> Iterator[Path]:
     with short_folder() as path:
         yield path / "data"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def entry(module: str, *flags: str, **variables: str) -> subprocess.Popen[str]:

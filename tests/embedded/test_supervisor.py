@@ -4,16 +4,33 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from services.embedded.child import ChildEvent, ChildEventKind, ChildSpec, FileReady, HttpReady, Ready, RestartPolicy, TcpReady
+from services.embedded.child import (
+    AccountIdentity,
+    ChildEvent,
+    ChildEventKind,
+    ChildSpec,
+    FileReady,
+    HttpReady,
+    PlainIdentity,
+    Ready,
+    RestartPolicy,
+    TcpReady,
+)
 from services.embedded.errors import ChildFailedError, EmbeddedError, PortInUseError
+from services.embedded.spawn import run_tool
 from services.embedded.supervisor import Supervisor, dependency_layers, port_is_free
+from tests.fixtures.ports import free_port
 
 QUICK = RestartPolicy(first_delay_s=0.01, max_delay_s=0.02, healthy_after_s=30, start_attempts=2, max_failures=3)
+# No account is -1: as root setgid(2) takes it for invalid, as another user setgroups(2) is not permitted.
+IMPOSSIBLE = AccountIdentity("nobody", -1, -1)
 TOUCH_AND_WAIT = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"
 
 
@@ -39,11 +56,6 @@ def spec(
         stop_grace_s=stop_grace_s,
         ports=ports,
     )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def order(events: list[ChildEvent], kind: ChildEventKind) -> list[str]:
@@ -101,7 +113,7 @@ async def test_a_child_that_dies_is_restarted_and_tells_so(tmp_path: Path) -> No
 
 
 async def died(events: list[ChildEvent]) -> None:
-    for _ in range(3000):
+    for _ in range(6000):
         if order(events, ChildEventKind.DIED):
             return
         await asyncio.sleep(0.01)
@@ -110,9 +122,15 @@ async def died(events: list[ChildEvent]) -> None:
 
 async def test_a_child_that_dies_again_and_again_is_given_up_with_its_last_words(tmp_path: Path) -> None:
     supervisor = Supervisor()
-    code = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(0.3); sys.exit('out of luck')"
+    code = (
+        "import pathlib, sys, time\n"
+        "mark = pathlib.Path(sys.argv[1]); mark.touch()\n"
+        "while not mark.with_suffix('.end').exists(): time.sleep(0.01)\n"
+        "sys.exit('out of luck')"
+    )
     await supervisor.start([spec(tmp_path, "a", code=code)])
-    error = await asyncio.wait_for(supervisor.wait_for_failure(), 30)
+    (tmp_path / "a.end").touch()
+    error = await asyncio.wait_for(supervisor.wait_for_failure(), 60)
     assert "a ended with exit code 1, 3 times in a row" in str(error)
     assert "out of luck" in str(error)
     assert str(tmp_path / "a.log") in error.remedy
@@ -135,6 +153,25 @@ async def test_an_executable_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = ChildSpec(name="a", argv=("/no/such/program",), ready=FileReady(tmp_path / "x"), log_path=tmp_path / "a.log")
     with pytest.raises(ChildFailedError, match=r"a cannot be started.*No such file"):
         await Supervisor().start([missing])
+
+
+async def test_an_identity_that_cannot_be_taken_ends_the_start_with_its_reason(tmp_path: Path) -> None:
+    """subprocess says only that something was raised between fork and exec: the reason is in the child's log."""
+    nobody_is = msgspec.structs.replace(spec(tmp_path, "a"), identity=IMPOSSIBLE)
+    with pytest.raises(ChildFailedError, match=r"(?s)a cannot be started.*2 times.*before the start, as AccountIdentity.*Error"):
+        await asyncio.wait_for(Supervisor().start([nobody_is]), 60)
+
+
+def test_a_tool_whose_identity_cannot_be_taken_says_why() -> None:
+    with pytest.raises(subprocess.SubprocessError, match=r"/bin/true: before the start, as AccountIdentity.*Error"):
+        run_tool(("/bin/true",), IMPOSSIBLE)
+
+
+def test_a_tool_gets_its_input_and_gives_its_output_and_its_last_words() -> None:
+    assert run_tool(("/bin/cat",), PlainIdentity(), text="ä\n") == "ä\n"
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run_tool(("/bin/sh", "-c", "echo said; echo wrong >&2; exit 3"), PlainIdentity())
+    assert (failed.value.returncode, failed.value.output) == (3, "said\nwrong\n")
 
 
 async def test_a_child_that_hangs_before_it_is_ready_is_killed_and_reported(tmp_path: Path) -> None:

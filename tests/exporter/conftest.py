@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tarfile
 from pathlib import Path
 
@@ -28,11 +27,3 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
     return folder
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A TCP port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from services.simulator.http_client import HttpClient, Unreachable
 from tests.exporter.kubelets import Kubelet, write_sysfs
+from tests.fixtures.ports import free_port
 
 HEAVY = ("sqlalchemy", "asyncpg", "alembic", "numpy", "lightkube", "rich", "google.protobuf.json_format")
 
@@ -32,12 +33,13 @@ def test_refuses_to_start_with_every_mistake_named() -> None:
     assert "TOPOLOG_HTTP_PORT" in found.stderr
 
 
-async def test_serves_health_and_nodes_without_a_bus_and_drains_on_sigterm(tmp_path: Path, free_port: int) -> None:
+async def test_serves_health_and_nodes_without_a_bus_and_drains_on_sigterm(tmp_path: Path) -> None:
+    port = free_port()
     kubelet = await Kubelet(tmp_path / "k.sock").start()
     node = f"n1={kubelet.socket},{write_sysfs(tmp_path / 'sys')}"
-    argv = ["-m", "services.exporter", "--node", node, "--http-port", str(free_port), "--nats-url", "nats://127.0.0.1:9"]
+    argv = ["-m", "services.exporter", "--node", node, "--http-port", str(port), "--nats-url", "nats://127.0.0.1:9"]
     process = await asyncio.create_subprocess_exec(sys.executable, *argv, stderr=asyncio.subprocess.PIPE)
-    client = HttpClient(f"http://127.0.0.1:{free_port}")
+    client = HttpClient(f"http://127.0.0.1:{port}")
     statuses = await _statuses(client)
     assert [(one["node"], one["error"]) for one in statuses] == [("n1", "")]
     assert (await client.request("GET", "/healthz"))[0] == 200
@@ -45,13 +47,13 @@ async def test_serves_health_and_nodes_without_a_bus_and_drains_on_sigterm(tmp_p
     assert "topolog_exporter_scans_total{" in metrics
     await client.close()
     process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), 20) == 0
+    assert await asyncio.wait_for(process.wait(), 60) == 0
     await kubelet.stop()
 
 
 async def _statuses(client: HttpClient) -> list[dict[str, object]]:
     """The nodes' statuses once the first scan was made."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 status, body = await client.request("GET", "/nodes")
