@@ -80,7 +80,7 @@ async def test_socket_replaced_by_a_restarting_kubelet_is_found_again(kubelet: K
     with pytest.raises(SourceError):
         await source.pods()
     again = await Kubelet(kubelet.socket).start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not again.calls:
             with contextlib.suppress(SourceError):
                 await source.pods()

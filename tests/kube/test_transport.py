@@ -144,10 +144,10 @@ async def test_an_answer_that_was_cut_off_is_lost_and_the_request_was_sent_once(
 async def test_no_answer_in_time_is_lost_and_frees_its_connection(
     server: Server, get: Get, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(client._TIMEOUT, "read", 0.05)
     server.answers = [None]
-    assert isinstance(await get(), Lost)
-    await asyncio.sleep(0.05)
+    with monkeypatch.context() as hurried:
+        hurried.setitem(client._TIMEOUT, "read", 0.05)
+        assert isinstance(await get(), Lost)
     server.answers = [OK]
     assert isinstance(await get(), Answer)
     assert server.connections == 2

@@ -73,7 +73,7 @@ class World:
     async def see(self, kind: Kind, version: str, count: int) -> list[Seen]:
         """The first `count` events of this namespace after a version; bookmarks left out."""
         found: list[Seen] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for seen in self.kube.watch(kind, version):
                 if seen.type != "BOOKMARK" and seen.object["metadata"].get("namespace") == self.namespace:
                     found.append(seen)

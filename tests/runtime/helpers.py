@@ -82,7 +82,7 @@ async def running(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[Sequence[as
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def until(condition: Callable[[], object], limit_s: float = 10.0) -> None:
+async def until(condition: Callable[[], object], limit_s: float = 60.0) -> None:
     """Wait for a condition."""
     async with asyncio.timeout(limit_s):
         while not condition():  # noqa: ASYNC110 - any condition, not an event

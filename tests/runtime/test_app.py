@@ -28,7 +28,7 @@ class Running:
     def get(self, path: str) -> tuple[int, str]:
         """Status and body."""
         try:
-            with urllib.request.urlopen(self.started["url"] + path, timeout=5) as answer:
+            with urllib.request.urlopen(self.started["url"] + path, timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.read().decode()
@@ -36,7 +36,7 @@ class Running:
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
         """Exit code, standard output, log lines after the start."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
 
 
@@ -101,7 +101,7 @@ def test_a_red_component_turns_health_red_and_the_service_lives() -> None:
 @pytest.mark.parametrize(("mode", "code"), [("fail", Exit.FAILED), ("fenced", Exit.FENCED), ("unreachable", Exit.UNREACHABLE)])
 def test_the_exit_code_says_why_it_ended(mode: str, code: Exit) -> None:
     process = spawn(mode=mode)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == code
     assert "task.failed" in err
     assert "hunter2" not in err
@@ -109,7 +109,7 @@ def test_the_exit_code_says_why_it_ended(mode: str, code: Exit) -> None:
 
 def test_wrong_settings_are_all_listed_and_nothing_starts() -> None:
     process = spawn(size="many", http_port="99999", database_url="postgresql://me:hunter2@h/x")
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (Exit.SETTINGS, "")
     assert "TOPOLOG_SIZE" in err
     assert "TOPOLOG_HTTP_PORT" in err
@@ -126,6 +126,6 @@ def test_an_occupied_port_ends_the_service() -> None:
     with running() as first:
         port = first.started["url"].rpartition(":")[2]
         second = spawn(http_port=port)
-        _, err = second.communicate(timeout=20)
+        _, err = second.communicate(timeout=60)
     assert second.returncode == Exit.FAILED
     assert "in use" in err

@@ -16,7 +16,7 @@ from shared.eventlog.postgres import PostgresEventLog
 from shared.runtime.health import Health
 from shared.runtime.projector import Fold, Projector
 from shared.runtime.relay import Relay
-from tests.bus.contract import rung_up_to, soon
+from tests.bus.contract import rung_up_to, stand
 from tests.eventlog.conftest import migrated_database
 from tests.eventlog.words import given, places
 from tests.fixtures.servers import PostgresServer, database_name
@@ -87,10 +87,10 @@ async def test_an_older_backup_under_a_newer_jetstream_is_folded_anew_and_relaye
     projector = Projector("p", switch, fold(), on_reset=lambda state: resets.append(len(state)), options=QUICK)
     try:
         rung = bus.facts()
-        await soon()
+        await stand(bus, rung)
         async with running(projector.run(), Relay(switch, bus, "relay-1", options=QUICK).run()):
             await given(lost, *(f"lost-{number}" for number in range(7)))
-            assert await projector.wait_for(12, 10)
+            assert await projector.wait_for(12, 60)
             assert (await rung_up_to(rung, 12))[-1] == 12
             timeline = (await older.begin_timeline()).timeline
             switch.now = older

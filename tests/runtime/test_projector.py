@@ -43,7 +43,7 @@ async def folded(log: EventLog, head: int) -> State:
 async def run_to(log: EventLog, head: int, **options: Any) -> Projector[State]:
     projector = Projector("p", log, options.pop("fold", fold()), options=QUICK, **options)
     async with running(projector.run()):
-        assert await projector.wait_for(head, 10)
+        assert await projector.wait_for(head, 60)
     return projector
 
 
@@ -53,7 +53,7 @@ async def test_the_state_is_the_fold_of_the_log(postgres_log: PostgresEventLog) 
     async with running(projector.run()):
         await projector.wait_live()
         await given(postgres_log, *"xyz")
-        assert await projector.wait_for(13, 10)
+        assert await projector.wait_for(13, 60)
         assert (projector.state, projector.position) == (await folded(postgres_log, 13), 13)
 
 
@@ -121,7 +121,7 @@ async def test_a_reset_folds_the_other_history_from_the_beginning() -> None:
     await given(log, *"abcde")
     projector = Projector("p", log, fold(), on_reset=lambda state: resets.append(dict(state)), options=QUICK)
     async with running(projector.run()):
-        assert await projector.wait_for(5, 5)
+        assert await projector.wait_for(5, 60)
         log.restore(3)
         await until(lambda: projector.position == 3)
         assert projector.state == await folded(log, 3)

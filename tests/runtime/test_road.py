@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus
 from shared.eventlog.postgres import PostgresEventLog
 from shared.runtime.consumer import ConsumerOptions
 from shared.runtime.projector import Fold, Projector
 from shared.runtime.relay import Relay
-from tests.bus.contract import rung_up_to, soon
+from tests.bus.contract import rung_up_to, stand
 from tests.eventlog.conftest import log_url, postgres_log  # noqa: F401 - fixtures
 from tests.eventlog.words import given
 from tests.runtime.helpers import FaultyLog, running
@@ -31,15 +32,22 @@ async def test_appended_facts_ring_on_the_bus_and_a_projection_follows(
     bus: JetStreamBus,
 ) -> None:
     positions = bus.facts()
-    await soon()
+    await stand(bus, positions)
     fold: Fold[list[int]] = Fold(list, lambda state, envelope, _fact: state.append(envelope.position))
     projector = Projector("p", postgres_log, fold, doorbell=bus.facts)
     async with running(Relay(postgres_log, bus, "relay-1").run(), projector.run()):
         for turn in range(5):
             await given(postgres_log, *(f"{turn}.{n}" for n in range(40)))
         assert (await rung_up_to(positions, 200))[-1] == 200
-        assert await projector.wait_for(200, 10)
+        assert await projector.wait_for(200, 60)
     assert projector.state == list(range(1, 201))
+
+
+async def subscribed(bus: JetStreamBus) -> None:
+    """Wait until a consumer of the facts stands on the server."""
+    async with asyncio.timeout(60):
+        while not await bus._js.consumers_info(subjects.FACT_STREAM):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 async def test_the_doorbell_alone_is_enough_to_hear_at_once(bus: JetStreamBus) -> None:
@@ -51,8 +59,8 @@ async def test_the_doorbell_alone_is_enough_to_hear_at_once(bus: JetStreamBus) -
     relaying._facts = log._facts
     async with running(projector.run(), Relay(relaying, bus, "relay-1").run()):
         await projector.wait_live()
-        await asyncio.sleep(0.5)
+        await subscribed(bus)
         await given(log, "a", "b")
         async with relaying._grown:
             relaying._grown.notify_all()
-        assert await projector.wait_for(2, 20)
+        assert await projector.wait_for(2, 60)

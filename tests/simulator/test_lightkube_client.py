@@ -69,19 +69,26 @@ async def test_a_watch_follows_pods_and_topologies(api: Api, client: AsyncClient
         async for kind, obj in client.watch(resource):
             seen.append((kind, obj.metadata.name))
 
+    async def heard(count: int) -> None:
+        async with asyncio.timeout(60):
+            while len(seen) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def make(suffix: str) -> None:
+        await client.create(_pod(f"p{suffix}"))
+        zones = [{"name": "node-0", "type": "Node"}]
+        await client.apply(Topology(metadata=ObjectMeta(name=f"n{suffix}"), zones=zones), field_manager="exporter")
+        api.store.create("nodes", {"metadata": {"name": f"n{suffix}"}})
+
+    await make("1")
     tasks = [asyncio.create_task(follow(resource)) for resource in (Pod, Topology, Node)]
-    await asyncio.sleep(0.2)
-    await client.create(_pod("p"))
-    zones = [{"name": "node-0", "type": "Node"}]
-    applied = Topology(metadata=ObjectMeta(name="n1"), zones=zones)
-    await client.apply(applied, field_manager="exporter")
-    api.store.create("nodes", {"metadata": {"name": "n1"}})
-    await client.delete(Pod, "p")
-    for _ in range(100):
-        if len(seen) >= 5:
-            break
-        await asyncio.sleep(0.02)
+    await heard(3)
+    assert sorted(seen) == [("ADDED", "n1"), ("ADDED", "n1"), ("ADDED", "p1")], "what was there before the watch stood"
+    seen.clear()
+    await make("2")
+    await client.delete(Pod, "p2")
+    await heard(5)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert sorted(seen) == [("ADDED", "n1"), ("ADDED", "n1"), ("ADDED", "p"), ("DELETED", "p"), ("MODIFIED", "p")]
+    assert sorted(seen) == [("ADDED", "n2"), ("ADDED", "n2"), ("ADDED", "p2"), ("DELETED", "p2"), ("MODIFIED", "p2")]
