@@ -45,6 +45,7 @@ class Columns:
         self._sized: dict[int, Report | None] = {}
         self._offers: dict[int, Amounts] = {}
         self._ids: dict[Profile, int] = {}
+        self._due: dict[int, list[Delta]] = {}
         self._counts: list[int] = []
 
     @property
@@ -107,6 +108,7 @@ class Columns:
 
     def write(self, many: Sequence[NodeFacts]) -> None:
         """Bring the columns of these nodes up to date."""
+        self.settle()
         if not many:
             return
         slots = [facts.slot for facts in many]
@@ -151,9 +153,17 @@ class Columns:
         return lower, _table(self.free_rows, [request])[:, 0]
 
     def subtract(self, facts: NodeFacts, delta: Delta) -> None:
-        """Take an own reservation out of one node's columns, which are otherwise up to date."""
-        self.lower[:, :, facts.slot] -= delta[0]
-        self.free[:, facts.slot] -= delta[1]
+        """Take an own reservation out of one node's columns, which are otherwise up to date, at the next `settle`."""
+        self._due.setdefault(facts.slot, []).append(delta)
+
+    def settle(self) -> None:
+        """Take out what is due, of all nodes at once; as many rounds as one node has reservations."""
+        while self._due:
+            slots = list(self._due)
+            deltas = [self._due[slot].pop() for slot in slots]
+            self.lower[:, :, slots] -= np.stack([zones for zones, _ in deltas], axis=2)
+            self.free[:, slots] -= np.stack([whole for _, whole in deltas], axis=1)
+            self._due = {slot: left for slot, left in self._due.items() if left}
 
     def _learn(self, many: Sequence[NodeFacts]) -> None:
         for facts in many:

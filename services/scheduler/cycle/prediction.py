@@ -6,6 +6,9 @@ nothing: charges stay what they are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from services.scheduler.cycle import policy
 from services.scheduler.cycle.branches import Bounds, fits, minus
 from services.scheduler.cycle.capacity import size_in
@@ -17,12 +20,21 @@ from services.scheduler.cycle.spans import narrow
 from shared.domain.resources import Amounts, is_memory
 from shared.kubelet.masks import mask_of, nodes_of
 from shared.kubelet.topology_manager import TopologyManager
+from shared.ledger.state import ZoneAmounts
 from shared.ledger.view import restore, subtract
 
 MOST_ZONES = 8
 """More zones than this are not predicted where sets of zones must be compared."""
 
 Predicted = dict[str, tuple[int, ...]]
+
+
+class ZonesFree(Protocol):
+    """Zone -> free amounts."""
+
+    def __getitem__(self, zone: int, /) -> Amounts:
+        """Those of one zone."""
+        ...
 
 
 def predict(facts: NodeFacts, plan: Plan) -> Predicted:
@@ -36,43 +48,76 @@ def _parts(facts: NodeFacts, plan: Plan) -> Predicted:
     if plan.mode == "free" or plan.rule.policy == policy.NONE or facts.report is None:
         return {}
     if plan.rule.policy == policy.SINGLE or (plan.rule.policy == policy.RESTRICTED and not facts.tied and narrow(facts, plan)):
-        return _single(facts, plan, likely(facts)) or _single(facts, plan, facts.lower)
+        return _single(facts, plan, LikelyZones(facts)) or _single(facts, plan, facts.lower)
     if len(facts.zone_ids) > MOST_ZONES or facts.zone_ids[-1] >= 64:
         return {}
     return _merged(facts, plan)
 
 
-def likely(facts: NodeFacts) -> Bounds:
-    """What is free when pods on their way stand where they were predicted."""
-    if not facts.places:
-        return facts.lower
-    free = {zone: dict(held) for zone, held in facts.lower.items()}
+class LikelyZones:
+    """What is free where pods on their way stand where they were predicted: zone by zone, for those that are asked for."""
+
+    def __init__(self, facts: NodeFacts) -> None:
+        self._lower = facts.lower
+        self._moved = _moved(facts) if facts.places else []
+
+    def __getitem__(self, zone: int) -> Amounts:
+        """Free amounts of one zone; read only."""
+        held = self._lower[zone]
+        if not self._moved:
+            return held
+        free = {zone: dict(held)}
+        for charged, taken in self._moved:
+            restore(free, {zone: charged.get(zone, {})})
+            for at, amounts in taken:
+                if at == zone:
+                    subtract(free, {zone: amounts})
+        return free[zone]
+
+
+def _moved(facts: NodeFacts) -> list[tuple[ZoneAmounts, list[tuple[int, Amounts]]]]:
+    """For each pod on its way that was predicted: what it is charged, and what it likely takes where."""
+    found = []
     for charge in facts.charges():
         places = facts.places.get(charge.uid)
         if places and charge.zones and not charge.proven and not charge.held:
-            restore(free, charge.zones)
-            for part in charge.demand:
-                zones = places.get(part.name, ())
-                if len(zones) == 1 and part.kind != "init":
-                    subtract(free, {zones[0]: part.amounts})
-    return free
+            parts = [(places.get(part.name, ()), part) for part in charge.demand if part.kind != "init"]
+            found.append((charge.zones, [(zones[0], part.amounts) for zones, part in parts if len(zones) == 1]))
+    return found
 
 
-def _single(facts: NodeFacts, plan: Plan, free: Bounds) -> Predicted:
+def likely(facts: NodeFacts) -> Bounds:
+    """The same for all zones."""
+    zones = LikelyZones(facts)
+    return {zone: zones[zone] for zone in facts.lower}
+
+
+def _single(facts: NodeFacts, plan: Plan, free: ZonesFree) -> Predicted:
     """Where single zones are preferred, the merge takes the lowest one that fits everything (kubelet 1.36)."""
     found: Predicted = {}
     forced: dict[str, int] = {}
+    left: dict[int, Amounts] = {}
     for part in plan.parts:
-        pulls = {forced[name] for name in part.amounts if name in forced}
-        zones = [zone for zone in facts.zone_ids if pulls <= {zone} and fits(part.amounts, free[zone])]
-        if not zones:
+        zone = _lowest(facts, part, forced, left, free)
+        if zone is None:
             return {}
-        found[part.name] = (zones[0],)
+        found[part.name] = (zone,)
         if part.kind == "init":
-            forced.update({name: zones[0] for name in part.amounts if not is_memory(name)})
+            forced.update({name: zone for name in part.amounts if not is_memory(name)})
         elif len(plan.parts) > 1:
-            free = {**free, zones[0]: minus(free[zones[0]], part.amounts)}
+            left[zone] = minus(left[zone], part.amounts)
     return found
+
+
+def _lowest(facts: NodeFacts, part: Part, forced: Mapping[str, int], left: dict[int, Amounts], free: ZonesFree) -> int | None:
+    """The lowest zone that fits the part and is not ruled out by what init containers left; `left` is filled on the way."""
+    pulls = {forced[name] for name in part.amounts if name in forced} if forced else set()
+    for zone in facts.zone_ids:
+        if zone not in left:
+            left[zone] = free[zone]
+        if fits(part.amounts, left[zone]) and pulls <= {zone}:
+            return zone
+    return None
 
 
 def _merged(facts: NodeFacts, plan: Plan) -> Predicted:
