@@ -27,6 +27,12 @@ def condition(message: str, time_us: int) -> dict[str, Any]:
     return {"status": {"conditions": [entry]}}
 
 
+def nominated(uid: str, node: str) -> dict[str, Any]:
+    """The status patch that names the node which is being cleared for the pod; "" takes the name away. The uid is a
+    precondition: a namesake that came since is not nominated (409)."""
+    return {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}}
+
+
 def failed(pod: Identity, uid: str, message: str, time_us: int, position: int) -> dict[str, Any]:
     """A FailedScheduling event."""
     return _event(pod, uid, "Warning", "FailedScheduling", message, time_us, position)

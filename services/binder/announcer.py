@@ -1,4 +1,5 @@
-"""Tells people: the pod's condition and events, from verdicts and bindings in the log.
+"""Tells people and other schedulers: the pod's condition, events and nominated node, from verdicts, bindings and nominations
+in the log.
 
 A courtesy, not a fact: bounded, newest verdict of a pod first to go out, dropped and counted when the API does not keep up.
 Event names are made from positions, so that a repeat after a restart is a 409 and not a second event.
@@ -7,14 +8,16 @@ Event names are made from positions, so that a repeat after a restart is a 409 a
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from services.binder import announcements
 from services.binder.core import BinderState, Identity
 from shared.events.binding_facts import PodBound
-from shared.events.scheduling_facts import PodVerdictChanged
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import PodEnded
+from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, PodReserved, PodVerdictChanged
 from shared.kube.port import Answer, Kube, Lost
 from shared.runtime.projector import Folded
 from shared.telemetry import names
@@ -23,16 +26,24 @@ from shared.telemetry.instruments import count
 PENDING_PODS = 5_000
 WORKERS = 2
 
+Kind = Literal["verdict", "bound", "nominated"]
+
 
 class Waiting(msgspec.Struct, frozen=True):
-    """One announcement to make; `message` None announces the binding to `node`."""
+    """One announcement to make. `verdict` says `message`, `bound` and `nominated` name `node` ("": nominated no more)."""
 
+    kind: Kind
     pod: Identity
     uid: str
     position: int
     time_us: int
-    message: str | None = None
+    message: str = ""
     node: str = ""
+
+    @property
+    def key(self) -> tuple[str, bool]:
+        """Of one pod the newest is kept: of what is said in events, and of its nomination."""
+        return self.uid, self.kind == "nominated"
 
 
 class Announcer:
@@ -40,26 +51,47 @@ class Announcer:
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[tuple[str, bool], Waiting] = {}
+        self._nominated: dict[str, str] = {}
         self._woken = asyncio.Event()
         self.enabled = False
 
     def folded(self, state: BinderState, folded: Folded) -> None:
         """Note what is to be said; only the newest of a pod is kept."""
-        if not self.enabled:
-            return
         for envelope, fact in folded:
-            if isinstance(fact, PodVerdictChanged | PodBound) and fact.uid in state.pods:
-                message = fact.message if isinstance(fact, PodVerdictChanged) else None
-                node = fact.node if isinstance(fact, PodBound) else ""
-                made = Waiting(state.pods[fact.uid], fact.uid, envelope.position, envelope.time_us, message, node)
-                self._waiting.pop(fact.uid, None)
-                self._waiting[fact.uid] = made
+            found = self._heard(fact)
+            if found is None or not self.enabled or found[1] not in state.pods:
+                continue
+            kind, uid, message, node = found
+            made = Waiting(kind, state.pods[uid], uid, envelope.position, envelope.time_us, message, node)
+            self._waiting.pop(made.key, None)
+            self._waiting[made.key] = made
         while len(self._waiting) > PENDING_PODS:
             self._waiting.pop(next(iter(self._waiting)))
             count(names.ANNOUNCED, result="dropped")
         if self._waiting:
             self._woken.set()
+
+    def _heard(self, fact: Fact) -> tuple[Kind, str, str, str] | None:
+        """(kind, uid, message, node) of what the fact has to be told for."""
+        if isinstance(fact, PodVerdictChanged):
+            return "verdict", fact.uid, fact.message, ""
+        if isinstance(fact, PodBound):
+            return "bound", fact.uid, "", fact.node
+        if isinstance(fact, PodNominated):
+            self._nominated[fact.uid] = fact.node
+            return "nominated", fact.uid, "", fact.node
+        return self._nomination_ended(fact)
+
+    def _nomination_ended(self, fact: Fact) -> tuple[Kind, str, str, str] | None:
+        """Withdrawn, or placed elsewhere. A nominee that takes its node keeps the field, as with kube-scheduler."""
+        if not isinstance(fact, NominationWithdrawn | PodReserved | PodEnded):
+            return None
+        node = self._nominated.pop(fact.uid, "")
+        taken = isinstance(fact, PodReserved) and fact.node == node
+        if isinstance(fact, PodEnded) or taken or not (node or isinstance(fact, NominationWithdrawn)):
+            return None
+        return "nominated", fact.uid, "", ""
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -73,12 +105,15 @@ class Announcer:
                 self._woken.clear()
                 await self._woken.wait()
                 continue
-            uid = next(iter(self._waiting))
-            await self._announce(self._waiting.pop(uid))
+            await self._announce(self._waiting.pop(next(iter(self._waiting))))
 
     async def _announce(self, waiting: Waiting) -> None:
         pod = waiting.pod
-        if waiting.message is None:
+        if waiting.kind == "nominated":
+            patch = announcements.nominated(waiting.uid, waiting.node)
+            _counted(await self._kube.patch_pod_status(pod.namespace, pod.name, patch))
+            return
+        if waiting.kind == "bound":
             event = announcements.scheduled(pod, waiting.uid, waiting.node, waiting.time_us, waiting.position)
         else:
             event = announcements.failed(pod, waiting.uid, waiting.message, waiting.time_us, waiting.position)
