@@ -58,9 +58,7 @@ def _total(facts: NodeFacts, part: Part) -> Refusal | None:
         free = sum(zone.get(name, 0) for zone in facts.lower.values()) if is_memory(name) else facts.totals.get(name, 0)
         if free < asked:
             remedy = f"free {format_amount(name, asked - free)} more {name} on the node"
-            return Refusal(
-                facts.name, Reason.TOO_LITTLE_FREE, "", name, part.name, asked, max(0, free), remedy=remedy
-            )
+            return Refusal(facts.name, Reason.TOO_LITTLE_FREE, "", name, part.name, asked, max(0, free), remedy=remedy)
     return None
 
 
@@ -90,14 +88,17 @@ def _narrow(facts: NodeFacts, part: Part) -> bool:
 
 
 def _never(facts: NodeFacts, part: Part) -> Refusal | None:
-    """The part is larger than any zone is when it is empty."""
-    report = facts.report
+    """The part is larger than any zone is when it is empty. Of equal zones the lowest is named."""
+    zones = facts.report.zones if facts.report is not None else ()
     for name, asked in part.amounts.items():
-        sizes = [(z.resources[name].allocatable, -z.id) for z in report.zones if name in z.resources] if report else []
-        best, zone = max(sizes, default=(0, 0))
+        sizes = {z.id: z.resources[name].allocatable if name in z.resources else 0 for z in zones}
+        zone = min(sizes, key=lambda each: (-sizes[each], each), default=None)
+        best = sizes[zone] if zone is not None else 0
         if best < asked:
             remedy = f"ask for at most {format_amount(name, best)} {name} at once, or use nodes with larger zones"
-            return Refusal(facts.name, Reason.NEVER_ALIGNED, "", name, part.name, asked, best, -zone, remedy=remedy)
+            if not best:
+                remedy = f"use nodes whose zones have {name}"
+            return Refusal(facts.name, Reason.NEVER_ALIGNED, "", name, part.name, asked, best, zone, remedy=remedy)
     return None
 
 

@@ -14,6 +14,7 @@ from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.outcome import Unplaceable
 from services.scheduler.cycle.predicates import constraint_refusal, resource_refusal
+from services.scheduler.cycle.remedies import remedy
 from services.scheduler.cycle.shape import Plan, Shape
 from services.scheduler.cycle.wording import headline, line
 from shared.domain.pod import Pod
@@ -104,6 +105,8 @@ def _distance(refusal: Refusal) -> tuple[int, float, str]:
 
 
 def _detailed(facts: NodeFacts | None, refusal: Refusal) -> Refusal:
+    helps = remedy(refusal, facts.observed.allocatable if facts is not None and facts.observed is not None else {})
+    refusal = msgspec.structs.replace(refusal, remedy=helps, best=max(0, refusal.best))
     if facts is None or not refusal.resource or facts.report is None:
         return refusal
     zones = tuple(_zone_state(facts, facts.report, zone, refusal.resource) for zone in facts.zone_ids)

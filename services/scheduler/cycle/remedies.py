@@ -1,0 +1,45 @@
+"""What would make the pod fit, for refusals whose finders do not say so themselves: one sentence a reason.
+
+Those of zones come with their remedy (`alignment_refusal`), as it needs the zones' amounts. Must not know zones.
+"""
+
+from __future__ import annotations
+
+from shared.domain.quantity import format_amount
+from shared.domain.refusal import Reason, Refusal
+from shared.domain.resources import Amounts
+
+_FIXED = {
+    Reason.UNKNOWN_NODE: "wait until the node's object has been seen",
+    Reason.NODE_NAME: "remove the pod's nodeName or its affinity to metadata.name",
+    Reason.NODE_SELECTOR: "label the node so, or change the pod's nodeSelector",
+    Reason.NODE_AFFINITY: "label the node as one of the pod's required terms says, or change the terms",
+    Reason.UNSCHEDULABLE: "`kubectl uncordon` the node",
+    Reason.NOT_READY: "wait until the node's kubelet is ready",
+    Reason.TAINT: "remove the taint, or let the pod tolerate it",
+    Reason.NO_REPORT: "run the exporter on the node, or set on_missing_report: pass",
+    Reason.REPORT_EXPIRED: "see why the node's exporter is silent",
+    Reason.REPORT_MALFORMED: "correct what publishes the node's topology",
+    Reason.POLICY_UNKNOWN: "set it to none, best-effort, restricted or single-numa-node",
+    Reason.POLICY_MISMATCH: "change the pod's annotation, or use nodes of that policy",
+    Reason.NO_ZONES: "see why the exporter finds no NUMA nodes there",
+    Reason.TOO_MANY_PODS: "wait until a pod of the node ends, or raise the kubelet's maxPods",
+}
+
+
+def remedy(refusal: Refusal, allocatable: Amounts) -> str:
+    """The refusal's own remedy where it has one; `allocatable` is the node's. Every reason has an answer."""
+    if refusal.remedy:
+        return refusal.remedy
+    if refusal.reason is Reason.NODE_RESOURCE:
+        return _node_resource(refusal, allocatable)
+    return _FIXED.get(refusal.reason, "")
+
+
+def _node_resource(refusal: Refusal, allocatable: Amounts) -> str:
+    name, whole = refusal.resource, allocatable.get(refusal.resource, 0)
+    if whole <= 0:
+        return f"use nodes that offer {name}"
+    if whole < refusal.asked:
+        return f"ask for at most {format_amount(name, whole)} {name}, or use larger nodes"
+    return f"free {format_amount(name, refusal.asked - refusal.best)} more {name} on the node"

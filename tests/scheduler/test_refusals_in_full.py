@@ -1,0 +1,147 @@
+"""Every refusal says what would make the pod fit, and names amounts and zones that exist: whatever the reason and the node."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.cycle.outcome import Unplaceable
+from services.scheduler.cycle.policy import POD_ANNOTATION
+from shared.domain.pod import Constraints, Pod
+from shared.domain.refusal import Reason, Refusal
+from shared.domain.resources import Amounts
+from shared.events.cluster_facts import Taint
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+
+ROOM = zone(0, amounts(8, 8))
+SMALL = guaranteed("p", container("c", amounts(1, 1)))
+
+
+def world(**fields: object) -> World:
+    made = World()
+    made.node("n", ROOM, **fields)  # type: ignore[arg-type]
+    return made
+
+
+def only(constraints: Constraints) -> Pod:
+    return msgspec.structs.replace(SMALL, constraints=constraints)
+
+
+def missing_report() -> World:
+    made = World()
+    made.observe("n")
+    return made
+
+
+def unsettled() -> World:
+    """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu; a pod of 6 cpu may be in either."""
+    made = World()
+    made.node("n", zone(0, amounts(8, gpu=1)), zone(1, amounts(14), amounts(14, gpu=1)))
+    made.bound(guaranteed("a", container("c", amounts(6))), "n")
+    return made
+
+
+def restricted() -> World:
+    made = World()
+    made.node("n", zone(0, amounts(2), amounts(8)), zone(1, amounts(2), amounts(8)), policy="restricted")
+    return made
+
+
+def spread() -> World:
+    made = World()
+    made.node("n", zone(0, amounts(2), amounts(8)), zone(1, amounts(2), amounts(8)), policy="none")
+    return made
+
+
+BIG = guaranteed("p", container("c", amounts(12)))
+TWO = guaranteed("p", container("c1", amounts(7)), container("c2", amounts(2, gpu=1)))
+WISH = msgspec.structs.replace(SMALL, annotations={POD_ANNOTATION: '{"numaTopologyPolicy": "Restricted"}'})
+
+CASES = [
+    (Reason.INVALID_POD, world(), guaranteed("p", container("c", {"cpu": -1}))),
+    (Reason.UNSUPPORTED, world(), only(Constraints(unsupported=("spec.resourceClaims",)))),
+    (Reason.NODE_NAME, world(), only(Constraints(node_name="other"))),
+    (Reason.NODE_SELECTOR, world(), only(Constraints(node_selector={"a": "b"}))),
+    (Reason.UNSCHEDULABLE, world(unschedulable=True), SMALL),
+    (Reason.NOT_READY, world(ready=False), SMALL),
+    (Reason.TAINT, world(taints=(Taint("k", "v", "NoSchedule"),)), SMALL),
+    (Reason.NODE_RESOURCE, world(allocatable=amounts(1, 8, pods=10)), guaranteed("p", container("c", amounts(2)))),
+    (Reason.TOO_MANY_PODS, world(allocatable=amounts(8, 8, pods=0) | {"pods": 0}), SMALL),
+    (Reason.NO_REPORT, missing_report(), SMALL),
+    (Reason.REPORT_MALFORMED, world(policy="none"), SMALL),
+    (Reason.POLICY_UNKNOWN, world(policy="sometimes"), SMALL),
+    (Reason.POLICY_MISMATCH, world(), WISH),
+    (Reason.NO_ZONES, world(), SMALL),
+    (Reason.NEVER_ALIGNED, world(), BIG),
+    (Reason.NO_SINGLE_ZONE, unsettled(), guaranteed("p", container("c", amounts(14)))),
+    (Reason.NO_ZONE_SET, restricted(), BIG),
+    (Reason.TOO_LITTLE_FREE, spread(), BIG),
+    (Reason.SMT_ALIGNMENT, world(options={"full-pcpus-only": "true"}), SMALL),
+    (Reason.NOT_ON_EVERY_BRANCH, unsettled(), TWO),
+]
+CASES[10][1].node("n", ROOM, ROOM)
+CASES[13][1].node("n")
+
+
+@pytest.mark.parametrize(("reason", "made", "pod"), CASES, ids=[str(reason) for reason, _, _ in CASES])
+def test_each_reason_comes_with_a_remedy_in_the_verdict_and_in_the_detail(reason: Reason, made: World, pod: Pod) -> None:
+    verdict = made.cluster.verdict(pod, "n")
+    assert verdict is not None
+    assert verdict.reason is reason
+    assert verdict.remedy
+    refused = made.cluster.place(pod)
+    assert isinstance(refused, Unplaceable)
+    assert refused.detail[0]["remedy"] == verdict.remedy
+
+
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [
+        (amounts(6, 1), "free 4 more cpu on the node"),
+        (amounts(9, 1), "ask for at most 8 cpu, or use larger nodes"),
+        (amounts(1, 1) | {"vendor.com/none": 1}, "use nodes that offer vendor.com/none"),
+    ],
+)
+def test_what_the_node_lacks_as_a_whole_is_told_by_what_could_help(asked: Amounts, remedy: str) -> None:
+    made = world(allocatable=amounts(8, 8, pods=10))
+    made.bound(guaranteed("other", container("c", amounts(6))), "n")
+    verdict = made.cluster.verdict(guaranteed("p", container("c", asked)), "n")
+    assert verdict is not None
+    assert verdict.remedy == remedy
+
+
+def test_an_overcommitted_node_has_nothing_rather_than_less() -> None:
+    made = world(allocatable=amounts(8, 8, pods=10))
+    for name in "ab":
+        made.bound(guaranteed(name, container("c", amounts(6))), "n")
+    verdict = made.cluster.verdict(SMALL, "n")
+    assert verdict is not None
+    assert (verdict.best, verdict.remedy) == (0, "free 5 more cpu on the node")
+
+
+FREE = st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(0, 2))
+ZONES = st.dictionaries(st.sampled_from([0, 1, 3, 7, 63, 200]), FREE, min_size=1, max_size=4)
+POLICIES = ["single-numa-node", "restricted", "best-effort", "none"]
+ASKED = st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(0, 3))
+
+
+@settings(max_examples=200, deadline=None)
+@given(ZONES, st.lists(ASKED, min_size=1, max_size=2), st.sampled_from(POLICIES), st.sampled_from([0, 2]))
+def test_a_refusal_names_zones_of_the_node_and_amounts_from_zero(
+    zones: dict[int, tuple[int, int, int]], asked: list[tuple[int, int, int]], policy: str, gpus: int
+) -> None:
+    """`gpus` in each zone; with none, no zone lists them though the node does."""
+    made = World()
+    parts = [zone(at, amounts(cpus, memory, min(gpus, held)), amounts(8, 8, gpus)) for at, (cpus, memory, held) in zones.items()]
+    made.node("n", *parts, policy=policy)
+    pod = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
+    verdict = made.cluster.verdict(pod, "n")
+    if verdict is None:
+        return
+    assert verdict.best_zone is None or verdict.best_zone in zones
+    assert verdict.best >= 0
+    assert {each.zone for each in verdict.zones} <= set(zones)
+    assert verdict.remedy
+    assert msgspec.convert(msgspec.to_builtins(verdict), Refusal) == verdict
