@@ -36,10 +36,9 @@ def main(arguments: list[str]) -> int:
 def _files(arguments: list[str]) -> Iterator[Path]:
     for argument in arguments:
         path = Path(argument)
-        if path.is_dir():
-            yield from sorted(found for found in path.rglob("*") if found.name.endswith((".json", ".json.gz")))
-        else:
-            yield path
+        inside = sorted(found for found in path.rglob("*") if found.name.endswith((".json", ".json.gz")))
+        # A folder without any is told as what it is: nothing was checked there.
+        yield from inside if path.is_dir() and inside else [path]
 
 
 def _run(path: Path) -> tuple[int, int] | None:
@@ -53,7 +52,11 @@ def _run(path: Path) -> tuple[int, int] | None:
         known = ", ".join(known.KIND for known in all_kinds())
         print(f"{path}: of no known kind (known: {known})")
         return None
-    outcomes = list(results(kind, doc))
+    try:
+        outcomes = list(results(kind, doc))
+    except Exception as error:  # one strange file must not hide the others
+        print(f"{path}: looks like {kind.KIND}, but its cases cannot be listed ({type(error).__name__}: {error})")
+        return None
     wrong = [(name, differences) for name, differences in outcomes if differences]
     print(f"{path}: {len(outcomes) - len(wrong)}/{len(outcomes)}")
     for name, differences in wrong[:SHOWN_CASES]:

@@ -40,6 +40,8 @@ def all_kinds() -> list[Kind]:
 
 def load(path: Path) -> dict[str, Any]:
     """The document in a `.json` or `.json.gz` file. Raises `UnreadableError` naming what is wrong."""
+    if path.is_dir():
+        raise UnreadableError("no vector file in this folder (.json or .json.gz)")
     try:
         raw = path.read_bytes()
         doc = json.loads(gzip.decompress(raw) if path.name.endswith(".gz") else raw)

@@ -69,6 +69,22 @@ def test_runner_fails_on_a_file_that_it_does_not_know(tmp_path: Path, name: str,
     assert main([str(tmp_path)]) == 1
 
 
+def test_runner_fails_on_a_folder_in_which_nothing_was_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("no vectors")
+    assert main([str(tmp_path)]) == 1
+    assert "no vector file in this folder" in capsys.readouterr().out
+
+
+def test_runner_goes_on_after_a_file_whose_cases_cannot_be_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    doc = json.loads(gzip.decompress((DATA / "cpu_manager_static.json.gz").read_bytes()))
+    (tmp_path / "a.json").write_text(json.dumps({"machines": {}, "cases": doc["cases"][:1]}))
+    _quantities(tmp_path, value=2)
+    assert main([str(tmp_path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "cpu_manager_static, but its cases cannot be listed" in lines[0]
+    assert lines[-1] == "1 passed, 0 failed"
+
+
 def test_runner_fails_on_a_missing_file_and_without_arguments(tmp_path: Path) -> None:
     assert main([str(tmp_path / "absent.json")]) == 1
     assert main([]) == 2

@@ -140,9 +140,13 @@ def _machine(machine: Json) -> MachineConfig:
             {page["page_size_kib"] * 1024: page["num_pages"] for page in memory["hugepages"]},
             tuple(distances),
         )
-        for (zone, memory), distances in zip(sorted(machine["memory"].items()), machine["distances"], strict=True)
+        for (zone, memory), distances in zip(sorted(machine["memory"].items(), key=_zone), machine["distances"], strict=True)
     )
     return MachineConfig(zones, tuple(Cpu(*row) for row in machine["cpus"]))
+
+
+def _zone(item: tuple[str, Json]) -> int:
+    return int(item[0])
 
 
 def _config(case: Json) -> KubeletConfig:
