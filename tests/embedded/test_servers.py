@@ -218,7 +218,7 @@ async def test_a_wanted_nats_port_in_use_is_refused_and_nothing_is_left_running(
             await servers.start()
     assert servers.supervisor.names == ()
     with DataDir(folder):
-        assert (folder / "postgres" / "PG_VERSION").exists(), "initdb is waited for, or it would go on in a folder that is released"
+        assert (folder / "postgres" / "PG_VERSION").exists(), "initdb is waited for, or it would go on in a released folder"
 
 
 async def test_a_remembered_nats_port_that_somebody_took_is_exchanged(folder: Path) -> None:
