@@ -66,12 +66,15 @@ def peak(containers: Collection[ContainerDemand]) -> Amounts:
     return highest
 
 
-def kept_init_cpu(containers: Collection[ContainerDemand]) -> int:
+def kept_init_cpu(containers: Collection[ContainerDemand], apart: bool = False) -> int:
     """Millicpu that ordinary init containers may keep beside the CPUs of the containers after them.
 
     The kubelet never gives an init container's exclusive CPUs back before the pod ends, and the later containers pick from
-    free and reusable CPUs alike. Only an equal count picks the very same CPUs (same free set, same zone).
+    free and reusable CPUs alike. Only an equal count picks the very same CPUs (same free set, same mask). `apart`: masks may
+    differ from container to container, so that even an equal count may be picked elsewhere.
     """
+    if apart:
+        return sum(demand.amounts.get(CPU, 0) for demand in containers if demand.kind == "init")
     kept = 0
     ordered = list(containers)
     for index, demand in enumerate(ordered):
@@ -83,10 +86,11 @@ def kept_init_cpu(containers: Collection[ContainerDemand]) -> int:
     return kept
 
 
-def most(containers: Collection[ContainerDemand]) -> Amounts:
-    """The most that the containers can hold at any time in one zone: `peak`, and for CPUs what init containers keep."""
+def most(containers: Collection[ContainerDemand], apart: bool = False) -> Amounts:
+    """The most that the containers can hold at any time in one zone: `peak`, and for CPUs what init containers keep. CPUs
+    and devices: also the most in all zones together. `apart` as in `kept_init_cpu`."""
     amounts = dict(peak(containers))
     running_cpu = sum(d.amounts.get(CPU, 0) for d in containers if d.kind != "init")
     if CPU in amounts:
-        amounts[CPU] = max(amounts[CPU], running_cpu + kept_init_cpu(containers))
+        amounts[CPU] = max(amounts[CPU], running_cpu + kept_init_cpu(containers, apart))
     return {name: amounts[name] for name in sorted(amounts)}

@@ -2,7 +2,9 @@
 
 Every zone where the pod could land in any state between now and its proof. Computed from what *could* be free (`upper`),
 never from the pessimistic view, and only ever widened until the pod is proven. Kubelet 1.36 semantics: single-numa-node
-puts each container (or, in pod scope, the pod) into one zone; every other policy may spread over all of them.
+puts each container (or, in pod scope, the pod) into one zone; every other policy may spread over all of them. Of these only
+best-effort in container scope gives containers of one pod different masks without refusing the pod: none has no mask, pod
+scope one for all, and restricted admits only masks of the least size that hold an init container's CPUs too.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from shared.domain.demand import ContainerDemand, most, peak
 from shared.domain.report import Report
-from shared.domain.resources import Amounts
+from shared.domain.resources import CPU, Amounts
 from shared.ledger.state import Charge, ZoneAmounts
 
 WHOLE_POD = ""
@@ -24,7 +26,8 @@ def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: M
     it is on the node against all expectation, so nothing is known about it."""
     zones = sorted(bound)
     if report.policy != "single-numa-node":
-        return {WHOLE_POD: tuple(zones)} if demand else {}
+        each = [part.name for part in demand] if _each_by_itself(demand, report) else []
+        return dict.fromkeys([WHOLE_POD, *each], tuple(zones)) if demand else {}
     if report.scope == "pod":
         whole = peak(demand)
         return {WHOLE_POD: _holding(whole, zones, bound)} if whole else {}
@@ -35,6 +38,17 @@ def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: M
             before = (part.amounts, _holding(part.amounts, zones, bound))
         found[part.name] = before[1]
     return found
+
+
+def _each_by_itself(demand: Collection[ContainerDemand], report: Report) -> bool:
+    """Whether containers may get different masks, and it matters: later ones need not take over an init container's CPUs."""
+    one_mask = report.policy in ("none", "restricted") or report.scope == "pod"
+    return not one_mask and any(part.kind == "init" and CPU in part.amounts for part in demand)
+
+
+def apart(possible: Mapping[str, tuple[int, ...]]) -> bool:
+    """True where the pod is possible as a whole and container by container: each may stand anywhere, by itself."""
+    return WHOLE_POD in possible and len(possible) > 1
 
 
 def _holding(amounts: Amounts, zones: list[int], bound: Mapping[int, Amounts]) -> tuple[int, ...]:
@@ -70,14 +84,14 @@ def narrow(possible: Possible, trusted: Mapping[str, tuple[int, ...]]) -> Possib
 def charge_zones(demand: Collection[ContainerDemand], possible: Possible, zones: Collection[int]) -> ZoneAmounts:
     """Zone -> the most that the pod can hold there. Zones that the report no longer has are left out."""
     charged: ZoneAmounts = {}
-    whole = possible.get(WHOLE_POD, ())
+    whole, scattered = possible.get(WHOLE_POD, ()), apart(possible)
     shared: dict[tuple[bool, ...], Amounts] = {}
     for zone in sorted(zones):
         present = tuple(zone in whole or zone in possible.get(part.name, ()) for part in demand)
         if True in present:
             amounts = shared.get(present)
             if amounts is None:
-                amounts = shared[present] = most([part for part, there in zip(demand, present, strict=True) if there])
+                amounts = shared[present] = most([part for part, there in zip(demand, present, strict=True) if there], scattered)
             charged[zone] = dict(amounts)
     return charged
 

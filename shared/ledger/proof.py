@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from shared.domain.demand import ContainerDemand, kept_init_cpu, peak
 from shared.domain.report import Placement
 from shared.domain.resources import CPU, MEMORY, Amounts, is_hugepages
+from shared.ledger.charge import apart
 from shared.ledger.state import Alias, Charge, ZoneAmounts
 
 
@@ -58,20 +59,22 @@ def residual(charge: Charge, listed: Sequence[Placement]) -> ZoneAmounts:
 
     CPUs count nothing when the listing shows the init containers themselves (read from the kubelet's CPU checkpoint); their
     devices are never shown. A later container that wants the same resource was drawn to the init container's zone; where
-    none does, the init container may stand in any zone that was possible for it."""
+    none does, or where masks differ from container to container, the init container may stand in any zone that was possible
+    for it. Each amount is held once, in whichever of its zones."""
     init = [part for part in charge.demand if part.kind == "init"]
     if not init:
         return {}
+    scattered = apart(charge.possible)
     shown = {part.name for part in init} <= {placement.container for placement in listed}
     beside = peak([part for part in charge.demand if part.kind != "init"])
     kept: Amounts = {name: amount - beside.get(name, 0) for name, amount in peak(charge.demand).items()}
-    kept[CPU] = 0 if shown else max(kept.get(CPU, 0), kept_init_cpu(charge.demand))
+    kept[CPU] = 0 if shown else max(kept.get(CPU, 0), kept_init_cpu(charge.demand, scattered))
     kept = {name: kept[name] for name in sorted(kept) if kept[name] > 0}
     anywhere = tuple(sorted({zone for zones in charge.possible.values() for zone in zones}))
     near = tuple(sorted(held_zones(listed))) or anywhere
     zones: ZoneAmounts = {}
     for name, amount in kept.items():
-        apart = name not in beside and not (name == MEMORY or is_hugepages(name))
-        for zone in sorted({*near, *anywhere}) if apart else near:
+        drawn = (name in beside and not scattered) or name == MEMORY or is_hugepages(name)
+        for zone in near if drawn else sorted({*near, *anywhere}):
             zones.setdefault(zone, {})[name] = amount
     return {zone: zones[zone] for zone in sorted(zones)}

@@ -26,7 +26,7 @@ from shared.domain.effective import effective_request
 from shared.domain.pod import Constraints, Container, Pod
 from shared.domain.resources import Amounts, is_memory
 from shared.events.cluster_facts import NodeObserved
-from shared.ledger.charge import WHOLE_POD, charge_zones, possible_zones
+from shared.ledger.charge import WHOLE_POD, apart, charge_zones, possible_zones
 from shared.ledger.state import Charge, LedgerNode
 
 Zones = dict[int, Amounts]
@@ -76,9 +76,6 @@ class Reference:
         """Is there a pod on its way to the node that passes there, but not once this one is charged in its stead?"""
         node = self.nodes[name]
         if node.basis is None or not zonal_demand(pod, node.basis.tracked) or report_state(node):
-            return False
-        rule = node_rule(node.basis, node.observed.labels if node.observed else {}, self.config.policy_precedence)
-        if rule.policy in ("none", "best-effort"):
             return False
         nobody = Pod("", "ns", "")
         return any(
@@ -208,9 +205,10 @@ def _totals(node: LedgerNode, upper: Zones, charges: list[Charge]) -> Amounts:
     for charge in charges:
         if not charge.zones:
             continue
-        init = any(part.kind == "init" for part in charge.demand)
-        once = [part.amounts for part in charge.demand] if init else [most(charge.demand)]
-        known = list(charge.zones.values()) if charge.proven or charge.held else once
+        known = list(charge.zones.values()) if charge.held else [most(charge.demand, apart(charge.possible))]
+        if charge.proven:
+            names = {name for held in charge.zones.values() for name in held}
+            known = [{name: max(held.get(name, 0) for held in charge.zones.values()) for name in names}]
         for held in known:
             totals = {name: amount - held.get(name, 0) for name, amount in totals.items()}
     return totals

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from shared.events.cluster_facts import PodObserved, PodRunning
 from shared.kubelet import admission
 from tests.bench.quality.truth import TrueNode
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+from tests.scheduler.test_cycle_soundness import RULES
 
 GIB = 1 << 30
 
@@ -79,13 +81,49 @@ def test_two_pods_that_fit_each_others_leavings_pass_in_either_order() -> None:
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(8)))), Placed)
 
 
-@given(st.integers(0, 1 << 30))
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-def test_pods_on_their_way_are_all_admitted_in_whatever_order_they_arrive(seed: int) -> None:
+@pytest.mark.parametrize("policy", ["none", "best-effort"])
+def test_also_where_no_zone_can_be_taken_the_cpus_of_init_containers_count(policy: str) -> None:
+    """10 CPUs, A of 3 on its way. B needs 3 at any time, but its init containers' CPUs stay with it, so that it may hold 6."""
+    world = World()
+    world.node("n", zone(0, amounts(5)), zone(1, amounts(5)), policy=policy)
+    world.bound(guaranteed("a", container("c", amounts(3))), "n")
+    world.bound(guaranteed("other", container("c", amounts(3))), "n")
+    parts = container("i0", amounts(3), "init"), container("i1", amounts(1), "init"), container("c0", amounts(1))
+    keeping = guaranteed("b", *parts, container("c1", amounts(2)))
+    assert isinstance(world.cluster.place(keeping), Unplaceable)
+    refusal = world.cluster.verdict(keeping, "n")
+    assert refusal is not None
+    assert (refusal.reason, refusal.subject) == (Reason.NOT_ON_EVERY_BRANCH, "may overtake pods on their way")
+    assert isinstance(world.cluster.place(guaranteed("c", container("c", amounts(4)))), Placed)
+    for uid in ("a", "other"):
+        world.fold(f"pod/{uid}", PodRunning(uid, "n"))
+    assert isinstance(world.cluster.place(keeping), Placed)
+
+
+def test_memory_is_left_to_one_on_its_way_in_every_zone_that_best_effort_may_choose() -> None:
+    """A's two containers need 4 GiB wherever their CPUs are. B of 6 GiB has room in zone 0, but may take zone 1."""
+    world = World()
+    world.node("n", zone(0, amounts(8, 10)), zone(1, amounts(8, 8)), policy="best-effort")
+    world.bound(guaranteed("a", container("c", amounts(1, 2)), container("d", amounts(1, 2))), "n")
+    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(1, 6)))), Unplaceable)
+    assert isinstance(world.cluster.place(guaranteed("c", container("c", amounts(1, 4)))), Placed)
+
+
+@pytest.mark.parametrize(("policy", "scope"), RULES)
+def test_pods_on_their_way_are_all_admitted_in_whatever_order_they_arrive(policy: str, scope: str) -> None:
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.integers(0, 1 << 30))
+    def check(seed: int) -> None:
+        _arrive_in_any_order(seed, Policies(policy, scope))
+
+    check()
+
+
+def _arrive_in_any_order(seed: int, policies: Policies) -> None:
     chance = random.Random(seed)
     zones = chance.choice((2, 2, 3, 4))
     shape = NodeShape(zones, 2 * chance.randint(2, 5) * zones, 64 * GIB * zones, {GPU: chance.choice((0, zones, 2 * zones))})
-    node = TrueNode(lay_out("n", shape, Policies()))
+    node = TrueNode(lay_out("n", shape, policies))
     world = World()
     world.observe("n", allocatable=node.simulated.allocatable())
     for number in range(chance.randint(0, 3)):
@@ -115,7 +153,7 @@ def _random_pod(chance: random.Random, name: str) -> Pod:
     second: tuple[ContainerKind, ...] = chance.choice((("app",), ("app",), ("app", "app")))
     parts = []
     for at, kind in enumerate((*first, *second)):
-        asked = {"cpu": chance.randint(1, 5) * 1000, "memory": GIB}
+        asked = {"cpu": chance.randint(1, 5) * 1000, "memory": chance.choice((1, 1, 1, 12, 24, 40)) * GIB}
         if chance.random() < 0.3:
             asked[GPU] = 1
         parts.append(Container(f"c{at}", kind, asked, asked))

@@ -15,6 +15,7 @@ from shared.domain.demand import most
 from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts, is_memory
 from shared.events.cluster_facts import NodeObserved
+from shared.ledger.charge import apart
 from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 from shared.ledger.view import total
 
@@ -98,7 +99,7 @@ class NodeFacts:
         self.rule = self.profile[1]
         self.tied = tied_zones(node, node.charges.values())
         self.items, self.landings = None, {}
-        self.totals = self._totals() if self.spreads else {}
+        self.totals = self.surely_free() if self.spreads else {}
 
     @property
     def spreads(self) -> bool:
@@ -114,7 +115,7 @@ class NodeFacts:
             for zone, held in lower.items()
         }
 
-    def _totals(self) -> Amounts:
+    def surely_free(self) -> Amounts:
         """What is surely free on the node as a whole: an unproven pod holds its demand once, wherever that is."""
         totals = total(self.upper.values())
         for charge in self.charges():
@@ -135,8 +136,8 @@ class NodeFacts:
         return (state, rule, tracked, tuple(sorted(report.options.items())), self._layout())
 
     def take_total(self, charge: Charge, totals: Amounts) -> None:
-        """Take an unproven pod's holdings out of `totals`."""
-        held = total(charge.zones.values()) if charge.proven or charge.held else _anywhere(charge)
+        """Take what a pod holds, beside what the report shows of it, out of `totals`."""
+        held = held_once(charge)
         for name, amount in held.items():
             totals[name] = totals.get(name, 0) - amount
 
@@ -167,12 +168,13 @@ def offered(node: LedgerNode, claimant: str = "") -> Amounts:
     return {name: amount - taken.get(name, 0) for name, amount in allocatable.items()}
 
 
-def _anywhere(charge: Charge) -> Amounts:
-    """The most that a pod holds where its containers may get CPUs of different zones: what an init container keeps is then
-    reused by nobody for sure."""
-    if all(part.kind != "init" for part in charge.demand):
-        return most(charge.demand)
-    return total([part.amounts for part in charge.demand])
+def held_once(charge: Charge) -> Amounts:
+    """The most that a pod holds on the node as a whole. What an init container of a proven pod keeps is charged in each zone
+    where it may be, but is held once."""
+    if charge.proven:
+        names = {name for amounts in charge.zones.values() for name in amounts}
+        return {name: max(amounts.get(name, 0) for amounts in charge.zones.values()) for name in sorted(names)}
+    return total(charge.zones.values()) if charge.held else most(charge.demand, apart(charge.possible))
 
 
 def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:

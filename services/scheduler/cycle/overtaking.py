@@ -2,7 +2,8 @@
 
 Kubelets admit in the order of arrival, not of decision: bindings differ in their latency, and a kubelet sorts what arrives
 together by creation. So a pod passes only if every pod on its way to the node would still be admitted after it, wherever
-it lands. Must not know the log or time.
+it lands. Under none and best-effort, too: an init container's CPUs are reused by the pod itself, so that it may hold more in
+the end than it needs to be admitted, and its memory may be where another needs it. Must not know the log or time.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from services.scheduler.cycle.alignment import YES, aligned, items_on
 from services.scheduler.cycle.branches import Bounds, fits
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.counting import everyone_finds_a_zone
-from services.scheduler.cycle.node_facts import NodeFacts, tied_zones
+from services.scheduler.cycle.node_facts import NodeFacts, held_once, tied_zones
 from services.scheduler.cycle.policy import SINGLE
 from services.scheduler.cycle.reservation import charge_of
 from services.scheduler.cycle.shape import WHOLE_CORES, Shape, plan_of
 from services.scheduler.cycle.unsettled import items_of
-from shared.domain.resources import Amounts
+from shared.domain.report import Report
+from shared.domain.resources import Amounts, is_memory
 from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 from shared.ledger.view import restore, subtract
 
@@ -34,24 +36,43 @@ NEWCOMER = ""
 
 def harmless(facts: NodeFacts, shape: Shape, config: CycleConfig) -> bool:
     """True when no pod on its way to this node could be refused because this one came first."""
-    if not facts.arriving or facts.report is None or facts.spreads:
+    if not facts.arriving or facts.report is None:
         return True
     newcomer = charge_of(facts, shape.pod, shape)
     newcomer.uid = NEWCOMER
     arriving = [charge for charge in facts.charges() if charge.uid in facts.arriving]
-    if _roomy(facts, newcomer) or _everyone_keeps_a_zone(facts, arriving, newcomer):
-        return True
-    if everyone_finds_a_zone(facts.firm(facts.lower), items_on(facts), items_of(newcomer, facts.report, ())):
+    if _enough_for_all(facts, newcomer) if facts.spreads else _zones_for_all(facts, facts.report, arriving, newcomer):
         return True
     if len(arriving) > MOST_ARRIVING:
         return False
     return not any(_costs(facts, each, newcomer, config) for each in arriving)
 
 
+def _zones_for_all(facts: NodeFacts, report: Report, arriving: Sequence[Charge], newcomer: Charge) -> bool:
+    """Where pods take single zones: one for each, whatever the order. False says nothing."""
+    if _roomy(facts, newcomer) or _everyone_keeps_a_zone(facts, arriving, newcomer):
+        return True
+    return everyone_finds_a_zone(facts.firm(facts.lower), items_on(facts), items_of(newcomer, report, ()))
+
+
 def _roomy(facts: NodeFacts, newcomer: Charge) -> bool:
     """Enough beside every charge, in each zone that the newcomer could take."""
     lower = facts.lower
     return all(fits(amounts, lower[zone]) for zone, amounts in newcomer.zones.items() if zone in lower)
+
+
+def _enough_for_all(facts: NodeFacts, newcomer: Charge) -> bool:
+    """Enough CPUs and devices beside every charge on the node as a whole, enough memory in each zone. False says nothing."""
+    if facts.tied or WHOLE_CORES in facts.profile[3] or tied_zones(facts.ledger, (newcomer,)):
+        return False
+    if any(facts.totals.get(name, 0) < held for name, held in held_once(newcomer).items() if not is_memory(name)):
+        return False
+    return all(
+        held.get(name, 0) >= amount
+        for zone, held in facts.lower.items()
+        for name, amount in newcomer.zones.get(zone, {}).items()
+        if is_memory(name)
+    )
 
 
 def _everyone_keeps_a_zone(facts: NodeFacts, arriving: Sequence[Charge], newcomer: Charge) -> bool:
@@ -99,6 +120,7 @@ def _admitted(facts: NodeFacts, earlier: Charge, newcomer: Charge, config: Cycle
     after.overlay = {uid: charge for uid, charge in facts.overlay.items() if uid != earlier.uid}
     after.overlay[newcomer.uid] = newcomer
     after.unsettled, after.items = True, None
+    after.totals = after.surely_free() if after.spreads else {}
     if facts.report is not None and facts.report.policy != SINGLE:
         after.tied = facts.tied | tied_zones(facts.ledger, (newcomer,))
     return aligned(after, plan_of(earlier.demand, facts.profile), config, MOST_OUTCOMES) == YES
