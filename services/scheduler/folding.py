@@ -11,11 +11,13 @@ import msgspec
 from services.scheduler.core import CoreConfig, SchedulerCore
 from shared.domain import demand, effective, report
 from shared.eventlog.snapshots import fingerprint
-from shared.ledger import charge, charging, digest, fingerprints, fold, pods, proof, reports, settle, state, view
+from shared.ledger import alike, charge, charging, digest, fingerprints, fold, pods, proof, reports, settle, state, view
 from shared.ledger.state import Ledger
 from shared.runtime.projector import Fold
 
-_MODULES = (charge, charging, demand, digest, effective, fingerprints, fold, pods, proof, report, reports, settle, state, view)
+_MODULES = (
+    alike, charge, charging, demand, digest, effective, fingerprints, fold, pods, proof, report, reports, settle, state, view,
+)  # fmt: skip
 
 
 class _Saved(msgspec.Struct):

@@ -19,7 +19,7 @@ class ZoneResource(msgspec.Struct, frozen=True, gc=False):
     available: int
 
 
-class Zone(msgspec.Struct, frozen=True, omit_defaults=True):
+class Zone(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A NUMA zone: `id` is the kernel's node id (ids may be sparse), `costs` the SLIT distance by zone id (10 = local)."""
 
     id: int
@@ -36,7 +36,7 @@ class ZonedAmount(msgspec.Struct, frozen=True, gc=False):
     amount: int
 
 
-class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
+class Placement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one listed container holds. `held` is empty for a container that holds nothing exclusive *or is not admitted
     yet* (kubelet 1.36: pods are listed before and during their admission). `pod_uid` is known only from checkpoints."""
 
@@ -54,7 +54,7 @@ class Freshness(msgspec.Struct, frozen=True, order=True):
     boot_time_ms: int
 
 
-class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The state of one node. `placements` is None when the source gives none (an RTE or NFD object).
 
     `tracked` names the resources that this node's managers pin (cpu with the static CPU Manager, memory and hugepages

@@ -9,7 +9,7 @@ scope one for all, and restricted admits only masks of the least size that hold 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from shared.domain.demand import ContainerDemand, most, peak
 from shared.domain.report import Report
@@ -19,6 +19,12 @@ from shared.ledger.state import Charge, ZoneAmounts
 WHOLE_POD = ""
 
 Possible = dict[str, tuple[int, ...]]
+
+REMEMBERED = 4096
+"""Charges that are remembered (pods of one kind share their demand, and land in the same zones again and again); beyond
+them all are forgotten and computed again, which changes nothing."""
+
+_charged: dict[tuple[object, ...], tuple[tuple[ContainerDemand, ...], ZoneAmounts]] = {}
 
 
 def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: Mapping[int, Amounts]) -> Possible:
@@ -81,13 +87,24 @@ def narrow(possible: Possible, trusted: Mapping[str, tuple[int, ...]]) -> Possib
     return left
 
 
-def charge_zones(demand: Collection[ContainerDemand], possible: Possible, zones: Collection[int]) -> ZoneAmounts:
-    """Zone -> the most that the pod can hold there. Zones that the report no longer has are left out."""
+def charge_zones(demand: tuple[ContainerDemand, ...], possible: Possible, zones: Sequence[int]) -> ZoneAmounts:
+    """Zone -> the most that the pod can hold there; read only, like charges share it. Zones that the report no longer has are
+    left out."""
+    key = (id(demand), tuple(possible.items()), tuple(zones))
+    known = _charged.get(key)
+    if known is None or known[0] is not demand:
+        if len(_charged) >= REMEMBERED:
+            _charged.clear()
+        known = _charged[key] = demand, _most_by_zone(demand, possible, zones)
+    return known[1]
+
+
+def _most_by_zone(demand: tuple[ContainerDemand, ...], possible: Possible, zones: Sequence[int]) -> ZoneAmounts:
     charged: ZoneAmounts = {}
     whole, scattered = possible.get(WHOLE_POD, ()), apart(possible)
     shared: dict[tuple[bool, ...], Amounts] = {}
     for zone in sorted(zones):
-        present = tuple(zone in whole or zone in possible.get(part.name, ()) for part in demand)
+        present = tuple([zone in whole or zone in possible.get(part.name, ()) for part in demand])
         if True in present:
             amounts = shared.get(present)
             if amounts is None:

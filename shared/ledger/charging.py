@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
 from shared.domain.resources import PODS, add
+from shared.ledger.alike import kind_of
 from shared.ledger.charge import pending_zones
 from shared.ledger.settle import could_have_freed, redemand, settle, widen_possible
 from shared.ledger.state import Alias, Charge, Ended, Expectation, Freed, Ledger, LedgerNode, LedgerPod, ZoneAmounts
@@ -98,7 +98,7 @@ def _sum(left: ZoneAmounts, right: ZoneAmounts) -> ZoneAmounts:
 
 
 def _count(node: LedgerNode, pod: Pod, sign: int) -> None:
-    for name, amount in effective_request(pod).items():
+    for name, amount in kind_of(pod).request.items():
         node.requested[name] = node.requested.get(name, 0) + sign * amount
     node.requested[PODS] = node.requested.get(PODS, 0) + sign
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.domain.demand import zonal_demand
 from shared.domain.report import Placement, Report
+from shared.ledger.alike import kind_of
 from shared.ledger.charge import charge_zones, narrow, pending_zones, possible_zones, widen
 from shared.ledger.proof import alias_stands, covers, held_zones, residual
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
@@ -109,7 +109,7 @@ def allocatable(report: Report) -> ZoneAmounts:
 def redemand(node: LedgerNode, charge: Charge, pod: LedgerPod) -> None:
     """The managers or the pod changed: compute again what the pod takes of the zones."""
     tracked = node.basis.tracked if node.basis is not None else ()
-    charge.demand = zonal_demand(pod.pod, tracked)
+    charge.demand = kind_of(pod.pod).demand(tracked)
 
 
 def could_have_freed(node: LedgerNode, charge: Charge) -> ZoneAmounts:

@@ -1,7 +1,8 @@
 """The ledger's state: nodes with their report, charges and bounds; live pods with their stage.
 
-Plain values, changed only by `shared.ledger.fold`. `lower` and `upper` are kept incrementally and always equal to what
-`shared.ledger.view` computes from scratch (a property test holds them equal).
+Plain values without cycles, so that the collector need not look at them, changed only by `shared.ledger.fold`. `lower` and
+`upper` are kept incrementally and always equal to what `shared.ledger.view` computes from scratch (a property test holds them
+equal).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Stage = Literal["pending", "reserved", "intended", "bound", "running"]
 ZoneAmounts = dict[int, Amounts]
 
 
-class Alias(msgspec.Struct):
+class Alias(msgspec.Struct, gc=False):
     """Another uid of the same namespace/name was on this node: its placements must not prove the newcomer.
 
     `baseline` is what the report listed for the name when the newcomer was charged; None when it listed nothing
@@ -30,7 +31,7 @@ class Alias(msgspec.Struct):
     baseline: tuple[Placement, ...] | None = None
 
 
-class Charge(msgspec.Struct):
+class Charge(msgspec.Struct, gc=False):
     """One live pod on one node. `possible` is container name -> zones where it could land ("" is the whole pod: pod
     scope or several zones); it only widens until the pod is proven. `held` is zone -> amounts as last proven, in boot
     `held_boot`. `zones` is what the view subtracts now (empty while the current report proves the pod). `admitted`: its
@@ -51,7 +52,7 @@ class Charge(msgspec.Struct):
     narrowed: bool = False
 
 
-class LedgerPod(msgspec.Struct):
+class LedgerPod(msgspec.Struct, gc=False):
     """A live pod. `verdict` is the message of its last negative verdict, `rejections` are not kept here (volatile). `victims` are
     those that are to be evicted from the node it is nominated for."""
 
@@ -73,7 +74,7 @@ class LedgerPod(msgspec.Struct):
     predicted: dict[str, tuple[int, ...]] = {}
 
 
-class Ended(msgspec.Struct):
+class Ended(msgspec.Struct, gc=False):
     """A pod of this name ended here. `complete`: the listing proved it when it ended, so the placements are known to be
     whole. `lacking` counts the reports since that do not list it; late reports make one of them no evidence."""
 
@@ -81,21 +82,21 @@ class Ended(msgspec.Struct):
     lacking: int = 0
 
 
-class Expectation(msgspec.Struct, frozen=True):
+class Expectation(msgspec.Struct, frozen=True, gc=False):
     """The pods expected on a node from `position` on, as (key, uid), sorted; kept only where reports carry no placements."""
 
     position: int
     pods: tuple[tuple[str, str], ...]
 
 
-class Freed(msgspec.Struct, frozen=True):
+class Freed(msgspec.Struct, frozen=True, gc=False):
     """What the end of a pod at `position` may have given back, zone by zone (an upper bound)."""
 
     position: int
     zones: ZoneAmounts
 
 
-class LedgerNode(msgspec.Struct):
+class LedgerNode(msgspec.Struct, gc=False):
     """One node: its object, its current report, the charges on it, and the bounds that follow.
 
     `report` is the newest, `basis` the one that the bounds stand on: the newest too, or, where reports carry no placements,

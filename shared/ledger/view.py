@@ -71,20 +71,20 @@ def subtract(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
     """Take amounts out of a bound in place; zones and resources that the bound lacks are ignored."""
     for zone, amounts in amounts_by_zone.items():
         if zone in bound:
-            _add(bound[zone], amounts, -1)
+            target = bound[zone]
+            for name, amount in amounts.items():
+                if name in target:
+                    target[name] -= amount
 
 
 def restore(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
     """The inverse of `subtract`."""
     for zone, amounts in amounts_by_zone.items():
         if zone in bound:
-            _add(bound[zone], amounts, 1)
-
-
-def _add(target: Amounts, amounts: Amounts, sign: int) -> None:
-    for name, amount in amounts.items():
-        if name in target:
-            target[name] += sign * amount
+            target = bound[zone]
+            for name, amount in amounts.items():
+                if name in target:
+                    target[name] += amount
 
 
 def clamped(bound: ZoneAmounts) -> ZoneAmounts:

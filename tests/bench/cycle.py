@@ -8,6 +8,7 @@ commit's facts built, folded into the ledger and taken over by the columns. `rss
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import random
 import statistics
@@ -78,6 +79,8 @@ class Bench:
         for at in range(nodes):
             self._node(f"n{at}", options)
         self.cluster.place(self.pod(0))
+        gc.collect()
+        gc.freeze()  # as the service does once it has caught up with the log
 
     def _node(self, name: str, options: argparse.Namespace) -> None:
         allocatable = {each: held * options.zones for each, held in SIZES.items()} | {"pods": 250}

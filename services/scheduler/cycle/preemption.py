@@ -3,14 +3,15 @@
 A set of victims counts only if the pod would then be admitted in every state that is consistent with what is known: what the
 ledger would hold without them is folded by the ledger's own rules and judged like any node. Nodes whose reports carry no
 placements are left alone: what an eviction frees there is not known; nodes with a pod of unknown zone wait for its proof, since
-until then more would have to go than is in the way. Must not know budgets, the log or a clock.
+until then more would have to go than is in the way. More room can be worse for a pod of several containers: for those small sets
+are tried as well, so that nobody goes whose stay would not have hindered. Must not know budgets, the log or a clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from copy import copy
-from itertools import islice
+from itertools import combinations, islice
 
 import msgspec
 
@@ -39,9 +40,13 @@ MOST_NODES = 2_000
 """Nodes looked at for one pod; the search for the next pod begins elsewhere."""
 MOST_FOUND = 16
 """Nodes with a way out that are compared; the first ones in the caller's order."""
+MOST_SETS = 128
+"""Sets of few victims tried on one node for a pod of several containers."""
 
 Pods = Mapping[str, LedgerPod]
 Victims = frozenset[str]
+Found = tuple[tuple[int, int, int, str], NodeFacts, Victims]
+"""(cost, node, victims)."""
 
 
 class Nomination(msgspec.Struct, frozen=True):
@@ -60,18 +65,14 @@ def find(
 
     `spared` are uids that may not be evicted. None when no eviction helps, or when room is on its way already."""
     search = _Search(pod, shape, pods, config, spared)
-    found: list[tuple[tuple[int, int, int, str], NodeFacts, Victims]] = []
-    for facts in islice(nodes, MOST_NODES):
-        victims = search.on_node(facts)
-        if victims is not None and not victims:
-            return None
-        if victims:
-            found.append((search.cost(facts, victims), facts, victims))
-        if len(found) >= MOST_FOUND or search.checks <= 0:
-            break
+    looked = list(islice(nodes, MOST_NODES))
+    found = search.over(looked, search.on_node)
+    if found == []:
+        found = search.over(looked, search.on_node_by_few)
     if not found:
         return None
     _, facts, victims = min(found, key=lambda each: each[0])
+    victims = search.fewer(facts, victims)
     return Nomination(facts.name, tuple(sorted(victims)), search.claim(facts, victims))
 
 
@@ -88,20 +89,69 @@ class _Search:
         self._pod, self._shape, self._pods, self._config, self._spared = pod, shape, pods, config, spared
         self.checks = MOST_CHECKS
 
+    def over(self, nodes: Iterable[NodeFacts], on_node: Callable[[NodeFacts], Victims | None]) -> list[Found] | None:
+        """Nodes with a way out; None when the pod need only wait."""
+        found: list[Found] = []
+        for facts in nodes:
+            victims = on_node(facts)
+            if victims is not None and not victims:
+                return None
+            if victims:
+                found.append((self.cost(facts, victims), facts, victims))
+            if len(found) >= MOST_FOUND or self.checks <= 0:
+                break
+        return found
+
     def on_node(self, facts: NodeFacts) -> Victims | None:
         """The least costly victims here; empty when the pod need only wait, None when nothing helps."""
-        if facts.ledger.listed is None or facts.overlay or _somebody_anywhere(facts) or self._barred(facts):
-            return None
-        candidates = self._candidates(facts)
-        going = self.going(facts)
-        if not candidates or not self._could(facts, [*candidates, *going]):
-            return None
-        if not self.fits(facts, frozenset(candidates) | going):
+        candidates, going = self._open(facts)
+        if not candidates or not self.fits(facts, frozenset(candidates) | going):
             return None
         if going and self.fits(facts, going):
             return frozenset()
         sets = [self._fewest(facts, group, going) for group in _groups(facts, candidates)]
         return min((each for each in sets if each), key=lambda each: self.cost(facts, each), default=None)
+
+    def on_node_by_few(self, facts: NodeFacts) -> Victims | None:
+        """The same where the end of everybody does not help, but that of a few may."""
+        if len(self._plan(facts).parts) < 2:
+            return None
+        candidates, going = self._open(facts)
+        if candidates and going and self.fits(facts, going):
+            return frozenset()
+        return next((each for each in self._by_cost(candidates) if self.fits(facts, each | going)), None)
+
+    def fewer(self, facts: NodeFacts, victims: Victims) -> Victims:
+        """The cheapest set that helps, these victims when none cheaper is found."""
+        if len(self._plan(facts).parts) < 2:
+            return victims
+        (candidates, going), limit = self._open(facts), self.cost(facts, victims)
+        self.checks = max(self.checks, MOST_SETS)
+        for each in self._by_cost(candidates):
+            if self.cost(facts, each) < limit and self.fits(facts, each | going):
+                return each
+        return victims
+
+    def _by_cost(self, candidates: list[str]) -> Iterator[Victims]:
+        """Sets of victims: the lowest highest priority first, then the fewest."""
+        return islice(self._sets(candidates), MOST_SETS)
+
+    def _sets(self, candidates: list[str]) -> Iterator[Victims]:
+        priorities = {uid: self._pods[uid].pod.priority for uid in reversed(candidates)}
+        for top in sorted(set(priorities.values())):
+            pool = [uid for uid, priority in priorities.items() if priority <= top]
+            for size in range(1, len(pool) + 1):
+                for chosen in combinations(pool, size):
+                    if any(priorities[uid] == top for uid in chosen):
+                        yield frozenset(chosen)
+
+    def _open(self, facts: NodeFacts) -> tuple[list[str], Victims]:
+        """(who may be evicted, who is going anyway); nobody where an eviction could not help, or nobody could tell."""
+        going = self.going(facts)
+        if facts.ledger.listed is None or facts.overlay or _somebody_anywhere(facts) or self._barred(facts):
+            return [], going
+        candidates = self._candidates(facts)
+        return (candidates if candidates and self._could(facts, [*candidates, *going]) else []), going
 
     def _barred(self, facts: NodeFacts) -> bool:
         plan = self._plan(facts)

@@ -11,14 +11,13 @@ from services.scheduler.cycle.policy import SINGLE
 from services.scheduler.cycle.shape import Shape
 from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
-from shared.domain.report import Report
 from shared.ledger.charge import Possible, charge_zones, narrow, possible_zones
 from shared.ledger.state import Charge, ZoneAmounts
 from shared.ledger.view import restore, subtract, total
 
 NOTHING: Mapping[str, tuple[int, ...]] = {}
 REMEMBERED = 256
-"""Charges kept for one shape: the same zones come again and again."""
+"""Landings kept for one node."""
 
 
 class Landing(NamedTuple):
@@ -53,7 +52,8 @@ def charge_of(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tu
     """The charge that the fold will make of this pod on this node as it stands."""
     landing = landing_of(facts, shape)
     if trusted and facts.report is not None and landing.demand:
-        landing = _landing(landing.demand, narrow(landing.possible, trusted), facts.report, shape)
+        possible = narrow(landing.possible, trusted)
+        landing = Landing(landing.demand, possible, charge_zones(landing.demand, possible, facts.zone_ids))
     return Charge(
         uid=pod.uid, key=pod.key, charged_at=0, demand=landing.demand, possible=landing.possible, zones=landing.zones
     )
@@ -73,18 +73,8 @@ def _first_landing(facts: NodeFacts, shape: Shape) -> Landing:
     demand = shape.demand(facts.report.tracked) if facts.report is not None else ()
     if facts.report is None or not demand:
         return Landing(demand, {}, {})
-    return _landing(demand, possible_zones(demand, facts.report, facts.upper), facts.report, shape)
-
-
-def _landing(demand: tuple[ContainerDemand, ...], possible: Possible, report: Report, shape: Shape) -> Landing:
-    ids = tuple([zone.id for zone in report.zones])
-    key = (report.tracked, ids, *possible.items())
-    zones = shape.charges.get(key)
-    if zones is None:
-        zones = charge_zones(demand, possible, ids)
-        if len(shape.charges) < REMEMBERED:
-            shape.charges[key] = zones
-    return Landing(demand, possible, zones)
+    possible = possible_zones(demand, facts.report, facts.upper)
+    return Landing(demand, possible, charge_zones(demand, possible, facts.zone_ids))
 
 
 def claim_restored(facts: NodeFacts, uid: str) -> NodeFacts:

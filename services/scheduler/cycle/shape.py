@@ -14,11 +14,11 @@ from services.scheduler.cycle import policy
 from services.scheduler.cycle.columns import Delta
 from services.scheduler.cycle.node_facts import Profile
 from shared.domain.demand import ContainerDemand, peak, zonal_demand
-from shared.domain.effective import effective_request
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, PODS, Amounts
 from shared.events.cluster_facts import NodeObserved
+from shared.ledger.alike import kind_of
 from shared.ledger.state import ZoneAmounts
 
 ABSURD = 1 << 61
@@ -61,7 +61,7 @@ class Shape:
     """The shape, its node-level request and its plans so far. `row` is its row on the board of verdicts."""
 
     __slots__ = (
-        "asked", "charges", "deltas", "demands", "key", "plans", "pod", "problem", "refusals", "request", "requested",
+        "asked", "deltas", "key", "kind", "plans", "pod", "problem", "refusals", "request", "requested",
         "row", "swept", "verdicts", "wanted", "zonal",
     )  # fmt: skip
 
@@ -69,15 +69,14 @@ class Shape:
         self.key, self.pod, self.row = key, pod, row
         own = policy.pod_policy(pod)
         self.wanted = own.policy
-        self.request = {name: held for name, held in effective_request(pod).items() if held > 0} | {PODS: 1}
+        self.kind = kind_of(pod)
+        self.request = {name: held for name, held in self.kind.request.items() if held > 0} | {PODS: 1}
         self.problem = _absurd(pod) or own.problem
         self.plans: dict[Profile, Plan] = {}
         every = {name for container in pod.containers for name in (*container.requests, *container.limits)}
         self.zonal = bool(zonal_demand(pod, every))
-        self.demands: dict[tuple[str, ...], tuple[ContainerDemand, ...]] = {}
         self.asked = {name: held for name, held in self.request.items() if name != PODS}
-        self.requested = {**effective_request(pod), PODS: 1}
-        self.charges: dict[tuple[object, ...], ZoneAmounts] = {}
+        self.requested = {**self.kind.request, PODS: 1}
         self.deltas: dict[int, tuple[ZoneAmounts, tuple[int, int, int], Delta]] = {}
         self.verdicts: dict[int, tuple[Plan, bool]] = {}
         self.swept = False
@@ -92,10 +91,7 @@ class Shape:
 
     def demand(self, tracked: tuple[str, ...]) -> tuple[ContainerDemand, ...]:
         """What the ledger will charge on a node that tracks these resources."""
-        found = self.demands.get(tracked)
-        if found is None:
-            found = self.demands[tracked] = zonal_demand(self.pod, tracked)
-        return found
+        return self.kind.demand(tracked)
 
 
 def key_of(pod: Pod) -> str:

@@ -1,0 +1,53 @@
+"""Pods come in few kinds: what pods of one kind demand and request is computed once and shared.
+
+A bounded memo of pure functions: forgetting it changes nothing. What it returns is read only.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.domain.demand import ContainerDemand, zonal_demand
+from shared.domain.effective import effective_request
+from shared.domain.pod import Pod
+from shared.domain.resources import Amounts
+
+KINDS = 4096
+"""Kinds that are remembered; beyond them all are forgotten and learnt again."""
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+class Kind:
+    """What a pod's containers, class of service, pod-level amounts and overhead decide."""
+
+    __slots__ = ("_demands", "_pod", "request")
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+        self._demands: dict[tuple[str, ...], tuple[ContainerDemand, ...]] = {}
+        self.request: Amounts = effective_request(pod)
+
+    def demand(self, tracked: tuple[str, ...]) -> tuple[ContainerDemand, ...]:
+        """What is pinned where these resources are tracked: the same value for every pod of the kind."""
+        found = self._demands.get(tracked)
+        if found is None:
+            found = self._demands[tracked] = zonal_demand(self._pod, tracked)
+        return found
+
+
+_kinds: dict[bytes, Kind] = {}
+
+
+def kind_of(pod: Pod) -> Kind:
+    """The pod's kind. Amounts beyond 64 bits make a kind of their own."""
+    try:
+        key = _ENCODER.encode((pod.containers, pod.qos, pod.pod_level, pod.overhead))
+    except OverflowError:
+        return Kind(pod)
+    found = _kinds.get(key)
+    if found is None:
+        if len(_kinds) >= KINDS:
+            _kinds.clear()
+        found = _kinds[key] = Kind(pod)
+    return found
