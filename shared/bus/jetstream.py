@@ -256,7 +256,7 @@ class JetStreamBus:
     def _unavailable(self, subject: str, error: BaseException) -> BusUnavailable:
         return BusUnavailable(
             f"NATS at {', '.join(self._servers)} did not take {subject} within {self._patience_s:g} s "
-            f"({type(error).__name__}: {error}); is it up, with JetStream? try: topolog doctor"
+            f"({type(error).__name__}: {error}); is it up, with JetStream? check TOPOLOG_NATS_URL"
         )
 
 

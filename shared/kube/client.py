@@ -16,9 +16,11 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 import msgspec
+import yaml
 from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import Cluster, Context, User
+from lightkube.core.exceptions import ConfigError
 
 from shared.kube.port import Answer, Kind, KubeUnavailableError, Listed, Lost, Object, Seen, WatchExpiredError
 from shared.kube.transport import LeanTransport
@@ -28,6 +30,9 @@ WATCH_TIMEOUT_S = 300
 CALL_TIMEOUT_S = 10.0
 FIELD_MANAGER = "topolog"
 _TIMEOUT = httpx2.Timeout(CALL_TIMEOUT_S).as_dict()
+
+# What lightkube lets through of a file that is absent, no YAML, or YAML of another shape.
+_UNUSABLE = (ConfigError, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError)
 
 _PATHS: dict[Kind, str] = {
     "pods": "/api/v1/pods",
@@ -47,15 +52,21 @@ _json_object: msgspec.json.Decoder[Object] = msgspec.json.Decoder(Object)
 
 
 def configuration(kubeconfig: str) -> SingleConfig:
-    """`kubeconfig` is a file, a bare `http://` URL (no credentials, as `kubectl --server`), or empty for in-cluster."""
+    """`kubeconfig` is a file, a bare `http://` URL (no credentials, as `kubectl --server`), or empty for in-cluster.
+
+    Raises KubeUnavailableError that names the file and what is wrong with it.
+    """
     if kubeconfig.startswith(("http://", "https://")):
         context = Context(cluster="server", user="anonymous")
         cluster = Cluster(server=kubeconfig.rstrip("/"))
         return SingleConfig(context_name="server", context=context, cluster=cluster, user=User())
-    if kubeconfig:
-        found = KubeConfig.from_file(Path(kubeconfig)).get()
-    else:
-        found = KubeConfig.from_service_account().get()
+    try:
+        found = (KubeConfig.from_file(Path(kubeconfig)) if kubeconfig else KubeConfig.from_service_account()).get()
+    except _UNUSABLE as error:
+        where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
+        raise KubeUnavailableError(
+            f"{where} cannot be used ({type(error).__name__}: {error}); name a kubeconfig file or the http:// URL of a server"
+        ) from error
     if found is None:
         raise KubeUnavailableError(f"kubeconfig {kubeconfig!r} has no usable context; set current-context in it")
     return found

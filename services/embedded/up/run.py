@@ -17,8 +17,8 @@ from services.embedded.up import children
 from services.embedded.up.children import SCHEDULER, SIMULATOR, Ports
 from services.embedded.up.display import Display, is_over
 from services.embedded.up.options import UpOptions
+from services.embedded.up.outside import check_outside, migrate
 from services.embedded.up.status import Scheduling, Status, Workload, ask, read_workload
-from shared.eventlog.migrate import upgrade
 
 EXIT_OK, EXIT_REJECTED, EXIT_LEFT = 0, 3, 4
 STATUS_EVERY_S = 0.5
@@ -73,6 +73,7 @@ class Up:
     # -- starting ------------------------------------------------------------------------------------------------
 
     async def _start(self, folder: DataDir) -> Ports:
+        await check_outside(self._options)
         ports = children.choose_ports(self._options)
         try:
             async with asyncio.TaskGroup() as group:
@@ -93,7 +94,7 @@ class Up:
         )
         await servers.start()
         database_url = options.database_url or servers.database_url
-        await upgrade(database_url)
+        await migrate(database_url)
         return ServerAddresses(database_url, options.nats_url or servers.nats_url)
 
     async def _start_services(self, folder: DataDir, ports: Ports, addresses: ServerAddresses) -> None:

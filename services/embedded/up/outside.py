@@ -1,0 +1,106 @@
+"""Whether the servers that stand outside can be used: asked before anything is started, every problem told at once.
+
+Knows nothing of what is done with them; what goes away later is the services' to bear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from lightkube.core.exceptions import ConfigError
+from sqlalchemy.exc import SQLAlchemyError
+
+from services.embedded.errors import EmbeddedError
+from services.embedded.up.options import UpOptions
+from shared.bus.jetstream import split_credentials
+from shared.eventlog.errors import LogNotMigrated, LogUnavailable
+from shared.eventlog.migrate import upgrade
+from shared.eventlog.postgres_engine import connect, masked_url
+from shared.kube.client import KubeClient
+from shared.kube.port import KubeUnavailableError
+
+_PATIENCE_S = 10.0
+_NATS_PORT = 4222
+
+
+class OutsideServerError(EmbeddedError):
+    """A server of somebody else's is not there, or not as it must be."""
+
+
+async def check_outside(options: UpOptions) -> None:
+    """Ask each outside server once. Raises OutsideServerError with every problem."""
+    asked = (_database(options.database_url), _nats(options.nats_url), _cluster(options.kubeconfig))
+    problems = [problem for problem in await asyncio.gather(*asked) if problem]
+    if problems:
+        raise OutsideServerError(
+            "; ".join(problems),
+            "Correct --database-url, --nats-url, --kubeconfig or their TOPOLOG_ variables; without them Topolog brings its own",
+        )
+
+
+async def migrate(database_url: str) -> None:
+    """Bring the database to the newest revision. Raises OutsideServerError."""
+    try:
+        await upgrade(database_url)
+    except (LogNotMigrated, LogUnavailable, SQLAlchemyError, OSError) as error:
+        raise OutsideServerError(
+            f"the database at {masked_url(database_url)} cannot hold the event log: {_words(error)}",
+            "Give a database whose owner Topolog may be, or the release that it was made by",
+        ) from error
+
+
+async def _database(url: str) -> str:
+    if not url:
+        return ""
+    try:
+        connection = await connect(url, timeout_s=_PATIENCE_S)
+    except LogUnavailable as error:
+        return str(error)
+    except Exception as error:  # whatever it is: the driver's errors have no names outside shared.eventlog
+        return f"no Postgres answers at {masked_url(url)}: {_words(error)}"
+    await connection.close()
+    return ""
+
+
+async def _nats(url: str) -> str:
+    if not url:
+        return ""
+    servers, _ = split_credentials(url)
+    told = [await _no_nats(server) for server in servers]
+    return "" if "" in told else "; ".join(told)
+
+
+async def _no_nats(server: str) -> str:
+    scheme, _, address = server.partition("://")
+    host, _, port = address.rpartition(":") if ":" in address else (address, "", str(_NATS_PORT))
+    if scheme not in ("nats", "tls") or not host or not port.isdigit():
+        return f"TOPOLOG_NATS_URL is {server!r}; give nats://HOST:PORT"
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, OverflowError) as error:
+        return f"no NATS answers at {server}: {_words(error)}"
+    writer.close()
+    return ""
+
+
+async def _cluster(kubeconfig: str) -> str:
+    if not kubeconfig:
+        return ""
+    try:
+        kube = KubeClient(kubeconfig)
+    except KubeUnavailableError as error:
+        return str(error)
+    except (ConfigError, OSError, ValueError) as error:
+        return f"the kubeconfig {kubeconfig} names credentials that cannot be used: {_words(error)}"
+    try:
+        await kube.list("nodes")
+    except KubeUnavailableError as error:
+        return str(error)
+    finally:
+        await kube.close()
+    return ""
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
