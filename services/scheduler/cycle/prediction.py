@@ -47,8 +47,10 @@ def predict(facts: NodeFacts, plan: Plan) -> Predicted:
 def _parts(facts: NodeFacts, plan: Plan) -> Predicted:
     if plan.mode == "free" or plan.rule.policy == policy.NONE or facts.report is None:
         return {}
-    if plan.rule.policy == policy.SINGLE or (plan.rule.policy == policy.RESTRICTED and not facts.tied and narrow(facts, plan)):
-        return _single(facts, plan, LikelyZones(facts)) or _single(facts, plan, facts.lower)
+    if plan.rule.policy == policy.SINGLE or (not facts.tied and narrow(facts, plan)):
+        found = _single(facts, plan, LikelyZones(facts))
+        if found or plan.rule.policy != policy.BEST_EFFORT:
+            return found or _single(facts, plan, facts.lower)
     if len(facts.zone_ids) > MOST_ZONES or facts.zone_ids[-1] >= 64:
         return {}
     return _merged(facts, plan)
