@@ -1,4 +1,10 @@
-"""LeastAllocated: the more of a zone stays free after the pod, the better. Spreads load over nodes."""
+"""LeastAllocated: the more of a zone stays free after the pod, the better. Spreads load over nodes.
+
+This one takes the worst zone that fits, like all strategies here. The cycle knows `strategy: LeastAllocated` by a form of its own
+(`cycle/scoring.py`) that takes the best zone: that score only falls while reservations fill a node, so that a kept one bounds
+the true one and one look is enough; the kubelet may choose another of the zones that fit. Under `compat: upstream` the plugin's
+own counts (`compat/score_least_allocated.py`).
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,125 @@
+"""What the default mode makes of upstream's score defects, asked where it decides: by the cycle, with its default strategy.
+
+`defects/test_scores.py` shows each defect in the original and the strategies one by one; here they stand behind the filter.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.cycle.pipeline import judge
+from shared.domain.pod import Pod
+from shared.domain.report import Zone
+from shared.domain.resources import Amounts
+from tests.scheduler.cycle_worlds import GIB, World, amounts, container, guaranteed, report, zone
+
+WHOLE = amounts(8, 16)
+WITH_GPU = amounts(8, 16, 4)
+ZONAL = ["LeastAllocated", "MostAllocated", "BalancedAllocation"]
+
+
+def score(pod: Pod, *zones: Zone, strategy: str = "LeastAllocated", policy: str = "single-numa-node") -> int:
+    """The pod's score on a node of these zones, which must take it."""
+    made = World(CycleConfig(strategy=strategy))
+    made.node("n", *zones, policy=policy)
+    placed = made.cluster.place(pod)
+    assert isinstance(placed, Placed), placed
+    facts = made.cluster.node("n")
+    assert facts is not None
+    assert placed.score == judge(made.cluster, made.cluster.shape(pod), facts)
+    return placed.score
+
+
+def one(held: Amounts) -> Pod:
+    return guaranteed("p", container("c", held))
+
+
+def test_fractions_of_a_cpu_are_told_apart() -> None:
+    """They are not pinned, so that the node as a whole is scored."""
+    small = World()
+    small.observe("n", allocatable=amounts(8, 16, pods=10))
+    small.report(report("n", (zone(0, WHOLE),), tracked=("cpu",)))
+    placed = [small.cluster.place(one({"cpu": cpu, "memory": GIB})) for cpu in (1100, 1500, 1900)]
+    scores = [each.score for each in placed if isinstance(each, Placed)]
+    assert len(set(scores)) == 3
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("strategy", ZONAL)
+def test_what_no_zone_lists_dilutes_nothing(strategy: str) -> None:
+    with_disk = World(CycleConfig(strategy=strategy))
+    with_disk.node("n", zone(0, WHOLE), allocatable={**amounts(8, 16, pods=10), "ephemeral-storage": 100 * GIB})
+    placed = with_disk.cluster.place(one({**amounts(2, 4), "ephemeral-storage": 50 * GIB}))
+    assert isinstance(placed, Placed)
+    assert placed.score == score(one(amounts(2, 4)), zone(0, WHOLE), strategy=strategy)
+
+
+@pytest.mark.parametrize("strategy", ZONAL)
+def test_a_zone_without_the_device_has_no_say(strategy: str) -> None:
+    pod = one(amounts(2, 4, 1))
+    assert score(pod, zone(0, WHOLE), zone(1, WITH_GPU), strategy=strategy) == score(pod, zone(1, WITH_GPU), strategy=strategy)
+
+
+@pytest.mark.parametrize("strategy", ZONAL)
+def test_sparse_ids_score_as_dense_ones(strategy: str) -> None:
+    pod = one(amounts(2, 4))
+    dense = score(pod, zone(0, WHOLE), zone(1, amounts(4, 8), WHOLE), strategy=strategy)
+    assert dense == score(pod, zone(2, WHOLE), zone(63, amounts(4, 8), WHOLE), strategy=strategy)
+
+
+@pytest.mark.parametrize("strategy", ZONAL)
+def test_one_resource_and_none_at_all_stay_within_bounds(strategy: str) -> None:
+    assert 0 <= score(one(amounts(4)), zone(0, WHOLE), strategy=strategy) <= 100
+    assert 0 <= score(one({}), zone(0, WHOLE), strategy=strategy) <= 100
+
+
+@pytest.mark.parametrize("strategy", ZONAL)
+def test_containers_that_cannot_be_there_together_have_no_score(strategy: str) -> None:
+    made = World(CycleConfig(strategy=strategy))
+    made.node("n", zone(0, WHOLE))
+    pod = guaranteed("p", container("a", amounts(6, 1)), container("b", amounts(6, 1)))
+    assert isinstance(made.cluster.place(pod), Unplaceable)
+
+
+def test_a_burstable_pod_is_scored_by_its_device() -> None:
+    pod = Pod(uid="p", namespace="ns", name="p", qos="Burstable", containers=(container("c", amounts(1, 0, 1)),))
+    few, many = (score(pod, zone(0, amounts(8, 16, free), WITH_GPU)) for free in (1, 4))
+    assert (few, many) == (0, 75)
+
+
+def test_the_default_judges_a_node_by_the_zone_that_suits_best() -> None:
+    """A zone that would be full neither hides nor counts: nodes are alike that have as much room in their best zone. The other
+    strategies take the worst zone that fits, as the kubelet chooses among them."""
+    pod = one(amounts(4, 8))
+    tight, roomy = ((zone(0, amounts(*free), WHOLE), zone(1, WHOLE)) for free in ((4, 8), (6, 12)))
+    assert score(pod, *tight) == score(pod, *roomy) == score(pod, zone(1, WHOLE)) == 50
+    assert score(pod, *tight, strategy="MostAllocated") == score(pod, zone(1, WHOLE), strategy="MostAllocated") == 50
+
+
+AMOUNTS = st.tuples(st.integers(1, 8), st.integers(1, 16))
+
+
+@settings(max_examples=200, deadline=None)
+@example([(4, 8), (8, 16)], (4, 8), [(1, 1)])
+@given(st.lists(AMOUNTS, min_size=1, max_size=4), AMOUNTS, st.lists(AMOUNTS, min_size=1, max_size=6))
+def test_the_default_never_rises_while_a_node_fills(
+    free: list[tuple[int, int]], asked: tuple[int, int], others: list[tuple[int, int]]
+) -> None:
+    """That is why it takes the best zone: a score kept from before a reservation is then a bound on the true one."""
+    made = World()
+    made.node("n", *(zone(at, amounts(*each), WHOLE) for at, each in enumerate(free)))
+    facts = made.cluster.node("n")
+    assert facts is not None
+    shape = made.cluster.shape(one(amounts(*asked)))
+    last = judge(made.cluster, shape, facts)
+    for number, each in enumerate(others):
+        other = guaranteed(f"q{number}", container("c", amounts(*each)))
+        if isinstance(placed := made.cluster.place(other), Placed):
+            made.cluster.charge(placed, other)
+        now = judge(made.cluster, shape, facts)
+        assert now <= last
+        last = now
