@@ -8,14 +8,18 @@ from __future__ import annotations
 import msgspec
 
 from services.replay import reading
+from services.replay.filters import FilterError
 from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
-from shared.events.scheduling_facts import PodReserved
+from shared.events.binding_facts import BindRefused
+from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
 from shared.ledger.fold import evolve
 from shared.ledger.state import Charge, Ledger, LedgerNode, ZoneAmounts
 
 NAMED = 5
 """Pods and amounts that one miss names."""
+
+GROUPINGS = ("policy", "node")
 
 Zones = dict[str, tuple[int, ...]]
 
@@ -55,7 +59,7 @@ class Group(msgspec.Struct):
 
 
 class Predictions(msgspec.Struct):
-    """The whole comparison. `unproven` reservations never got a proof to compare with."""
+    """The whole comparison. `unproven` reservations got no proof to compare with, because the pod ended first or has none yet."""
 
     groups: list[Group]
     misses: list[Miss]
@@ -63,28 +67,39 @@ class Predictions(msgspec.Struct):
 
 
 async def predictions(log: EventLog, by: str, miss_limit: int) -> Predictions:
-    """Fold the log and compare each reservation's prediction with its first proof."""
+    """Fold the log and compare each reservation's prediction with its first proof. `by` is `policy` or `node`; raises
+    FilterError for anything else."""
+    if by not in GROUPINGS:
+        raise FilterError(f"--by {by!r}: write one of {', '.join(GROUPINGS)}")
     ledger, groups, misses = Ledger(), dict[str, Group](), list[Miss]()
     pending: dict[str, dict[str, Pending]] = {}
+    ended = 0
     async for envelope, fact in reading.facts(log):
         touched = evolve(ledger, envelope, fact)
         if isinstance(fact, PodReserved) and fact.predicted:
             seen = _seen(ledger.nodes.get(fact.node), fact.uid)
             pending.setdefault(fact.node, {})[fact.uid] = Pending(fact, envelope.position, *seen)
+        elif isinstance(fact, ReservationWithdrawn | BindRefused):
+            pending.get(fact.node, {}).pop(fact.uid, None)
         for name in touched:
             if name in pending and name in ledger.nodes:
-                _compare(ledger, ledger.nodes[name], pending[name], groups, misses, by)
+                ended += _ended(ledger, pending[name])
+                _compare(ledger.nodes[name], pending[name], groups, misses, by)
     left = sum(len(waiting) for waiting in pending.values())
-    return Predictions(sorted(groups.values(), key=lambda group: group.name), misses[:miss_limit], left)
+    return Predictions(sorted(groups.values(), key=lambda group: group.name), misses[:miss_limit], ended + left)
 
 
-def _compare(
-    ledger: Ledger, node: LedgerNode, pending: dict[str, Pending], groups: dict[str, Group], misses: list[Miss], by: str
-) -> None:
+def _ended(ledger: Ledger, pending: dict[str, Pending]) -> int:
+    """Pods that ended before a report proved them: forgotten, and counted."""
+    gone = [uid for uid in pending if uid not in ledger.pods]
+    for uid in gone:
+        del pending[uid]
+    return len(gone)
+
+
+def _compare(node: LedgerNode, pending: dict[str, Pending], groups: dict[str, Group], misses: list[Miss], by: str) -> None:
     for uid in list(pending):
         charge = node.charges.get(uid)
-        if uid not in ledger.pods:
-            del pending[uid]
         if charge is None or not charge.proven or not charge.demand:
             continue
         waiting = pending.pop(uid)
