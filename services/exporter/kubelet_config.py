@@ -71,10 +71,10 @@ def _document(text: bytes) -> Any:
     """JSON is tried first: it is YAML too, and reading it costs no YAML library in memory."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         import yaml
 
         try:
             return yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, RecursionError) as error:
             raise ValueError(str(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -13,8 +14,14 @@ ZONE_ID_LIMIT = 1024
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 SCOPES = ("container", "pod")
 AMOUNT_LIMIT = 2**62
+# The node's name and its boot id become names in the log, the node's also a path of the Kubernetes API.
+NAME_LIMIT = 253
+BOOT_ID_LIMIT = 128
+_NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
 
 _decoder = msgspec.json.Decoder(Report)
+# Text that is no UTF-8, and values nested beyond all measure in a field that nobody reads, are errors of Python's own.
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class RefusedReport(msgspec.Struct, frozen=True):
@@ -29,17 +36,21 @@ def read(subject: str, data: bytes) -> Report | RefusedReport:
     node = subjects.unescape(subject.rsplit(".", 1)[-1])
     try:
         report = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         return RefusedReport(node, f"not a report: {error}; upgrade the exporter of this node, or stop what else publishes")
     problem = next(_problems(node, report), None)
     return report if problem is None else RefusedReport(node, problem)
 
 
 def _problems(node: str, report: Report) -> Iterator[str]:
+    if len(node) > NAME_LIMIT or not _NAME.fullmatch(node):
+        yield f"node: {node[:40]!r} is no name of a node (letters, digits, '-', '_' and '.', at most {NAME_LIMIT})"
     if report.node != node:
         yield f"node: {report.node!r} published as {node!r}; an exporter may publish only as its own node"
     if not report.boot_id:
         yield "boot_id: empty; the exporter cannot read it, see its --boot-id-file"
+    if len(report.boot_id) > BOOT_ID_LIMIT or not (report.boot_id.isascii() and report.boot_id.isprintable()):
+        yield f"boot_id: {report.boot_id[:40]!r} is none (at most {BOOT_ID_LIMIT} printable ASCII characters)"
     if report.policy not in POLICIES:
         yield f"policy: {report.policy!r} is none of {', '.join(POLICIES)}"
     if report.scope not in SCOPES:

@@ -49,6 +49,7 @@ class _WatchLine(msgspec.Struct):
 
 _watch_line = msgspec.json.Decoder(_WatchLine)
 _json_object: msgspec.json.Decoder[Object] = msgspec.json.Decoder(Object)
+_NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def configuration(kubeconfig: str) -> SingleConfig:
@@ -193,7 +194,7 @@ class KubeClient:
 def _answer(status: int, content: bytes) -> Answer:
     try:
         body: Any = _json_object.decode(content) if content else {}
-    except msgspec.MsgspecError:
+    except _NO_JSON:
         return Answer(status, message=content[:200].decode(errors="replace"))
     if status < 400:
         return Answer(status, body=body)
@@ -213,7 +214,7 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 def _seen(kind: Kind, line: bytes) -> Seen:
     try:
         event = _watch_line.decode(line)
-    except msgspec.MsgspecError as error:
+    except _NO_JSON as error:
         raise KubeUnavailableError(f"watch of {kind}: not a watch event: {line[:100]!r} ({error})") from error
     if event.type == "ERROR":
         if event.object.get("code") == 410:

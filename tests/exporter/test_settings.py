@@ -85,6 +85,8 @@ def test_kubelet_configuration_in_yaml_and_json() -> None:
         (b"kind: Pod", "kind is 'Pod'"),
         (b"- a", "expected a KubeletConfiguration"),
         (b"a: [", "expected a KubeletConfiguration"),
+        (b'{"kind": "\xff"}', "expected a KubeletConfiguration"),
+        (b"[" * 100_000, "expected a KubeletConfiguration"),
         (b"topologyManagerPolicyOptions: {max-allowable-numa-nodes: '4'}", "a number from 8"),
     ],
 )

@@ -184,6 +184,19 @@ async def test_odd_queries_get_an_answer(api: Api, query: str) -> None:
     assert answer.json()["kind"] in ("PodList", "Status")
 
 
+@pytest.mark.parametrize("form", ["application/json", "application/yaml", "application/merge-patch+json"])
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, b'{"metadata":{"name":"\xff"}}', b"\xff"]
+)
+async def test_text_that_is_no_text_and_endless_nesting_are_bad_requests(api: Api, body: bytes, form: str) -> None:
+    method, path = ("PATCH", "pods/p") if "patch" in form else ("POST", "pods")
+    await api.bound_pod("p")
+    path = f"/api/v1/namespaces/apirec/{path}"
+    answer = await api.client.request(method, path, content=body, headers={"Content-Type": form, "Accept": "application/json"})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["kind"] == "Status"
+
+
 async def test_a_grace_period_beyond_all_measure_is_bounded(api: Api) -> None:
     await api.bound_pod("p")
     answer = await api.ask("DELETE", "/api/v1/namespaces/apirec/pods/p", {"gracePeriodSeconds": 10**18})

@@ -42,14 +42,43 @@ def test_no_bytes_whatsoever_raise(data: bytes) -> None:
     read_as("n1", data)
 
 
+GOOD = msgspec.json.encode(report())
+
+
+@given(st.integers(0, len(GOOD) - 1), st.integers(0, 8), st.binary(max_size=6))
+def test_no_damage_to_a_good_report_raises(at: int, lost: int, put: bytes) -> None:
+    read_as("n1", GOOD[:at] + put + GOOD[at + lost :])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"node": "\xff"}',
+        b'{"node": "\xed\xa0\x80"}',
+        GOOD.replace(b'"n1"', b'"n\xff"', 1),
+        GOOD[:-1] + b',"unheard":' + b"[" * 100_000,
+        GOOD[:-1] + b',"unheard":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+)
+def test_text_that_is_no_text_and_endless_nesting_are_refused(data: bytes) -> None:
+    assert "not a report" in problem(read_as("n1", data))
+
+
 def test_an_exporter_speaks_only_for_its_own_node() -> None:
     assert "only as its own node" in problem(read_as("n2", msgspec.json.encode(report(node="n1"))))
+
+
+@pytest.mark.parametrize("node", ["", "a\x00b", "x" * 254, "é", "two\nlines", "/../pods", ".."])
+def test_a_node_is_called_what_the_log_can_write(node: str) -> None:
+    assert "is no name of a node" in problem(read_as(node, msgspec.json.encode(report(node=node))))
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
         ({"boot": ""}, "boot_id: empty"),
+        ({"boot": "b" * 129}, "boot_id: 'bbb"),
+        ({"boot": "b\x00"}, "boot_id: 'b\\x00' is none"),
         ({"policy": "strict"}, "policy: 'strict'"),
         ({"scope": "node"}, "scope: 'node'"),
         ({"zones": (Zone(0), Zone(0))}, "an id stands twice"),

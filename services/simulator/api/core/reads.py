@@ -123,7 +123,7 @@ def _decode(token: str) -> Json | Refusal:
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         body = msgspec.json.decode(raw)
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+    except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError):
         return bad_request("invalid continue token: continue key is not valid: it does not decode; list without it")
     if not isinstance(body, dict) or not isinstance(body.get("rv"), int) or not isinstance(body.get("start"), str):
         return bad_request("invalid continue token: continue key is not valid: incorrect encoded start resourceVersion")

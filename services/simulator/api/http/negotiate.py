@@ -76,7 +76,7 @@ def decoded_body(kind: Kind, content_type: str, body: bytes) -> Any:
         return _unsupported_body()
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if "yaml" in content_type:
             return _from_yaml(body)
         return unrecognized(kind, f"couldn't get version/kind; json parse error: {_go_error(error)} ({_echo(body)})")
@@ -94,7 +94,7 @@ def _echo(body: bytes) -> str:
 def _from_yaml(body: bytes) -> Any:
     try:
         return yaml.safe_load(body)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         return bad_request(f"error decoding YAML: {str(error).splitlines()[0]}")
 
 
