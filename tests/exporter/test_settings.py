@@ -89,6 +89,7 @@ def test_kubelet_configuration_in_yaml_and_json() -> None:
         (b"[" * 100_000, "expected a KubeletConfiguration"),
         (b"topologyManagerPolicyOptions: {max-allowable-numa-nodes: '4'}", "a number from 8"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_configuration_that_no_kubelet_takes_is_refused(text: bytes, named: str) -> None:
     with pytest.raises(KubeletConfigError, match=named):

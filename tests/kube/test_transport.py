@@ -174,7 +174,7 @@ async def test_an_answer_that_is_no_json_keeps_its_status_and_text(server: Serve
     assert await get() == Answer(502, message="<html>sorry")
 
 
-@pytest.mark.parametrize("body", [b'{"a": "\xff"}', b'{"a": ' + b"[" * 100_000])
+@pytest.mark.parametrize("body", [b'{"a": "\xff"}', b'{"a": ' + b"[" * 100_000], ids=["no text", "endless nesting"])
 async def test_an_answer_that_no_decoder_bears_keeps_its_status(server: Server, get: Get, body: bytes) -> None:
     server.answers = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)]
     found = await get()

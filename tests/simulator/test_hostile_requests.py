@@ -186,7 +186,9 @@ async def test_odd_queries_get_an_answer(api: Api, query: str) -> None:
 
 @pytest.mark.parametrize("form", ["application/json", "application/yaml", "application/merge-patch+json"])
 @pytest.mark.parametrize(
-    "body", [b"[" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, b'{"metadata":{"name":"\xff"}}', b"\xff"]
+    "body",
+    [b"[" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, b'{"metadata":{"name":"\xff"}}', b"\xff"],
+    ids=lambda body: f"{len(body)} bytes",
 )
 async def test_text_that_is_no_text_and_endless_nesting_are_bad_requests(api: Api, body: bytes, form: str) -> None:
     method, path = ("PATCH", "pods/p") if "patch" in form else ("POST", "pods")

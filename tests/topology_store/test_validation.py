@@ -59,6 +59,7 @@ def test_no_damage_to_a_good_report_raises(at: int, lost: int, put: bytes) -> No
         GOOD[:-1] + b',"unheard":' + b"[" * 100_000,
         GOOD[:-1] + b',"unheard":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
+    ids=lambda data: f"{len(data)} bytes",
 )
 def test_text_that_is_no_text_and_endless_nesting_are_refused(data: bytes) -> None:
     assert "not a report" in problem(read_as("n1", data))
