@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from shared.runtime.settings import CommonSettings
 
 DEFAULT_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 MAX_NODES = 2_000
+_NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
 MAX_SOCKET_BYTES = 107
 """The kernel's limit for the path of a unix socket."""
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
@@ -126,8 +128,8 @@ def _problems(settings: ExporterSettings) -> list[str]:
 
 def _node_problems(spec: NodeSpec) -> list[str]:
     problems = []
-    if not 0 < len(spec.name) <= 253 or not spec.name.isprintable() or set(spec.name) & set(" */>"):
-        problems.append(f"node {spec.name!r}: is no node name; use up to 253 letters, digits, '-' and '.'")
+    if len(spec.name) > 253 or not _NAME.fullmatch(spec.name):
+        problems.append(f"node {spec.name!r}: is no node name; use up to 253 letters, digits, '-', '_' and '.'")
     size = len(spec.socket.encode())
     if size > MAX_SOCKET_BYTES:
         problems.append(f"node {spec.name}: its socket path has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}")

@@ -29,6 +29,16 @@ MAX_FILE_BYTES = 1 << 20
 Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
 """A text that is never printed."""
 
+DatabaseUrl = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(postgres(ql)?(\+\w+)?://.*)?$",
+        description="postgresql://USER:PASSWORD@HOST/DATABASE",
+        extra={"secret": True},
+    ),
+]
+"""Empty where a service needs none."""
+
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 
@@ -43,7 +53,7 @@ class SettingsInvalid(ValueError):
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every service takes. Seconds for `_s`; an `http_port` of 0 lets the system choose."""
 
-    database_url: Secret = ""
+    database_url: DatabaseUrl = ""
     nats_url: Secret = "nats://127.0.0.1:4222"
     http_host: str = "127.0.0.1"
     http_port: Port = 0
@@ -180,7 +190,7 @@ def _convert(kind: type[T], values: dict[str, Any], problems: list[str]) -> T | 
             _set(good, leaf.path, msgspec.convert(value, leaf.type, strict=False))
         except msgspec.ValidationError as error:
             shown = "" if leaf.secret else f", got {scrub(str(value)[:80])!r}"
-            problems.append(f"{leaf.variable}: {_plain(error)}{shown}; give a value of type {_type_text(leaf.type)}")
+            problems.append(f"{leaf.variable}: {_plain(error)}{shown}; give {_wanted(leaf.type)}")
     try:
         return msgspec.convert(msgspec.to_builtins(good, enc_hook=str), kind, strict=False)
     except msgspec.ValidationError as error:
@@ -190,6 +200,11 @@ def _convert(kind: type[T], values: dict[str, Any], problems: list[str]) -> T | 
         elif not problems:
             problems.append(f"settings: {error}")
         return None
+
+
+def _wanted(hint: Any) -> str:
+    metas = [meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+    return next((meta.description for meta in metas if meta.description), f"a value of type {_type_text(hint)}")
 
 
 def _plain(error: msgspec.ValidationError) -> str:

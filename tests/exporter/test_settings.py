@@ -47,6 +47,8 @@ def test_flags_win_over_the_environment() -> None:
         (("--node", "a=/s", "--node", "a=/t"), "node a: given more than once"),
         (("--node", "a=/" + "s" * 120), "has 121 bytes, the kernel allows 107"),
         (("--node", "a b=/s"), "is no node name"),
+        (("--node", "../a=/s"), "is no node name"),
+        (("--node", "é=/s"), "is no node name"),
         (("--nodes-file", "/nowhere.json"), "--nodes-file /nowhere.json"),
         (("--node", "a=/s", "--exclude-pod", "x"), "NAMESPACE_PATTERN/NAME_PATTERN"),
         (("--node", "a=/s", "--interval", "0"), "TOPOLOG_INTERVAL_S"),

@@ -116,6 +116,16 @@ def test_wrong_settings_are_all_listed_and_nothing_starts() -> None:
     assert "hunter2" not in err
 
 
+def test_a_database_of_another_kind_is_named_with_the_other_errors_and_its_url_is_not_shown() -> None:
+    process = spawn(database_url="sqlite://me:hunter2@h/x", http_port="99999")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (Exit.SETTINGS, "")
+    assert "2 setting(s) to correct" in err
+    assert "TOPOLOG_DATABASE_URL" in err
+    assert "give postgresql://USER:PASSWORD@HOST/DATABASE" in err
+    assert "hunter2" not in err
+
+
 def test_started_shows_settings_without_secrets() -> None:
     with running(database_url="postgresql://me:hunter2@h/x") as service:
         assert service.started["settings"]["database_url"] == "***"
