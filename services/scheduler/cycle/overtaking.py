@@ -18,12 +18,12 @@ from services.scheduler.cycle.branches import Bounds, fits
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.counting import everyone_finds_a_zone
 from services.scheduler.cycle.node_facts import NodeFacts, held_once, tied_zones
-from services.scheduler.cycle.policy import SINGLE
+from services.scheduler.cycle.policy import BEST_EFFORT, NONE, SINGLE
 from services.scheduler.cycle.reservation import charge_of
 from services.scheduler.cycle.shape import WHOLE_CORES, Shape, plan_of
 from services.scheduler.cycle.unsettled import items_of
 from shared.domain.report import Report
-from shared.domain.resources import Amounts, is_memory
+from shared.domain.resources import Amounts, is_device, is_memory
 from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 from shared.ledger.view import restore, subtract
 
@@ -41,7 +41,7 @@ def harmless(facts: NodeFacts, shape: Shape, config: CycleConfig) -> bool:
     newcomer = charge_of(facts, shape.pod, shape)
     newcomer.uid = NEWCOMER
     arriving = [charge for charge in facts.charges() if charge.uid in facts.arriving]
-    if _enough_for_all(facts, newcomer) if facts.spreads else _zones_for_all(facts, facts.report, arriving, newcomer):
+    if _enough_for_all(facts, arriving, newcomer) if facts.spreads else _zones_for_all(facts, facts.report, arriving, newcomer):
         return True
     if len(arriving) > MOST_ARRIVING:
         return False
@@ -61,18 +61,26 @@ def _roomy(facts: NodeFacts, newcomer: Charge) -> bool:
     return all(fits(amounts, lower[zone]) for zone, amounts in newcomer.zones.items() if zone in lower)
 
 
-def _enough_for_all(facts: NodeFacts, newcomer: Charge) -> bool:
-    """Enough CPUs and devices beside every charge on the node as a whole, enough memory in each zone. False says nothing."""
+def _enough_for_all(facts: NodeFacts, arriving: Sequence[Charge], newcomer: Charge) -> bool:
+    """Enough CPUs and devices beside every charge on the node as a whole, and memory: under none in one zone, as every pod is
+    charged in all of them; under best-effort in each. False says nothing."""
     if facts.tied or WHOLE_CORES in facts.profile[3] or tied_zones(facts.ledger, (newcomer,)):
         return False
-    if any(facts.totals.get(name, 0) < held for name, held in held_once(newcomer).items() if not is_memory(name)):
+    taken = held_once(newcomer)
+    if any(facts.totals.get(name, 0) < amount for name, amount in taken.items() if not is_memory(name)):
         return False
-    return all(
-        held.get(name, 0) >= amount
-        for zone, held in facts.lower.items()
-        for name, amount in newcomer.zones.get(zone, {}).items()
-        if is_memory(name)
-    )
+    holders = [charge for charge in arriving if any(is_memory(name) for name in held_once(charge))]
+    if not holders or (facts.rule.policy == NONE and not any(map(is_memory, taken))):
+        return True
+    if facts.rule.policy == BEST_EFFORT and (len(facts.lower) > 2 or any(map(_has_devices, holders))):
+        return False  # the mask of one on its way may depend on more than memory
+    memory = {name for charge in (*holders, newcomer) for name in held_once(charge) if is_memory(name)}
+    enough = [all(held.get(name, 0) >= taken.get(name, 0) for name in memory) for held in facts.lower.values()]
+    return any(enough) if facts.rule.policy == NONE else all(enough)
+
+
+def _has_devices(charge: Charge) -> bool:
+    return any(is_device(name) for part in charge.demand for name in part.amounts)
 
 
 def _everyone_keeps_a_zone(facts: NodeFacts, arriving: Sequence[Charge], newcomer: Charge) -> bool:

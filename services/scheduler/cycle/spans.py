@@ -17,6 +17,7 @@ from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.shape import Part, Plan
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_memory
+from shared.ledger.state import Charge
 
 MOST_SETS = 512
 ZoneSet = tuple[int, ...]
@@ -196,3 +197,40 @@ def _clean_zones(facts: NodeFacts, lower: Bounds) -> set[int]:
             lower.get(zone.id, {}).get(name, 0) >= held.allocatable for name, held in zone.resources.items() if is_memory(name)
         )
     }
+
+
+def grouped_zones(facts: NodeFacts, lower: Bounds) -> set[int]:
+    """Zones that may belong to a group of several: those of listed blocks over several zones, and, where there may be blocks
+    that are not listed, all that are neither clean nor alone. A pod that came and went may have split a group, so that a listing
+    does not tell more."""
+    if facts.ledger.listed is None:
+        return set(lower) - _clean_zones(facts, lower)
+    together, _ = _listed_zones(facts)
+    if not any(_holds_memory(charge) for charge in facts.charges()):
+        return together
+    loose = set(lower) - alone_zones(facts, lower)
+    return loose if len(loose) > 1 else together
+
+
+def alone_zones(facts: NodeFacts, lower: Bounds) -> set[int]:
+    """Zones that surely are no part of a group, and become none: a block of their own stands there, or there is no other zone."""
+    together, alone = _listed_zones(facts)
+    return set(lower) if len(lower) == 1 else alone - together
+
+
+def _listed_zones(facts: NodeFacts) -> tuple[set[int], set[int]]:
+    """(zones of listed blocks over several zones, zones of blocks of their own that pods not known to have ended hold)."""
+    together: set[int] = set()
+    alone: set[int] = set()
+    for key, placements in (facts.ledger.listed or {}).items():
+        for item in (item for placement in placements for item in placement.held if is_memory(item.resource)):
+            if len(item.zones) > 1:
+                together.update(item.zones)
+            elif key not in facts.ledger.ended:
+                alone.update(item.zones)
+    return together, alone
+
+
+def _holds_memory(charge: Charge) -> bool:
+    """True for a pod with memory that no listing shows."""
+    return not charge.proven and any(is_memory(name) for held in charge.zones.values() for name in held)

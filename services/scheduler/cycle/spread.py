@@ -1,8 +1,10 @@
 """Policies none and best-effort: topology refuses nothing, but an allocation can still fail for want of CPUs, memory or
 devices on the node as a whole (kubelet 1.36: UnexpectedAdmissionError).
 
-CPUs and devices may come from anywhere. Memory must come from zones that the Memory Manager accepts, which is sure where one
-zone holds all that the pod takes, or where every branch over sets of zones finds one.
+CPUs and devices may come from anywhere. Memory must come from zones that the Memory Manager accepts. Under none it takes its
+own best hint: sure where one zone holds all that the pod takes, or where every branch over sets of zones finds one. Under
+best-effort the merged mask is part of such a hint, and may be so small that it splits a group of zones, which is refused at
+once (a mask of several zones) or leaves the others of the group useless to everybody.
 """
 
 from __future__ import annotations
@@ -10,36 +12,30 @@ from __future__ import annotations
 import msgspec
 
 from services.scheduler.cycle import spans
-from services.scheduler.cycle.branches import Bounds, Budget
+from services.scheduler.cycle.branches import Bounds, Budget, fits
 from services.scheduler.cycle.capacity import size_in
 from services.scheduler.cycle.node_facts import NodeFacts
-from services.scheduler.cycle.policy import BEST_EFFORT
+from services.scheduler.cycle.policy import BEST_EFFORT, NONE
 from services.scheduler.cycle.shape import Part, Plan
-from shared.domain.resources import Amounts, is_device, is_memory
+from shared.domain.resources import CPU, Amounts, is_device, is_memory
 
 
 def demand_of(plan: Plan) -> tuple[Amounts, Amounts]:
-    """(memory and hugepages that all parts hold together, the most of the rest at any time). What init containers leave
-    is reused: CPUs and devices always, memory only in the same zones."""
-    memory: Amounts = {}
-    running: Amounts = {}
-    highest: Amounts = {}
+    """(the most memory and hugepages that may be held in one zone, the most of the rest at any time). What init containers
+    leave is reused: CPUs and devices always, memory only by blocks in the same zones, as under none, where each container
+    takes its own best hint."""
+    return _peak(plan, reused=plan.rule.policy == NONE, memory=True), _peak(plan, reused=True, memory=False)
+
+
+def _peak(plan: Plan, reused: bool, memory: bool) -> Amounts:
+    running, highest = Amounts(), Amounts()
     for part in plan.parts:
         for name, amount in part.amounts.items():
-            if is_memory(name):
-                memory[name] = memory.get(name, 0) + amount
-                continue
-            highest[name] = max(highest.get(name, 0), running.get(name, 0) + amount)
-            if part.kind != "init":
-                running[name] = running.get(name, 0) + amount
-    return memory, highest
-
-
-def careful(plan: Plan) -> bool:
-    """Under best-effort a container's hint need not be where its memory is. With several containers, or one hint for all of
-    them, only a node whose every zone holds the pod's memory is sure."""
-    several = sum(1 for part in plan.parts if any(is_memory(name) for name in part.amounts)) > 1
-    return plan.rule.policy == BEST_EFFORT and (several or plan.rule.scope == "pod")
+            if is_memory(name) is memory:
+                highest[name] = max(highest.get(name, 0), running.get(name, 0) + amount)
+                if part.kind != "init" or not reused:
+                    running[name] = running.get(name, 0) + amount
+    return highest
 
 
 def admitted(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds, budget: Budget) -> bool:
@@ -49,14 +45,53 @@ def admitted(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds, budget:
         return False
     if not memory:
         return True
-    fitting = {zone for zone, free in lower.items() if all(free.get(name, 0) >= held for name, held in memory.items())}
-    if careful(plan):
-        return len(fitting) == len(lower)
-    devices = [name for name in rest if is_device(name)] if plan.rule.policy == BEST_EFFORT else []
-    if devices:
-        return bool(fitting & _bearing(facts, devices))
-    if fitting:
+    fitting = {zone for zone, free in lower.items() if fits(memory, free)}
+    if plan.rule.policy == BEST_EFFORT:
+        return _in_any_mask(facts, plan, fitting, rest, lower) or _alone(facts, plan, rest, lower, upper, budget)
+    return bool(fitting) or _sets(facts, plan, lower, upper, budget)
+
+
+def _in_any_mask(facts: NodeFacts, plan: Plan, fitting: set[int], rest: Amounts, lower: Bounds) -> bool:
+    """best-effort: memory is found whatever mask the hints are merged to. `fitting`: zones that hold all of the pod's memory."""
+    single = spans.alone_zones(facts, lower)
+    fitting = fitting | {zone for zone in single if fits(_peak(plan, reused=True, memory=True), lower[zone])}
+    useful = fitting & _bearing(facts, [name for name in rest if is_device(name)])
+    if not useful:
+        return False
+    loose, one_mask, compact = set(lower) - single, plan.rule.scope == "pod", _compact(facts, plan, rest)
+    whole = compact or len(loose) <= 2  # no mask of several zones is part of a larger group
+    if whole and (loose <= useful or (useful & single and (loose <= fitting or not one_mask))):
         return True
+    grouped = spans.grouped_zones(facts, lower)
+    if one_mask:
+        return not grouped and loose <= fitting
+    blocks = sum(1 for part in plan.parts if any(is_memory(name) for name in part.amounts))
+    undivided = not grouped and (blocks == 1 or (blocks == 2 and len(lower) <= 2))
+    return bool(useful - grouped) and (compact or undivided)
+
+
+def _alone(facts: NodeFacts, plan: Plan, rest: Amounts, lower: Bounds, upper: Bounds, budget: Budget) -> bool:
+    """best-effort: one container that needs several zones for its memory, on a node without groups."""
+    if len(plan.parts) > 1 or plan.rule.scope == "pod" or any(is_device(name) for name in rest):
+        return False
+    return not spans.grouped_zones(facts, lower) and _sets(facts, plan, lower, upper, budget)
+
+
+def _compact(facts: NodeFacts, plan: Plan, rest: Amounts) -> bool:
+    """Each resource is surely found in one zone: a merged mask is then a single zone (best-effort takes no mask that is larger
+    than the largest of the narrowest). What init containers leave may stand in several zones."""
+    return not plan.inits and all(_in_one_zone(facts, name, amount) for name, amount in rest.items())
+
+
+def _in_one_zone(facts: NodeFacts, name: str, amount: int) -> bool:
+    """By what is free in some zone, or by what is free on the whole: if each zone had less, all together had less."""
+    unit = 1000 if name == CPU else 1
+    if facts.totals.get(name, 0) > len(facts.lower) * (amount - unit):
+        return True
+    return any(free.get(name, 0) >= amount for free in facts.lower.values())
+
+
+def _sets(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds, budget: Budget) -> bool:
     parts = [_memory_of(part) for part in plan.parts]
     return spans.memory_admitted(facts, [part for part in parts if part.amounts], lower, upper, budget)
 

@@ -16,7 +16,7 @@ from services.scheduler.cycle.columns import Columns, Selection
 from services.scheduler.cycle.registered import HIGHEST, Registered
 from services.scheduler.cycle.scoring import Scorer
 from services.scheduler.cycle.shape import Items, Part, Plan, Shape
-from services.scheduler.cycle.spread import careful, demand_of
+from services.scheduler.cycle.spread import demand_of
 from shared.domain.resources import Amounts, is_device
 
 Bools = npt.NDArray[np.bool_]
@@ -162,8 +162,11 @@ class Sweep:
             sure &= self._columns.totals[row, self._selection] >= amount if row is not None else False
         if memory:
             fit = self._fit(memory)
-            everywhere = careful(plan) or (plan.rule.policy == policy.BEST_EFFORT and any(is_device(name) for name in rest))
-            sure &= False if fit is None else fit.all(axis=0) if everywhere else fit.any(axis=0)
+            if plan.rule.policy == policy.BEST_EFFORT:
+                plain = self._zones <= 2 and not any(is_device(name) for name in rest)
+                sure &= fit.all(axis=0) if plain and fit is not None else False
+            else:
+                sure &= fit.any(axis=0) if fit is not None else False
         if plan.whole_cores:
             sure[:] = False
         return candidates, sure

@@ -1,0 +1,93 @@
+"""Under best-effort a pod's memory may stand in several zones, and another's mask may split such a group: the Memory Manager then
+refuses masks that nothing in the report forbids. What passes is admitted nevertheless (kubelet 1.36, the exact model)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.cycle.outcome import Placed
+from shared.domain.pod import Container, Pod
+from shared.kubelet.admission import admit, remove, settle
+from tests.kubelet.machines import GIB, GPU, kubelet
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+from tests.scheduler.kubelet_worlds import Scene, consistent_states, world_of
+
+SPLIT = 2386
+"""Scope container, 3 zones: a listed group of three zones, of which a narrower mask would take two."""
+
+
+@pytest.mark.parametrize("zones", [2, 3])
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_what_passes_beside_groups_is_admitted_in_every_consistent_state(scope: str, zones: int) -> None:
+    placed = 0
+    for seed in (SPLIT, *range(120)):
+        seen = _scene(seed, scope, zones)
+        if not isinstance(world_of(seen, CycleConfig()).cluster.place(seen.pod), Placed):
+            continue
+        placed += 1
+        for state in consistent_states(seen, seed, 6):
+            verdict = admit(state, seen.pod)
+            assert verdict.admitted, (seed, verdict.message)
+    assert placed > 40
+
+
+def _scene(seed: int, scope: str, zones: int) -> Scene:
+    """Pods with more CPUs than a zone has free, some of which went again; up to two that no report proves."""
+    chance = random.Random(seed)
+    gpus = {f"g{z}-{i}": 1 << z for z in range(zones) for i in range(chance.randint(0, 2))}
+    state = kubelet(zones, "best-effort", scope, cores_per_zone=chance.choice((2, 4)), gpus=gpus or {"g": 1})
+    there = []
+    for at in range(chance.randint(1, 5)):
+        pod = _pod(chance, f"s{at}")
+        verdict = admit(state, pod)
+        if verdict.admitted:
+            state = verdict.state
+            there.append(pod)
+    for pod in there:
+        if chance.random() < 0.3:
+            state = remove(state, pod.uid)
+    base, unsettled = settle(state), []
+    for at in range(chance.choice((0, 0, 1, 2))):
+        pod = _pod(chance, f"u{at}")
+        verdict = admit(state, pod)
+        if verdict.admitted:
+            state = verdict.state
+            unsettled.append(pod)
+    return Scene(base, tuple(unsettled), _pod(chance, "d"))
+
+
+def _pod(chance: random.Random, name: str) -> Pod:
+    containers = []
+    for at in range(chance.choice((1, 1, 2))):
+        asked = {"cpu": chance.choice((1, 1, 2, 3, 4, 5)) * 1000, "memory": chance.choice((1, 1, 1, 8, 20, 30, 45)) * GIB}
+        if chance.random() < 0.2:
+            asked[GPU] = 1
+        if chance.random() < 0.2:
+            asked["cpu"] = 500
+        containers.append(Container(f"c{at}", "app", asked, asked))
+    return Pod(name, "ns", name, "Guaranteed", tuple(containers))
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort"])
+def test_an_empty_node_takes_a_pod_with_a_sidecar_whose_memory_fits_one_of_its_zones(policy: str) -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8, 16)), zone(1, amounts(8, 4)), policy=policy)
+    pod = guaranteed("p", container("s", amounts(1, 2), "sidecar"), container("c", amounts(2, 6)))
+    assert isinstance(world.cluster.place(pod), Placed)
+
+
+def test_memory_of_an_init_container_is_used_again_under_none() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8, 8)), policy="none")
+    parts = container("i", amounts(1, 6), "init"), container("c", amounts(1, 8))
+    assert isinstance(world.cluster.place(guaranteed("p", *parts)), Placed)
+
+
+def test_init_and_app_container_share_a_device_under_best_effort() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8, 8, 1)), zone(1, amounts(8, 8)), policy="best-effort")
+    parts = container("i", amounts(1, 2, 1), "init"), container("c", amounts(1, 2, 1))
+    assert isinstance(world.cluster.place(guaranteed("p", *parts)), Placed)
