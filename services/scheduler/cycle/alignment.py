@@ -5,15 +5,14 @@ Bounds first; where they refuse although the upper bound would not, unsettled po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from services.scheduler.cycle import policy, spans, spread
 from services.scheduler.cycle.branches import Bounds, Budget, LimitError, admitted, fits
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.counting import one_zone_remains
+from services.scheduler.cycle.crowd import NOBODY, Crowd, Item
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.shape import Plan
-from services.scheduler.cycle.unsettled import Holds, Item, admitted_in_every_outcome, items_of
+from services.scheduler.cycle.unsettled import Holds, admitted_in_every_outcome, items_of
 from shared.domain.resources import CPU
 
 YES, NO, UNSURE, TOO_MANY = "yes", "no", "unsure", "too many"
@@ -29,11 +28,11 @@ def aligned(facts: NodeFacts, plan: Plan, config: CycleConfig, outcomes: int | N
             return YES
         if not possible(facts, plan, upper):
             return NO
-        items = items_on(facts)
-        if not items:
+        crowd = crowd_on(facts)
+        if not crowd:
             return UNSURE if lower != upper or len(plan.parts) > 1 else NO
         told_apart = Budget(config.outcome_limit if outcomes is None else outcomes)
-        found = admitted_in_every_outcome(_test(facts, plan, config, budget), lower, upper, items, told_apart)
+        found = admitted_in_every_outcome(_test(facts, plan, config, budget), lower, upper, crowd, told_apart)
         return YES if found else UNSURE
     except LimitError:
         return TOO_MANY
@@ -44,8 +43,8 @@ def _test(facts: NodeFacts, plan: Plan, config: CycleConfig, budget: Budget) -> 
     narrow = plan.rule.policy == policy.SINGLE or spans.narrow(facts, plan)
     single = plan.mode == "aligned" and bool(plan.together) and narrow
 
-    def test(lower: Bounds, upper: Bounds, items: Sequence[Item]) -> bool:
-        if single and items and one_zone_remains(plan.parts, facts.firm(lower), items):
+    def test(lower: Bounds, upper: Bounds, crowd: Crowd) -> bool:
+        if single and crowd and one_zone_remains(plan.parts, facts.firm(lower), crowd):
             return True
         return holds(facts, plan, config, lower, upper, budget)
 
@@ -79,15 +78,15 @@ def possible(facts: NodeFacts, plan: Plan, upper: Bounds) -> bool:
     return all(any(fits(part.amounts, zone) for zone in upper.values()) for part in plan.parts)
 
 
-def items_on(facts: NodeFacts) -> list[Item]:
+def crowd_on(facts: NodeFacts) -> Crowd:
     """What unproven pods take, those first that take most; kept until the node's charges change."""
     if facts.report is None or not facts.unsettled:
-        return []
+        return NOBODY
     kept = facts.items
-    if not isinstance(kept, list):
+    if not isinstance(kept, Crowd):
         report, listed = facts.report, facts.ledger.listed or {}
         found = [item for charge in facts.charges() for item in items_of(charge, report, listed.get(charge.key, ()))]
-        facts.items = kept = sorted(found, key=_weight, reverse=True)
+        facts.items = kept = Crowd.of(sorted(found, key=_weight, reverse=True))
     return kept
 
 

@@ -13,7 +13,7 @@ from copy import copy
 
 import msgspec
 
-from services.scheduler.cycle.alignment import YES, aligned, items_on
+from services.scheduler.cycle.alignment import YES, aligned, crowd_on
 from services.scheduler.cycle.branches import Bounds, fits
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.counting import everyone_finds_a_zone
@@ -52,7 +52,7 @@ def _zones_for_all(facts: NodeFacts, report: Report, arriving: Sequence[Charge],
     """Where pods take single zones: one for each, whatever the order. False says nothing."""
     if _roomy(facts, newcomer) or _everyone_keeps_a_zone(facts, arriving, newcomer):
         return True
-    return everyone_finds_a_zone(facts.firm(facts.lower), items_on(facts), items_of(newcomer, report, ()))
+    return everyone_finds_a_zone(facts.firm(facts.lower), crowd_on(facts), items_of(newcomer, report, ()))
 
 
 def _roomy(facts: NodeFacts, newcomer: Charge) -> bool:

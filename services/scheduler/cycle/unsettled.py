@@ -9,29 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from services.scheduler.cycle.branches import Bounds, Budget, minus
 from services.scheduler.cycle.capacity import capacities
+from services.scheduler.cycle.crowd import Crowd, Item
 from shared.domain.demand import most, peak
 from shared.domain.report import Placement, Report
 from shared.domain.resources import Amounts
 from shared.ledger.charge import WHOLE_POD
-from shared.ledger.state import Charge, ZoneAmounts
+from shared.ledger.state import Charge
 
-Holds = Callable[[Bounds, Bounds, Sequence["Item"]], bool]
-
-
-class Item(msgspec.Struct, frozen=True):
-    """What an unproven pod takes together, and where it may be. `charged` is what the lower bound subtracts for it.
-
-    Present, it holds at most `at_most` and at least `at_least` in one of `zones`; without zones, anything up to `charged`.
-    """
-
-    charged: ZoneAmounts
-    zones: tuple[int, ...] = ()
-    at_most: Amounts = {}
-    at_least: Amounts = {}
+Holds = Callable[[Bounds, Bounds, Crowd], bool]
 
 
 def items_of(charge: Charge, report: Report, listed: Sequence[Placement]) -> list[Item]:
@@ -71,16 +58,16 @@ def _takes_single_zones(charge: Charge, report: Report) -> bool:
     return all(largest.get(name, 0) >= amount for amounts in parts for name, amount in amounts.items())
 
 
-def admitted_in_every_outcome(holds: Holds, lower: Bounds, upper: Bounds, items: Sequence[Item], budget: Budget) -> bool:
+def admitted_in_every_outcome(holds: Holds, lower: Bounds, upper: Bounds, crowd: Crowd, budget: Budget) -> bool:
     """`holds` for every combination of where the items are; a subtree that holds as a whole is not entered.
 
     Raises LimitError."""
     budget.spend()
-    if holds(lower, upper, items):
+    if holds(lower, upper, crowd):
         return True
-    if not items:
+    if not crowd:
         return False
-    first, rest = items[0], items[1:]
+    first, rest = crowd.items[0], crowd.rest()
     freed = plus(lower, first.charged)
     if not first.zones:
         return admitted_in_every_outcome(holds, freed, upper, rest, budget) and admitted_in_every_outcome(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from services.scheduler.cycle.branches import Bounds, Budget, fits
-from services.scheduler.cycle.unsettled import Item, admitted_in_every_outcome, items_of
+from services.scheduler.cycle.crowd import Crowd
+from services.scheduler.cycle.unsettled import admitted_in_every_outcome, items_of
 from shared.domain.demand import ContainerDemand
 from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.domain.resources import Amounts
@@ -40,10 +39,10 @@ def test_its_alternatives_stay_possible(policy: str, scope: str, part: str) -> N
     lower: Bounds = {0: {"cpu": -1000, GPU: 0}, 1: {"cpu": 3000, GPU: -2}}
 
     def takes(cpu_milli: int) -> bool:
-        def holds(low: Bounds, high: Bounds, _: Sequence[Item]) -> bool:
+        def holds(low: Bounds, high: Bounds, _: Crowd) -> bool:
             return any(fits({"cpu": cpu_milli}, zone) for zone in low.values())
 
-        return admitted_in_every_outcome(holds, lower, free, unsettled, Budget(1000))
+        return admitted_in_every_outcome(holds, lower, free, Crowd.of(unsettled), Budget(1000))
 
     assert not takes(6000)
     assert takes(3000)
