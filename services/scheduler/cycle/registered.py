@@ -6,16 +6,19 @@ then a candidate stands at the highest score. A node label may choose between Ko
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.cycle.node_facts import NodeFacts
+from services.scheduler.cycle.shape import Part
+from services.scheduler.scoring.containers import score_containers
 from services.scheduler.scoring.node_label import strategy_for
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES
 from services.scheduler.scoring.registry import STRATEGIES as REGISTRY
 from services.scheduler.scoring.strategy import Distances, Strategy, ZoneView
+from shared.domain.pod import Container
 from shared.domain.report import Report
 from shared.domain.resources import Amounts
 
@@ -65,6 +68,23 @@ class Registered:
             if zone in lower
         ]
         found = self._chosen(facts).score(dict(items), views, distances, self._weights, report.max_numa_nodes)
+        return max(0, min(HIGHEST, found))
+
+    @property
+    def over_sets(self) -> bool:
+        """True for strategies that compare sets of zones: they have an opinion where a pod may need several, too."""
+        return REGISTRY[self.name].combine == "least"
+
+    def sets(self, parts: Sequence[Part], facts: NodeFacts) -> int:
+        """The pod's score, each part on what those before it leave."""
+        report = facts.report
+        if report is None:
+            return 0
+        free = {zone: {name: max(0, held) for name, held in amounts.items()} for zone, amounts in facts.lower.items()}
+        views = [ZoneView(zone, free[zone], whole) for zone, whole in facts.sizes.items() if zone in free]
+        containers = [Container(part.name, part.kind, part.amounts) for part in parts]
+        distances = self._distances(facts.name, report)
+        found = score_containers(REGISTRY[self.name], containers, views, distances, self._weights, report.max_numa_nodes)
         return max(0, min(HIGHEST, found))
 
     def _distances(self, name: str, report: Report) -> Distances:

@@ -112,7 +112,10 @@ def scorer(name: str, weights: Mapping[str, int] | None = None) -> Scorer:
 
 
 def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: Scorer) -> int:
-    """The node's score, assuming that it takes the pod. Pods that need several zones at once score 0 everywhere."""
+    """The node's score, assuming that it takes the pod. Pods that need several zones at once score 0 everywhere, except by
+    strategies that compare sets of zones."""
+    if isinstance(strategy, Registered) and strategy.over_sets and plan.mode != "free":
+        return strategy.sets(plan.parts, facts)
     if plan.mode != "aligned":
         return score_whole(facts, shape, strategy)
     if plan.rule.policy == RESTRICTED and not narrow(facts, plan):

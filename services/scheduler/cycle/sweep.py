@@ -70,7 +70,8 @@ class Sweep:
         candidates = self._with_upper(plan, necessary)
         if plan.rule.policy == policy.RESTRICTED:
             wide = ~self._narrow(plan)
-            candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, 0, scores)
+            least = HIGHEST if isinstance(self._strategy, Registered) and not self._strategy.at_once else 0
+            candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, least, scores)
         return candidates, sure, scores
 
     def _in_spite_of(self, part: Part, fit: Bools, at: int, before: Amounts) -> Bools:
