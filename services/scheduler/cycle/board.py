@@ -7,6 +7,8 @@ fall, so that the nodes that once shared the top hold it until each of them fell
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import xxhash
@@ -15,7 +17,14 @@ OPTIMISTIC = 101
 RULED_OUT = -1
 
 Slots = npt.NDArray[np.int64]
-_NOBODY: Slots = np.zeros(0, dtype=np.int64)
+
+
+class _Top(NamedTuple):
+    """Those who stood at the best score of a row when it was looked for last."""
+
+    best: int
+    slots: Slots
+    ranks: npt.NDArray[np.uint64]
 
 
 class Board:
@@ -27,7 +36,8 @@ class Board:
         self.sure = np.ones((8, 64), dtype=np.bool_)
         self.ranks = np.zeros(64, dtype=np.uint64)
         self.size = 0
-        self._tops: dict[int, tuple[int, Slots]] = {}
+        self._tops: dict[int, _Top] = {}
+        self._candidates: dict[int, int] = {}
 
     def reserve(self, slot: int, name: str) -> None:
         """A new node in this slot: every shape has yet to judge it."""
@@ -52,6 +62,7 @@ class Board:
         self.scores[:, slot] = OPTIMISTIC
         self.sure[:, slot] = False
         self._tops.clear()
+        self._candidates.clear()
 
     def lowered(self, slot: int) -> None:
         """Scores on the node can only have fallen; what is ruled out stays so."""
@@ -61,30 +72,40 @@ class Board:
         """The node is gone."""
         self.scores[:, slot] = RULED_OUT
         self.sure[:, slot] = True
+        self._candidates.clear()
 
     def judged(self, row: int, slot: int, score: int) -> None:
         """The node's true score for the shape, which is no more than it stood at."""
+        if score == RULED_OUT and row in self._candidates and self.scores[row, slot] != RULED_OUT:
+            self._candidates[row] -= 1
         self.scores[row, slot] = score
         self.sure[row, slot] = True
 
     def top(self, row: int, salt: int) -> tuple[int, int]:
         """(slot, score) of the best node, ties in the pod's own order; score RULED_OUT when nobody is left."""
-        best, ties = self._ties(row)
-        if best == RULED_OUT:
-            return -1, RULED_OUT
-        return (int(ties[(self.ranks[ties] ^ np.uint64(salt)).argmin()]) if len(ties) > 1 else int(ties[0])), best
+        scores, mixer = self.scores[row], np.uint64(salt)
+        top = self._tops.get(row) or self._found(row)
+        while top.best != RULED_OUT:
+            at = int((top.ranks ^ mixer).argmin()) if len(top.ranks) > 1 else 0
+            slot = int(top.slots[at])
+            if scores[slot] == top.best:
+                return slot, top.best
+            top = self._fallen(row, top)
+        return -1, RULED_OUT
 
-    def _ties(self, row: int) -> tuple[int, Slots]:
-        """The best score and all who have it."""
-        best, ties = self._tops.get(row, (RULED_OUT, _NOBODY))
-        if len(ties):
-            ties = ties[self.scores[row, ties] == best]
-        if not len(ties):
-            scores = self.scores[row, : self.size]
-            best = int(scores.max()) if self.size else RULED_OUT
-            ties = (scores == best).nonzero()[0] if best != RULED_OUT else _NOBODY
-        self._tops[row] = best, ties
-        return best, ties
+    def _found(self, row: int) -> _Top:
+        scores = self.scores[row, : self.size]
+        best = int(scores.max()) if self.size else RULED_OUT
+        return self._kept(row, best, (scores == best).nonzero()[0])
+
+    def _fallen(self, row: int, top: _Top) -> _Top:
+        """Without those that fell since; the next best when all of them did."""
+        still = top.slots[self.scores[row, top.slots] == top.best]
+        return self._kept(row, top.best, still) if len(still) else self._found(row)
+
+    def _kept(self, row: int, best: int, slots: Slots) -> _Top:
+        top = self._tops[row] = _Top(best, slots, self.ranks[slots])
+        return top
 
     def unsure_at(self, row: int, score: int) -> Slots:
         """The nodes that stand at this score without being sure of it."""
@@ -95,11 +116,15 @@ class Board:
 
     def candidates(self, row: int) -> int:
         """Nodes not ruled out."""
-        return int(np.count_nonzero(self.scores[row, : self.size] != RULED_OUT))
+        found = self._candidates.get(row)
+        if found is None:
+            found = self._candidates[row] = int(np.count_nonzero(self.scores[row, : self.size] != RULED_OUT))
+        return found
 
     def row(self, row: int) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.bool_]]:
         """The scores and certainty of one shape, as views to be written to."""
         self._tops.pop(row, None)
+        self._candidates.pop(row, None)
         return self.scores[row, : self.size], self.sure[row, : self.size]
 
 
