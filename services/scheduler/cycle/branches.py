@@ -49,7 +49,21 @@ def admitted(parts: Sequence[Part], lower: Bounds, upper: Bounds, budget: Budget
     """True when each part finds one zone on every branch. Raises LimitError."""
     if len(parts) == 1:
         return any(fits(parts[0].amounts, zone) for zone in lower.values())
+    if lower == upper and all(part.kind != "init" for part in parts):
+        return _lowest_first(parts, lower)
     return _walk(list(parts), _rests(parts), 0, dict(lower), dict(upper), {}, budget)
+
+
+def _lowest_first(parts: Sequence[Part], free: Bounds) -> bool:
+    """The one branch of a state that is known: of single zones the kubelet takes the lowest (kubelet 1.36: equally narrow
+    preferred masks are compared as numbers). What init containers leave would have to be known by CPU."""
+    left = dict(free)
+    for part in parts:
+        zone = min((zone for zone, held in left.items() if fits(part.amounts, held)), default=None)
+        if zone is None:
+            return False
+        left[zone] = minus(left[zone], part.amounts)
+    return True
 
 
 def _rests(parts: Sequence[Part]) -> list[Amounts | None]:

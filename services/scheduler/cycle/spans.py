@@ -121,14 +121,16 @@ class _Search:
         self._tied = facts.tied
 
     def walk(self, at: int, taken: tuple[_Taken, ...]) -> bool:
-        """True when the parts from `at` on are admitted on every branch."""
+        """True when the parts from `at` on are admitted on every branch. No set is taken that is larger than one that surely
+        can be (kubelet 1.36: the preferred size, which is the least, or else the narrowest)."""
         self._budget.spend()
         part, sets = self._parts[at], self._sets[at]
-        if not any(self._surely(part, chosen, taken) for chosen in sets):
+        sure = [len(chosen) for chosen in sets if self._surely(part, chosen, taken)]
+        if not sure:
             return False
         if at == len(self._parts) - 1:
             return True
-        branches = [chosen for chosen in sets if self._perhaps(part, chosen, taken)]
+        branches = [chosen for chosen in sets if len(chosen) <= min(sure) and self._perhaps(part, chosen, taken)]
         return all(self.walk(at + 1, (*taken, _Taken(chosen, part.amounts))) for chosen in branches)
 
     def _surely(self, part: Part, chosen: ZoneSet, taken: tuple[_Taken, ...]) -> bool:

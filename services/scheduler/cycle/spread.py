@@ -58,7 +58,7 @@ def _in_any_mask(facts: NodeFacts, plan: Plan, fitting: set[int], rest: Amounts,
     useful = fitting & _bearing(facts, [name for name in rest if is_device(name)])
     if not useful:
         return False
-    loose, one_mask, compact = set(lower) - single, plan.rule.scope == "pod", _compact(facts, plan, rest)
+    loose, one_mask, compact = set(lower) - single, plan.rule.scope == "pod", _compact(facts, plan)
     whole = compact or len(loose) <= 2  # no mask of several zones is part of a larger group
     if whole and (loose <= useful or (useful & single and (loose <= fitting or not one_mask))):
         return True
@@ -77,18 +77,25 @@ def _alone(facts: NodeFacts, plan: Plan, rest: Amounts, lower: Bounds, upper: Bo
     return not spans.grouped_zones(facts, lower) and _sets(facts, plan, lower, upper, budget)
 
 
-def _compact(facts: NodeFacts, plan: Plan, rest: Amounts) -> bool:
-    """Each resource is surely found in one zone: a merged mask is then a single zone (best-effort takes no mask that is larger
-    than the largest of the narrowest). What init containers leave may stand in several zones."""
-    return not plan.inits and all(_in_one_zone(facts, name, amount) for name, amount in rest.items())
+def _compact(facts: NodeFacts, plan: Plan) -> bool:
+    """Each container surely finds each of its other resources in one zone: a merged mask is then a single zone (best-effort
+    takes no mask that is larger than the largest of the narrowest). What init containers leave may stand in several zones."""
+    before: Amounts = {}
+    for part in () if plan.inits else plan.parts:
+        for name, amount in part.amounts.items():
+            if not is_memory(name):
+                if not _in_one_zone(facts, name, amount, before.get(name, 0)):
+                    return False
+                before[name] = before.get(name, 0) + amount
+    return not plan.inits
 
 
-def _in_one_zone(facts: NodeFacts, name: str, amount: int) -> bool:
+def _in_one_zone(facts: NodeFacts, name: str, amount: int, before: int) -> bool:
     """By what is free in some zone, or by what is free on the whole: if each zone had less, all together had less."""
     unit = 1000 if name == CPU else 1
-    if facts.totals.get(name, 0) > len(facts.lower) * (amount - unit):
+    if facts.totals.get(name, 0) - before > len(facts.lower) * (amount - unit):
         return True
-    return any(free.get(name, 0) >= amount for free in facts.lower.values())
+    return any(free.get(name, 0) >= before + amount for free in facts.lower.values())
 
 
 def _sets(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds, budget: Budget) -> bool:
