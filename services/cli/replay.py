@@ -29,24 +29,24 @@ def register(app: typer.Typer) -> None:
     app.add_typer(replay_app, name="replay")
 
 
-def run(source: LogSource, use: Callable[..., Awaitable[T]]) -> T:
-    """Open the log, run, close; a bad filter becomes a usage error."""
+def run(source: LogSource, use: Callable[..., Awaitable[T]], verb: str) -> T:
+    """Open the log, run, close; a bad filter becomes a usage error of this verb."""
 
     async def session() -> T:
         async with source as log:
             return await use(log)
 
-    with usage_errors():
+    with usage_errors(verb):
         return asyncio.run(session())
 
 
 @contextmanager
-def usage_errors() -> Iterator[None]:
-    """A filter that cannot be meant is wrong usage."""
+def usage_errors(verb: str) -> Iterator[None]:
+    """A filter that cannot be meant is wrong usage; the remedy is that verb's own help."""
     try:
         yield
     except FilterError as error:
-        raise CommandError(str(error), "topolog replay log --help", EXIT_USAGE) from error
+        raise CommandError(str(error), f"topolog replay {verb} --help", EXIT_USAGE) from error
 
 
 @replay_app.command("log")
@@ -67,7 +67,7 @@ def log_command(
     """Show facts in order of position."""
     from services.replay.commands import Listing, list_facts
 
-    with usage_errors():
+    with usage_errors("log"):
         wanted = Filter(
             stream=stream,
             type=filters.check_type(type_),
@@ -76,7 +76,7 @@ def log_command(
             until_us=filters.moment(until) if until else 2**62,
         )
     listing = Listing(wanted, pod, from_ - 1, limit, follow)
-    run(LogSource(database_url, data_dir), lambda log: list_facts(log, listing, _fact_printer(as_json)))
+    run(LogSource(database_url, data_dir), lambda log: list_facts(log, listing, _fact_printer(as_json)), "log")
 
 
 def _fact_printer(as_json: bool) -> Callable[[dict[str, object]], None]:
@@ -104,7 +104,7 @@ def at_command(
     """Show zones, charges, proofs and dirty flags as they stood."""
     from services.replay.commands import stand_at
 
-    stands = run(LogSource(database_url, data_dir), lambda log: stand_at(log, moment, node))
+    stands = run(LogSource(database_url, data_dir), lambda log: stand_at(log, moment, node), "at")
     if as_json:
         json_line(stands)
         return
@@ -132,7 +132,7 @@ def explain_command(
     """Tell one pod's story: queued, each verdict, reserved where and why, bound, admitted or refused."""
     from services.replay.commands import explain
 
-    stories = run(LogSource(database_url, data_dir), lambda log: explain(log, pod))
+    stories = run(LogSource(database_url, data_dir), lambda log: explain(log, pod), "explain")
     if not stories:
         raise CommandError(f"no pod {pod!r} in the log", "topolog replay log --type PodObserved", EXIT_FAILED)
     if as_json:
@@ -159,7 +159,7 @@ def verify_command(
     from services.replay.commands import verify
 
     source = LogSource(database_url, data_dir)
-    verdict = run(source, lambda log: verify(log, [*(service or ()), *source.state_urls()]))
+    verdict = run(source, lambda log: verify(log, [*(service or ()), *source.state_urls()]), "verify")
     if as_json:
         json_line(verdict)
     else:
@@ -193,7 +193,7 @@ def predictions_command(
     """Compare the zones that the kubelet model predicted with those that the reports showed."""
     from services.replay.predictions import predictions
 
-    found = run(LogSource(database_url, data_dir), lambda log: predictions(log, by, misses))
+    found = run(LogSource(database_url, data_dir), lambda log: predictions(log, by, misses), "predictions")
     if as_json:
         json_line(found)
         return

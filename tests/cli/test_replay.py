@@ -152,3 +152,21 @@ def test_what_is_not_there_is_named_with_what_to_ask_instead(
         assert ended.value.code
         assert says in (shown := capsys.readouterr().err)
         assert "try: topolog replay" in shown
+
+
+@pytest.mark.parametrize(
+    ("verb", "wrong"),
+    [("log", ("--since", "whenever")), ("at", ("whenever",)), ("at", ("5", "--node", "n9")), ("predictions", ("--by", "zone"))],
+)
+def test_a_usage_error_points_to_the_help_of_its_own_verb(
+    log_url: str,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    wrong: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["topolog", "replay", verb, *wrong, "--database-url", log_url])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert f"topolog replay {verb} --help" in capsys.readouterr().err
