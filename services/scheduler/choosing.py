@@ -47,8 +47,18 @@ def chosen(settings: SchedulerSettings) -> Choice:
     if problems:
         raise SettingsInvalid(problems)
     period_s = arguments.cache_resync_period_s if upstream and arguments.cache == "overreserve" else 0
-    warnings = tuple(str(each) for each in outcome.problems if each.severity == "warning")
-    return Choice(core, period_s, warnings)
+    warnings = [str(each) for each in outcome.problems if each.severity == "warning"]
+    if upstream:
+        warnings += _in_vain(arguments)
+    return Choice(core, period_s, tuple(warnings))
+
+
+def _in_vain(arguments: Arguments) -> list[str]:
+    """Preemption that is asked for where the plugin would do it; elsewhere the reader of the arguments says so."""
+    if arguments.preemption_mode != "Enabled" or arguments.cache != "overreserve":
+        return []
+    remedy = "set preemptionMode: Disabled, or let the ledger decide (TOPOLOG_CACHE and TOPOLOG_COMPAT unset), which preempts"
+    return [f"{NAME}: preemptionMode: Enabled evicts nobody here: eviction simulation is not reproduced; {remedy}"]
 
 
 def _read(path: str) -> Outcome:

@@ -198,3 +198,21 @@ def test_every_mistake_is_told_before_the_start(tmp_path: Path, text: str, more:
 def test_a_file_that_is_not_there_is_told_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(SettingsInvalid, match="cannot be read"):
         chosen(msgspec.structs.replace(SchedulerSettings(), plugin_config=str(tmp_path / "none.yaml")))
+
+
+ENABLED = "{cacheResyncPeriodSeconds: 7, preemptionMode: Enabled}"
+
+
+@pytest.mark.parametrize("more", [{"compat": "upstream"}, {"cache": "overreserve"}])
+def test_preemption_that_an_upstream_cache_does_not_do_is_warned_of(tmp_path: Path, more: dict[str, object]) -> None:
+    (warning,) = chosen(settings(tmp_path, ENABLED, **more)).warnings
+    assert "preemptionMode: Enabled evicts nobody here" in warning
+    assert "preemptionMode: Disabled" in warning
+
+
+def test_where_the_ledger_decides_preemption_is_done_and_not_warned_of(tmp_path: Path) -> None:
+    assert chosen(settings(tmp_path, ENABLED)).warnings == ()
+
+
+def test_the_same_advice_is_not_given_twice(tmp_path: Path) -> None:
+    assert len(chosen(settings(tmp_path, "{preemptionMode: Enabled}", compat="upstream")).warnings) == 1
