@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.outcome import Placed
+from services.scheduler.cycle.pipeline import judge
 from shared.domain.pod import Constraints, Pod
 from shared.domain.report import Placement, ZonedAmount
 from shared.events.cluster_facts import NodeEnded, PodEnded
@@ -103,7 +104,15 @@ class Pair:
             self.forget_overlay_but(placed.node, pod)
             self.world.bound(pod, placed.node)
             assert charged == self.world.ledger.nodes[placed.node].charges[pod.uid].zones
+        self.bounds_hold()
         self.follow()
+
+    def bounds_hold(self) -> None:
+        """What stands on the board is never below the true score, or the best node could be passed over."""
+        cluster = self.world.cluster
+        for shape in [each for each in cluster._shapes.values() if each.swept]:
+            for facts in cluster.nodes():
+                assert cluster.board.scores[shape.row, facts.slot] >= judge(cluster, shape, facts), (facts.name, shape.pod)
 
     def forget_overlay_but(self, name: str, pod: Pod) -> None:
         self.live = [(p, at) for p, at in self.live if at != name or p.uid in (*self.world.ledger.pods, pod.uid)]

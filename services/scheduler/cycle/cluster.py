@@ -13,8 +13,9 @@ import numpy.typing as npt
 from services.scheduler.cycle import explain, pipeline
 from services.scheduler.cycle.blocking import blocked, plan_for
 from services.scheduler.cycle.board import RULED_OUT, Board
-from services.scheduler.cycle.columns import Columns
+from services.scheduler.cycle.columns import Columns, Delta
 from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.cycle.falls import Falls
 from services.scheduler.cycle.gates import Gates
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.outcome import Placed, Unplaceable
@@ -34,7 +35,7 @@ class Cluster:
         self.config = config
         self.strategy = scorer(config.strategy, config.weights)
         self.board = Board(config.max_shapes)
-        self._columns, self._gates = Columns(), Gates(config.max_shapes)
+        self._columns, self._gates, self._falls = Columns(), Gates(config.max_shapes), Falls()
         self._by_name: dict[str, NodeFacts] = {}
         self._slots: list[NodeFacts | None] = []
         self._vacant: list[int] = []
@@ -91,23 +92,32 @@ class Cluster:
         facts.places[pod.uid] = placed.predicted
         self._note_unsettled(facts)
         facts.version += 1
+        delta = None
         if facts.spreads or facts.tied:
             self._stale.add(facts.slot)
         elif facts.slot not in self._stale:
-            self._subtract(facts, shape, zones)
+            delta = self._delta(facts, shape, zones)
+            self._columns.subtract(facts, delta)
         if self.strategy.falls:
-            self.board.lowered(facts.slot)
+            self.board.lowered(facts.slot, self._fall(facts.slot, delta))
         else:
             self.board.changed(facts.slot)
         return zones
 
-    def _subtract(self, facts: NodeFacts, shape: Shape, zones: ZoneAmounts) -> None:
+    def _fall(self, slot: int, delta: Delta | None) -> npt.NDArray[np.int64] | None:
+        """How far the score of each shape surely falls on the node; None where nothing is known."""
+        if delta is None or delta.least is None or not self.strategy.even:
+            return None
+        points = self._columns.points(slot, delta.least)
+        return self._falls.of(points, self._columns.rows, len(self.board.scores))
+
+    def _delta(self, facts: NodeFacts, shape: Shape, zones: ZoneAmounts) -> Delta:
         """Equal reservations on nodes of one profile are equal in columns."""
         known = shape.deltas.get(facts.profile_id)
         if known is None or known[0] is not zones or known[1] != self._columns.shape:
             delta = self._columns.delta(facts, zones, shape.requested)
             known = shape.deltas[facts.profile_id] = zones, self._columns.shape, delta
-        self._columns.subtract(facts, known[2])
+        return known[2]
 
     def _enter(self, name: str) -> NodeFacts:
         slot = self._vacant.pop() if self._vacant else len(self._slots)
@@ -200,6 +210,7 @@ class Cluster:
                 row = self._shapes.pop(next(iter(self._shapes))).row
             shape = Shape(key, pod, row)
             self.board.start(row)
+            self._falls.learn(row, shape.evenly, self._columns.rows)
             self.board.sure[row, :], shape.swept = False, False
         self._shapes[key] = shape
         self._latest = pod, shape

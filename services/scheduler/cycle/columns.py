@@ -7,7 +7,7 @@ Must not know pods.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +17,26 @@ from services.scheduler.cycle.node_facts import Bounds, NodeFacts, Profile
 from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts
 
-Slots = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
+Slots = Ints
 Selection = slice | Slots
-Delta = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 _LIMIT = 1 << 62
 Number = TypeVar("Number", np.int64, np.float64)
 
 
+class Delta(NamedTuple):
+    """An own reservation as columns: what it takes of `zones` [resource, zone] and of the `whole` node, and the `least` that it
+    takes of each zone by resource, None where it leaves a zone as it is."""
+
+    zones: Ints
+    whole: Ints
+    least: Ints | None
+
+
 class Columns:
     """`lower`, `upper` and `whole` (allocatable, as floats) [resource, zone, node], `free` of what is `offered` [resource, node],
-    `largest` zone capacity [resource, node], `totals` what is surely free in all zones together [resource, node], of nodes where
-    that counts."""
+    `largest` zone capacity and `widest` whole zone (at least 1) [resource, node], `totals` what is surely free in all zones
+    together [resource, node], of nodes where that counts."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -37,6 +46,7 @@ class Columns:
         self.upper = np.zeros((0, 1, 64), dtype=np.int64)
         self.whole = np.zeros((0, 1, 64), dtype=np.float64)
         self.largest = np.zeros((0, 64), dtype=np.int64)
+        self.widest = np.ones((0, 64), dtype=np.int64)
         self.totals = np.zeros((0, 64), dtype=np.int64)
         self.free = np.zeros((0, 64), dtype=np.int64)
         self.offered = np.zeros((0, 64), dtype=np.int64)
@@ -76,7 +86,7 @@ class Columns:
         self.lower, self.upper = _grown(self.lower, 2, wide), _grown(self.upper, 2, wide)
         self.whole, self.offered = _grown(self.whole, 2, wide), _grown(self.offered, 1, wide)
         self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
-        self.totals = _grown(self.totals, 1, wide)
+        self.totals, self.widest = _grown(self.totals, 1, wide), _grown(self.widest, 1, wide)
         self.profile = np.append(self.profile, np.full(wide - len(self.profile), -1, dtype=np.int32))
 
     def set_profile(self, slot: int, profile: Profile | None) -> int:
@@ -134,7 +144,8 @@ class Columns:
         slots = [facts.slot for facts in many]
         self._sized.update((facts.slot, facts.report) for facts in many)
         self.largest[:, slots] = _table(self.rows, [capacities(f.report) if f.report else {} for f in many])
-        self.whole[:, :, slots] = self._block([f.sizes for f in many], [f.zone_ids for f in many])
+        self.whole[:, :, slots] = whole = self._block([f.sizes for f in many], [f.zone_ids for f in many])
+        self.widest[:, slots] = np.maximum(whole.max(axis=1), 1)
 
     def _write_offers(self, many: Sequence[NodeFacts]) -> None:
         """What changes with the node's object and with claims alone."""
@@ -150,7 +161,14 @@ class Columns:
             for name, amount in amounts.items():
                 if zone in places and name in facts.lower[zone]:
                     lower[self.rows[name], places[zone]] = amount
-        return lower, _table(self.free_rows, [request])[:, 0]
+        untouched = any(zone not in zones for zone in places) or not places
+        least = None if untouched else lower[:, : len(places)].min(axis=1)
+        return Delta(lower, _table(self.free_rows, [request])[:, 0], least)
+
+    def points(self, slot: int, least: Ints) -> Ints:
+        """What these amounts are of the node's largest zone, in whole points of a hundred, by resource."""
+        found: Ints = 100 * least // np.maximum(self.widest[:, slot], 1)
+        return found
 
     def subtract(self, facts: NodeFacts, delta: Delta) -> None:
         """Take an own reservation out of one node's columns, which are otherwise up to date, at the next `settle`."""
@@ -161,8 +179,8 @@ class Columns:
         while self._due:
             slots = list(self._due)
             deltas = [self._due[slot].pop() for slot in slots]
-            self.lower[:, :, slots] -= np.stack([zones for zones, _ in deltas], axis=2)
-            self.free[:, slots] -= np.stack([whole for _, whole in deltas], axis=1)
+            self.lower[:, :, slots] -= np.stack([delta.zones for delta in deltas], axis=2)
+            self.free[:, slots] -= np.stack([delta.whole for delta in deltas], axis=1)
             self._due = {slot: left for slot, left in self._due.items() if left}
 
     def _learn(self, many: Sequence[NodeFacts]) -> None:
@@ -175,6 +193,7 @@ class Columns:
         self.lower, self.upper = _grown(self.lower, 0, len(self.rows)), _grown(self.upper, 0, len(self.rows))
         self.whole = _grown(self.whole, 0, len(self.rows))
         self.largest, self.totals = _grown(self.largest, 0, len(self.rows)), _grown(self.totals, 0, len(self.rows))
+        self.widest = _grown(self.widest, 0, len(self.rows))
         self.free, self.offered = _grown(self.free, 0, len(self.free_rows)), _grown(self.offered, 0, len(self.free_rows))
 
     def _block(self, bounds: list[Bounds], ids: list[tuple[int, ...]]) -> npt.NDArray[np.int64]:

@@ -28,10 +28,16 @@ NONE_FITS = -1
 
 
 class ZoneStrategy(Protocol):
-    """0..100 for placing `asked` where some is free of the whole. `falls` promises that less free never scores higher."""
+    """0..100 for placing `asked` where some is free of the whole. `falls` promises that less free never scores higher, `even`
+    that a zone's score is the mean over its resources of whole points of a hundred."""
 
     name: str
     falls: bool
+
+    @property
+    def even(self) -> bool:
+        """See above."""
+        ...
 
     def best(self, asked: Items, zones: Zones, sizes: Zones) -> int:
         """The score of the best zone that fits, NONE_FITS when none does. `sizes` is what is allocatable in each zone."""
@@ -50,6 +56,11 @@ class LeastAllocated:
 
     def __init__(self, weights: Mapping[str, int] | None = None) -> None:
         self._weights = {name: weight for name, weight in (weights or {}).items() if weight > 1}
+
+    @property
+    def even(self) -> bool:
+        """True while no resource has a weight of its own."""
+        return not self._weights
 
     def best(self, asked: Items, zones: Zones, sizes: Zones) -> int:
         """The score of the best zone that fits, NONE_FITS when none does."""

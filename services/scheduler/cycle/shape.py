@@ -58,10 +58,11 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Shape:
-    """The shape, its node-level request and its plans so far. `row` is its row on the board of verdicts."""
+    """The shape, its node-level request and its plans so far. `row` is its row on the board of verdicts. `evenly` names the
+    resources that it could ask of zones, where all its containers ask for the same."""
 
     __slots__ = (
-        "asked", "deltas", "key", "kind", "plans", "pod", "problem", "refusals", "request", "requested",
+        "asked", "deltas", "evenly", "key", "kind", "plans", "pod", "problem", "refusals", "request", "requested",
         "row", "swept", "verdicts", "wanted", "zonal",
     )  # fmt: skip
 
@@ -74,7 +75,9 @@ class Shape:
         self.problem = _absurd(pod) or own.problem
         self.plans: dict[Profile, Plan] = {}
         every = {name for container in pod.containers for name in (*container.requests, *container.limits)}
-        self.zonal = bool(zonal_demand(pod, every))
+        parts = [part.amounts for part in zonal_demand(pod, every)]
+        self.zonal = bool(parts)
+        self.evenly = tuple(parts[0]) if parts and all(part == parts[0] for part in parts) else ()
         self.asked = {name: held for name, held in self.request.items() if name != PODS}
         self.requested = {**self.kind.request, PODS: 1}
         self.deltas: dict[int, tuple[ZoneAmounts, tuple[int, int, int], Delta]] = {}

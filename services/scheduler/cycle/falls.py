@@ -1,0 +1,45 @@
+"""How far a reservation surely lowers the score of every shape on its node, so that few nodes have to be judged again.
+
+A shape's score on a node is that of its best zone: the mean over its resources of whole points of a hundred. Where each zone
+is charged, each zone's sum falls by at least the points of the least charge on the largest zone. Shapes whose containers ask
+for different things are not foretold. Must not know nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+class Falls:
+    """`asks` is [shape, resource]: 1 where the shape asks for it; `counts` how many it asks for, at least 1."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, Sequence[str]] = {}
+        self._asks = np.zeros((0, 0), dtype=np.int64)
+        self._counts = np.ones(0, dtype=np.int64)
+
+    def learn(self, row: int, names: Sequence[str], rows: Mapping[str, int]) -> None:
+        """The shape in this row asks each zone for these resources; for nothing where it cannot be foretold."""
+        self._names[row] = names
+        if row < self._asks.shape[0]:
+            self._write(row, rows)
+
+    def of(self, points: Ints, rows: Mapping[str, int], shapes: int) -> Ints:
+        """For each of so many shapes the least fall, when each zone loses these points by resource."""
+        if self._asks.shape != (shapes, len(points)):
+            self._asks, self._counts = np.zeros((shapes, len(points)), dtype=np.int64), np.ones(shapes, dtype=np.int64)
+            for row in self._names:
+                self._write(row, rows)
+        falls: Ints = (self._asks @ points) // self._counts
+        return falls
+
+    def _write(self, row: int, rows: Mapping[str, int]) -> None:
+        names = self._names[row]
+        self._asks[row] = 0
+        self._asks[row, [rows[name] for name in names if name in rows]] = 1
+        self._counts[row] = max(1, len(names))
