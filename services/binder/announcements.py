@@ -1,6 +1,7 @@
 """What people see in Kubernetes: conditions and events, as kube-scheduler writes them. Pure; from a fact to two documents.
 
-Recorded forms: PodScheduled=False with reason Unschedulable, events FailedScheduling and Scheduled (kube-scheduler 1.36).
+Recorded forms: PodScheduled=False with reason Unschedulable, events FailedScheduling, Scheduled and Preempted (kube-scheduler
+1.36).
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ def scheduled(pod: Identity, uid: str, node: str, time_us: int, position: int) -
     """A Scheduled event."""
     message = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
     return _event(pod, uid, "Normal", "Scheduled", message, time_us, position)
+
+
+def preempted(pod: Identity, uid: str, preemptor: str, time_us: int, position: int) -> dict[str, Any]:
+    """A Preempted event, which stands at the victim; `preemptor` is a uid."""
+    message = f"Preempted by pod {preemptor}" + (f" on node {pod.node}" if pod.node else "")
+    return _event(pod, uid, "Normal", "Preempted", message, time_us, position)
 
 
 def _event(pod: Identity, uid: str, kind: str, reason: str, message: str, time_us: int, position: int) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Tells people and other schedulers: the pod's condition, events and nominated node, from verdicts, bindings and nominations
-in the log.
+"""Tells people and other schedulers: the pod's condition, events and nominated node, from verdicts, bindings, nominations and
+evictions in the log.
 
 A courtesy, not a fact: bounded, newest verdict of a pod first to go out, dropped and counted when the API does not keep up.
 Event names are made from positions, so that a repeat after a restart is a 409 and not a second event.
@@ -14,7 +14,7 @@ import msgspec
 
 from services.binder import announcements
 from services.binder.core import BinderState, Identity
-from shared.events.binding_facts import PodBound
+from shared.events.binding_facts import EvictIntended, PodBound, PodEvicted
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded
 from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, PodReserved, PodVerdictChanged
@@ -26,11 +26,12 @@ from shared.telemetry.instruments import count
 PENDING_PODS = 5_000
 WORKERS = 2
 
-Kind = Literal["verdict", "bound", "nominated"]
+Kind = Literal["verdict", "bound", "nominated", "preempted"]
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """One announcement to make. `verdict` says `message`, `bound` and `nominated` name `node` ("": nominated no more)."""
+    """One announcement to make. `verdict` says `message`, `bound` and `nominated` name `node` ("": nominated no more),
+    `preempted` says in `message` for whom (a uid)."""
 
     kind: Kind
     pod: Identity
@@ -53,17 +54,22 @@ class Announcer:
         self._kube = kube
         self._waiting: dict[tuple[str, bool], Waiting] = {}
         self._nominated: dict[str, str] = {}
+        self._victims: dict[str, Identity] = {}
         self._woken = asyncio.Event()
         self.enabled = False
 
     def folded(self, state: BinderState, folded: Folded) -> None:
         """Note what is to be said; only the newest of a pod is kept."""
         for envelope, fact in folded:
+            self._remember(state, fact)
             found = self._heard(fact)
-            if found is None or not self.enabled or found[1] not in state.pods:
+            if found is None or not self.enabled:
                 continue
             kind, uid, message, node = found
-            made = Waiting(kind, state.pods[uid], uid, envelope.position, envelope.time_us, message, node)
+            pod = state.pods.get(uid) or (self._victims.pop(uid, None) if kind == "preempted" else None)
+            if pod is None:
+                continue
+            made = Waiting(kind, pod, uid, envelope.position, envelope.time_us, message, node)
             self._waiting.pop(made.key, None)
             self._waiting[made.key] = made
         while len(self._waiting) > PENDING_PODS:
@@ -72,12 +78,23 @@ class Announcer:
         if self._waiting:
             self._woken.set()
 
+    def _remember(self, state: BinderState, fact: Fact) -> None:
+        """Victims by their names, as one may have ended before its eviction is settled; the oldest gives way."""
+        if not isinstance(fact, EvictIntended):
+            return
+        node = self._nominated.get(fact.preemptor, "")
+        self._victims[fact.uid] = state.pods.get(fact.uid) or Identity(fact.namespace, fact.name, node=node)
+        if len(self._victims) > PENDING_PODS:
+            del self._victims[next(iter(self._victims))]
+
     def _heard(self, fact: Fact) -> tuple[Kind, str, str, str] | None:
         """(kind, uid, message, node) of what the fact has to be told for."""
         if isinstance(fact, PodVerdictChanged):
             return "verdict", fact.uid, fact.message, ""
         if isinstance(fact, PodBound):
             return "bound", fact.uid, "", fact.node
+        if isinstance(fact, PodEvicted):
+            return "preempted", fact.uid, fact.preemptor, ""
         if isinstance(fact, PodNominated):
             self._nominated[fact.uid] = fact.node
             return "nominated", fact.uid, "", fact.node
@@ -115,6 +132,8 @@ class Announcer:
             return
         if waiting.kind == "bound":
             event = announcements.scheduled(pod, waiting.uid, waiting.node, waiting.time_us, waiting.position)
+        elif waiting.kind == "preempted":
+            event = announcements.preempted(pod, waiting.uid, waiting.message, waiting.time_us, waiting.position)
         else:
             event = announcements.failed(pod, waiting.uid, waiting.message, waiting.time_us, waiting.position)
             patch = announcements.condition(waiting.message, waiting.time_us)

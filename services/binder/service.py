@@ -43,9 +43,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
         for hearer in hearers:
             hearer.reset(state)
 
-    projector: Projector[BinderState] = Projector(
-        "binder", log, _fold(), after=folded, on_reset=reset, health=service.health
-    )
+    projector: Projector[BinderState] = Projector("binder", log, _fold(), after=folded, on_reset=reset, health=service.health)
     binder = Binder(log, kube, projector, settings, service.clock)
     evictor = Evictor(log, kube, projector, settings, service.clock)
     hearers += [binder, evictor]

@@ -9,11 +9,12 @@ import pytest
 from services.binder import announcer as module
 from services.binder import core
 from services.binder.announcer import Announcer
+from shared.events.binding_facts import EvictIntended, EvictRefused, PodEvicted
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodVerdictChanged
+from shared.events.scheduling_facts import PodNominated, PodVerdictChanged
 from shared.kube.port import Answer, Lost, Object
 from tests.ledger.given import pod
 from tests.runtime.helpers import running, until
@@ -25,6 +26,7 @@ class Slow:
     def __init__(self) -> None:
         self.go = asyncio.Event()
         self.said: list[str] = []
+        self.events: list[Object] = []
         self.answer: Answer | Lost = Answer(201)
 
     async def patch_pod_status(self, _namespace: str, _name: str, _patch: Object) -> Answer | Lost:
@@ -33,6 +35,7 @@ class Slow:
     async def create_event(self, _namespace: str, event: Object) -> Answer | Lost:
         await self.go.wait()
         self.said.append(f"{event['involvedObject']['name']}: {event['message']}")
+        self.events.append(event)
         return self.answer
 
 
@@ -45,11 +48,15 @@ class Told:
         self.announcer.enabled = True
         self.state = core.initial()
 
-    def tell(self, stream: str, fact: Fact) -> None:
-        position = self.state.position + 1
-        envelope = Envelope(position, stream, position, type_of(fact), 1, encode(fact), 0, "t", 0, str(position))
-        core.evolve(self.state, envelope, fact)
-        self.announcer.folded(self.state, [(envelope, fact)])
+    def tell(self, stream: str, *facts: Fact) -> None:
+        """Fold these facts as one page."""
+        page = []
+        for fact in facts:
+            position = self.state.position + 1
+            envelope = Envelope(position, stream, position, type_of(fact), 1, encode(fact), 0, "t", 0, str(position))
+            core.evolve(self.state, envelope, fact)
+            page.append((envelope, fact))
+        self.announcer.folded(self.state, page)
 
     def verdict(self, name: str, message: str) -> None:
         if f"uid-{name}" not in self.state.pods:
@@ -90,3 +97,41 @@ async def test_an_api_that_refuses_announcements_stops_nothing(answer: Answer | 
             told.verdict(name, "waits")
         await until(lambda: len(told.kube.said) == 3)
         assert not task.done()
+
+
+INTENDED = EvictIntended("uid-v", "ns", "v", "uid-p")
+EVICTED = PodEvicted("uid-v", "uid-p")
+ENDED = PodEnded("uid-v", cause="deleted")
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [[[INTENDED], [EVICTED]], [[INTENDED], [ENDED], [EVICTED]], [[INTENDED, EVICTED, ENDED]], [[INTENDED, ENDED, EVICTED]]],
+    ids=["alive", "ended before it is settled", "all at once", "all at once, ended first"],
+)
+async def test_a_victim_gets_the_event_that_kube_scheduler_writes(pages: list[list[Fact]]) -> None:
+    told = Told()
+    told.kube.go.set()
+    told.tell("pod/uid-v", PodObserved(pod("v"), node="n1"))
+    told.tell("pod/uid-p", PodNominated("uid-p", "n1", ("uid-v",)))
+    for page in pages:
+        told.tell("pod/uid-v", *page)
+    async with running(told.announcer.run()):
+        await until(lambda: told.kube.events)
+        await asyncio.sleep(0.02)
+    (event,) = told.kube.events
+    assert (event["type"], event["reason"]) == ("Normal", "Preempted")
+    assert event["message"] == "Preempted by pod uid-p on node n1"
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "v", "uid": "uid-v"}
+
+
+async def test_a_victim_that_may_not_go_gets_no_event() -> None:
+    told = Told()
+    told.kube.go.set()
+    told.tell("pod/uid-v", PodObserved(pod("v"), node="n1"))
+    told.tell("pod/uid-v", INTENDED, EvictRefused("uid-v", "uid-p", "a budget"))
+    told.verdict("other", "waits")
+    async with running(told.announcer.run()):
+        await until(lambda: told.kube.said)
+        await asyncio.sleep(0.02)
+    assert told.kube.said == ["other: waits"]
