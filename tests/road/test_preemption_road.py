@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.road.harness import Road, folder, running, topolog, verified, wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -56,6 +58,7 @@ def test_exactly_the_needed_victim_is_evicted_equals_are_left_in_peace_and_budge
         assert len(gone) == 1, gone
         assert gone < {f"gpu-{number}" for number in range(4)}
         assert phase(road, "equal") == "Pending"
+        wait_until(lambda: preempted(road) == sorted(gone), 20, f"no event tells {gone} why", road.output)
         _protected(road, path)
         road.stop()
         assert verified(path)["rejected"] == 0
@@ -71,6 +74,30 @@ def _protected(road: Road, path: Path) -> None:
     wait_until(lambda: "EvictRefused" in told(road, path), 60, "no eviction was refused", road.output)
     assert alive(road) == left | {"late"}
     assert phase(road, "late") == "Pending"
+
+
+@pytest.mark.parametrize("point", ["binder.after_evict_intent", "binder.after_evict_call"])
+def test_a_binder_that_dies_while_it_evicts_evicts_no_more_than_it_began(point: str, tmp_path: Path) -> None:
+    once = tmp_path / "died"
+    tmp_path.chmod(0o777)
+    env = {"TOPOLOG_CRASH_AT": point, "TOPOLOG_CRASH_ONCE": str(once)}
+    one_node = ("--nodes", "1", "--workload", "none", "--report-interval", "1")
+    with folder() as path, running(path, *one_node, env=env) as road:
+        for name in ("a", "b"):
+            submit(road, name, 14)
+            runs(road, name)
+        submit(road, "high", 10, priority=HIGH)
+        runs(road, "high", 60)
+        assert once.exists(), "the crash point was never passed"
+        assert len(alive(road) & {"a", "b"}) == 1
+        road.stop()
+        assert verified(path)["rejected"] == 0
+
+
+def preempted(road: Road) -> list[str]:
+    """The names of pods with a Preempted event."""
+    events = (road.kube("/api/v1/namespaces/default/events") or {}).get("items", [])
+    return sorted(event["involvedObject"]["name"] for event in events if event["reason"] == "Preempted")
 
 
 def conditions(road: Road, name: str) -> list[Any]:
