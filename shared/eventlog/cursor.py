@@ -118,7 +118,7 @@ def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Env
         if envelope.position != position + 1:
             raise LogBroken(
                 f"after position {position} the log gave {envelope.position}: positions must have no hole; "
-                "stop, keep the database as it is, and run: topolog doctor"
+                "stop, keep the database as it is, and run: topolog replay verify"
             )
         position += 1
         fresh.append(envelope)

@@ -165,5 +165,5 @@ class PostgresEventLog:
         except _UNREACHABLE as error:
             raise LogUnavailable(
                 f"Postgres at {masked_url(self._url)} does not answer ({type(error).__name__}: {error}); "
-                "is it up? try: topolog doctor"
+                "is it up, and does TOPOLOG_DATABASE_URL name it?"
             ) from error

@@ -118,7 +118,8 @@ class Appender:
                     return await self._send_once(batch)
         except LOST_CONNECTION as error:
             raise LogUnavailable(
-                f"append failed for {self._retry_for_s:g} s: {type(error).__name__}: {error}; is Postgres up? try: topolog doctor"
+                f"append failed for {self._retry_for_s:g} s: {type(error).__name__}: {error}; "
+                "is Postgres up, and does TOPOLOG_DATABASE_URL name it?"
             ) from error
         raise AssertionError("a retry context ends by return or raise")
 

@@ -96,7 +96,7 @@ class Scene:
 
     async def until(self, count: int) -> list[Fact]:
         """The outcomes once there are so many, and a moment later still no more."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(await self.outcomes()) < count:
                 await self.log.wait(await self.log.head(), 0.02)
         await asyncio.sleep(0.1)

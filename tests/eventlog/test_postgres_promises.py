@@ -146,7 +146,7 @@ async def test_a_database_that_stays_away_is_told_to_the_caller() -> None:
         raise ConnectionRefusedError("nobody listens")
 
     appender = Appender(refused, lambda _position: None, retry_for_s=0.3)
-    with pytest.raises(LogUnavailable, match="topolog doctor"):
+    with pytest.raises(LogUnavailable, match="TOPOLOG_DATABASE_URL"):
         await appender.append([commit("a")])
     await appender.close()
 

@@ -42,9 +42,10 @@ class Road:
         )
 
     def lines(self) -> list[dict[str, Any]]:
-        """Every JSON line that was printed."""
+        """Every JSON line that was printed to its end."""
         text = Path(self._out.name).read_text()
-        return [msgspec.json.decode(line) for line in text.splitlines() if line.startswith("{")]
+        whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [msgspec.json.decode(line) for line in whole if line.startswith("{")]
 
     def output(self) -> str:
         """All that was printed, for messages of failed tests."""
@@ -88,12 +89,12 @@ class Road:
 
     def kill(self, name: str) -> None:
         """kill -9, and wait until the supervisor has started it again. Nothing to kill once the road has come to its end."""
-        before = wait_until(lambda: self._pid(name) or self._ending(), 30, f"{name} does not run", self.output)
+        before = wait_until(lambda: self._pid(name) or self._ending(), 60, f"{name} does not run", self.output)
         if self._ending():
             return
         os.kill(before, signal.SIGKILL)
         again = lambda: self._pid(name) not in (0, before) or self._ending()  # noqa: E731
-        wait_until(again, 30, f"{name} was not restarted", self.output)
+        wait_until(again, 60, f"{name} was not restarted", self.output)
 
     def _pid(self, name: str) -> int:
         with contextlib.suppress(LookupError, psutil.Error):

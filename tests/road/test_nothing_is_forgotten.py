@@ -67,7 +67,7 @@ def test_pods_and_a_node_deleted_while_the_scheduler_is_down_leak_nothing() -> N
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: (road.get("scheduler", "/readyz") or {}).get("ok"), 60, "the scheduler never came back", road.output)
         uids = {metadata["uid"] for metadata in gone}
-        wait_until(lambda: not uids & _charged(road), 30, "ended pods are still charged", road.output)
+        wait_until(lambda: not uids & _charged(road), 60, "ended pods are still charged", road.output)
         assert road.stop() == 0
         verified(path)
 

@@ -78,7 +78,7 @@ def test_a_pod_is_explained_and_the_past_is_shown() -> None:
         body = {"metadata": {"name": "told"}, "spec": {"schedulerName": "topolog", "containers": [container]}}
         road.kube("/api/v1/namespaces/default/pods", "POST", body)
         phase = lambda: (road.kube("/api/v1/namespaces/default/pods/told") or {}).get("status", {}).get("phase")  # noqa: E731
-        wait_until(lambda: phase() == "Running", 30, "the pod never ran", road.output)
+        wait_until(lambda: phase() == "Running", 60, "the pod never ran", road.output)
         time.sleep(1.5)
         story = topolog("replay", "explain", "default/told", "--data-dir", str(path)).stdout
         steps = ("queued", "reserved on", "charged to", "intended", "bound to", "running on")
