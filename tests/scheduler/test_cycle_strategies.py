@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.outcome import Placed
 from services.scheduler.cycle.pipeline import judge
+from services.scheduler.cycle.scoring import LeastAllocated, scorer
 from services.scheduler.scoring.registry import STRATEGIES
+from services.scheduler.scoring.strategy import ZoneView
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
 WHOLE = amounts(16, 64)
@@ -111,3 +113,25 @@ def test_the_default_takes_shares_of_what_is_allocatable_not_of_what_is_left() -
         placed = made.cluster.place(guaranteed(f"p{number}", container("c", amounts(2, 8))))
         assert isinstance(placed, Placed)
         assert (placed.node, placed.score) == ("small", 50)
+
+
+HELD = st.tuples(st.integers(1, 100), st.integers(0, 100))
+"""(allocatable, in use)."""
+LISTED = st.fixed_dictionaries({"cpu": HELD, "memory": HELD}, optional={"vendor.example/gpu": HELD})
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(LISTED, min_size=1, max_size=4), st.tuples(*[st.integers(1, 100)] * 3), WEIGHTS)
+def test_least_allocated_has_one_meaning(
+    listed: list[dict[str, tuple[int, int]]], asked: tuple[int, int, int], weights: dict[str, int]
+) -> None:
+    """The registry's and the cycle's own form of it, which is what `strategy: LeastAllocated` runs by default."""
+    sizes = {at: {name: whole for name, (whole, _) in held.items()} for at, held in enumerate(listed)}
+    free = {at: {name: max(0, whole - used) for name, (whole, used) in held.items()} for at, held in enumerate(listed)}
+    named = sorted({name for held in listed for name in held})
+    wanted = dict(zip(named, asked, strict=False))
+    own = scorer("LeastAllocated", weights)
+    assert isinstance(own, LeastAllocated)
+    views = [ZoneView(at, free[at], sizes[at]) for at in sizes]
+    registered = STRATEGIES["LeastAllocated"].score(wanted, views, {}, weights, 8)
+    assert registered == max(0, own.best(tuple(wanted.items()), free, sizes))

@@ -49,8 +49,8 @@ class ZoneStrategy(Protocol):
 
 
 class LeastAllocated:
-    """Weighted mean over resources of (free - asked) * 100 // allocatable: prefers emptier zones, as the registry's strategy of
-    this name, but by the zone that suits best: that score only falls while a node fills, so that it bounds later ones."""
+    """Weighted mean over resources of (free - asked) * 100 // allocatable in the zone that suits best: what the registry's
+    strategy of this name counts, made for speed. It only falls while a node fills, so that a kept score bounds later ones."""
 
     name, falls = "LeastAllocated", True
 
@@ -123,8 +123,9 @@ def scorer(name: str, weights: Mapping[str, int] | None = None) -> Scorer:
 
 
 def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: Scorer) -> int:
-    """The node's score, assuming that it takes the pod. Pods that need several zones at once score 0 everywhere, except by
-    strategies that compare sets of zones."""
+    """The node's score, assuming that it takes the pod: the mean over its parts, each on zones that the others left untouched, as
+    only that surely falls while a node fills. Pods that need several zones at once score 0 everywhere, except by strategies that
+    compare sets of zones; those put each part on what the parts before it leave."""
     if isinstance(strategy, Registered) and strategy.over_sets and plan.mode != "free":
         return strategy.sets(plan.parts, facts)
     if plan.mode != "aligned":

@@ -1,4 +1,4 @@
-"""A pod's score under container scope: each container against what the containers before it leave.
+"""A pod's score by a strategy that compares sets of zones: the least over its containers, each on what those before it leave.
 
 An app container or sidecar holds its share from then on, an ordinary init container leaves nothing held (its CPUs and
 devices are reused by the containers after it). Each container is taken to land as the kubelet would put it: lowest
@@ -39,7 +39,7 @@ def score_containers(
             zones = take(container.requests, zones, held_in)
     if not scores:
         return BEST if zones else WORST
-    return min(scores) if strategy.combine == "least" else sum(scores) // len(scores)
+    return min(scores)
 
 
 def take(request: Amounts, zones: Sequence[ZoneView], held_in: Sequence[int]) -> tuple[ZoneView, ...]:

@@ -1,8 +1,8 @@
-"""From percentages of single resources to a node's score: weighted mean in a zone, then the worst zone that fits.
+"""From percentages of single resources to a node's score: weighted mean in a zone, then the worst zone that fits, or the best.
 
-The worst counts because the kubelet, not the scheduler, picks the zone. Only requested resources that the zone lists
-take part, so ephemeral storage and host-level devices dilute nothing. Percentages are floored one by one, in integers
-and in columns alike.
+The worst counts because the kubelet, not the scheduler, picks the zone; LeastAllocated says why it takes the best. Only
+requested resources that the zone lists take part, so ephemeral storage and host-level devices dilute nothing. Percentages
+are floored one by one, in integers and in columns alike.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ def worst_zone(request: Amounts, zones: Sequence[ZoneView], zone_score: Callable
     return min((zone_score(_listed(wanted, zone), zone) for zone in fitting(request, zones)), default=WORST)
 
 
+def best_zone(request: Amounts, zones: Sequence[ZoneView], zone_score: Callable[[Amounts, ZoneView], int]) -> int:
+    """The most of them."""
+    wanted = {name: amount for name, amount in request.items() if amount > 0}
+    return max((zone_score(_listed(wanted, zone), zone) for zone in fitting(request, zones)), default=WORST)
+
+
 def weighted_mean(wanted: Amounts, zone: ZoneView, weights: Mapping[str, int], percent: Percent) -> int:
     """Mean of the percentages of `wanted` in the zone, by weight, floored."""
     if not wanted:
@@ -48,8 +54,9 @@ def weighted_mean_columns(
     fits: Bools,
     weights: Ints,
     percent: PercentColumn,
+    best: bool = False,
 ) -> Ints:
-    """`worst_zone` of `weighted_mean` for all nodes: int64[N]."""
+    """`worst_zone`, or `best_zone`, of `weighted_mean` for all nodes: int64[N]."""
     total, share = np.zeros(fits.shape), np.empty(fits.shape)
     divisor: Floats | float = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -60,7 +67,7 @@ def weighted_mean_columns(
                 np.multiply(share, weight, out=share)
             divisor = divisor + _weight_column(weight, present[resource], share)
             np.add(total, share, out=total)
-        return _worst_mean(total, divisor, fits)
+        return _best_mean(total, divisor, fits) if best else _worst_mean(total, divisor, fits)
 
 
 def _worst_mean(total: Floats, divisor: Floats | float, fits: Bools) -> Ints:
@@ -73,6 +80,18 @@ def _worst_mean(total: Floats, divisor: Floats | float, fits: Bools) -> Ints:
     worst[np.isnan(worst)] = BEST
     worst[worst > BEST] = WORST
     return worst.astype(np.int64)
+
+
+def _best_mean(total: Floats, divisor: Floats | float, fits: Bools) -> Ints:
+    """The largest of them."""
+    if not isinstance(divisor, float):
+        np.floor(np.divide(total, divisor, out=total), out=total)
+        divisor = 1.0
+    np.copyto(total, -np.inf, where=~fits)
+    found: Floats = np.floor(np.maximum.reduce(total, axis=0, initial=-np.inf) / divisor)
+    found[np.isnan(found)] = BEST
+    found[found < WORST] = WORST
+    return found.astype(np.int64)
 
 
 def floored_percent(part: npt.NDArray[np.generic], whole: Ints, out: Floats) -> None:

@@ -38,7 +38,8 @@ class ZoneView(msgspec.Struct, frozen=True):
 
 
 class Strategy(Protocol):
-    """Scores one request against one node. `combine` says how the scores of a pod's containers become the pod's."""
+    """Scores one request against one node. `combine` says how the scores of a pod's containers become the pod's: the `mean` of
+    each on untouched zones (the cycle), or the `least` of each on what those before it leave (`containers.score_containers`)."""
 
     @property
     def name(self) -> str:
@@ -46,7 +47,7 @@ class Strategy(Protocol):
 
     @property
     def combine(self) -> Literal["mean", "least"]:
-        """Mean over containers, rounded down, or the least of them."""
+        """The mean, rounded down, or the least."""
 
     def score(
         self, request: Amounts, zones: Sequence[ZoneView], distances: Distances, weights: Mapping[str, int], max_zones: int

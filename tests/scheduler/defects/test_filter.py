@@ -50,7 +50,7 @@ class TestSidecars:
         both = made("p", part("s", 6, kind="sidecar"), part("c", 6))
         assert peak(zonal_demand(both, ("cpu",))) == {"cpu": 12_000}
         one = [ZoneView(0, {"cpu": 8000}, {"cpu": 8000})]
-        assert score_containers(STRATEGIES["LeastAllocated"], both.containers, one, {}, {}, 8) == 0
+        assert score_containers(STRATEGIES["LeastNUMANodes"], both.containers, one, {}, {}, 8) == 0
 
 
 class TestPodLevelResources:

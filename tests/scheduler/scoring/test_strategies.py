@@ -36,9 +36,9 @@ SKEWED: Amounts = {"cpu": 6000, "memory": 4 * GI}
 
 TABLE: list[tuple[str, Amounts, list[ZoneView], int]] = [
     ("LeastAllocated", ASK, EMPTY, 75),
-    ("LeastAllocated", ASK, HALF, 25),
+    ("LeastAllocated", ASK, HALF, 75),
     ("LeastAllocated", ASK, FULL, 0),
-    ("LeastAllocated", ASK, SPARSE, 25),
+    ("LeastAllocated", ASK, SPARSE, 75),
     ("LeastAllocated", {"cpu": 8000, "memory": 16 * GI}, EMPTY, 0),
     ("LeastAllocated", {}, EMPTY, 100),
     ("LeastAllocated", {}, [], 0),
@@ -132,13 +132,13 @@ def test_a_sidecar_takes_its_share_from_the_app_containers() -> None:
     assert scored("LeastNUMANodes", demand("sidecar", 7000), demand("app", 10_000)) == 0
 
 
-def test_containers_are_averaged_by_the_zone_strategies() -> None:
-    assert scored("LeastAllocated", demand("app", 8000), demand("app", 4000)) == (0 + 50) // 2
+def test_the_container_that_needs_most_zones_decides() -> None:
+    assert scored("LeastNUMANodes", demand("app", 4000), demand("app", 10_000)) == 81
 
 
 def test_containers_that_ask_nothing_of_zones_are_left_out() -> None:
-    assert scored("LeastAllocated", demand("app", 0), demand("app", 4000)) == 50
-    assert scored("LeastAllocated", demand("app", 0)) == 100
+    assert scored("LeastNUMANodes", demand("app", 0), demand("app", 4000)) == 93
+    assert scored("LeastNUMANodes", demand("app", 0)) == 100
 
 
 @pytest.mark.parametrize(
