@@ -8,7 +8,7 @@ from shared.events import scheduling_facts as scheduling
 from shared.events.envelope import Envelope
 from shared.ledger.charging import node_of, put, take
 from shared.ledger.settle import narrow_charge, redemand, settle
-from shared.ledger.state import Ledger, LedgerPod
+from shared.ledger.state import Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import restore, subtract
 
 Touched = tuple[str, ...]
@@ -30,7 +30,7 @@ def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched
         return (before,) if changed and before else ()
     put(ledger, entry, fact.node, at.position)
     entry.stage = "running" if fact.phase == "Running" else "bound"
-    ledger.nodes[fact.node].charges[fact.pod.uid].admitted = fact.phase == "Running"
+    _admit(ledger.nodes[fact.node], fact.pod.uid, fact.phase == "Running")
     _drop_claim(ledger, entry)
     return tuple(sorted({before, fact.node} - {""}))
 
@@ -57,8 +57,16 @@ def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
         return ()
     put(ledger, entry, fact.node, at.position)
     entry.stage = "running"
-    ledger.nodes[fact.node].charges[fact.uid].admitted = True
+    _admit(ledger.nodes[fact.node], fact.uid, True)
     return (fact.node,)
+
+
+def _admit(node: LedgerNode, uid: str, runs: bool) -> None:
+    """Once a pod runs, the memory of its init containers is free."""
+    charge = node.charges[uid]
+    changed, charge.admitted = charge.admitted != runs, runs
+    if changed and charge.proven and charge.zones:
+        settle(node)
 
 
 def ended(ledger: Ledger, fact: cluster.PodEnded, at: Envelope) -> Touched:

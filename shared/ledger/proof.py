@@ -60,7 +60,8 @@ def residual(charge: Charge, listed: Sequence[Placement]) -> ZoneAmounts:
     CPUs count nothing when the listing shows the init containers themselves (read from the kubelet's CPU checkpoint); their
     devices are never shown. A later container that wants the same resource was drawn to the init container's zone; where
     none does, or where masks differ from container to container, the init container may stand in any zone that was possible
-    for it. Each amount is held once, in whichever of its zones."""
+    for it. Each amount is held once, in whichever of its zones. Memory draws nobody: until the pod is known to run, which
+    frees it (kubelet 1.36: at the start of a later container), it may be in any zone, not reused by what is listed."""
     init = [part for part in charge.demand if part.kind == "init"]
     if not init:
         return {}
@@ -74,7 +75,21 @@ def residual(charge: Charge, listed: Sequence[Placement]) -> ZoneAmounts:
     near = tuple(sorted(held_zones(listed))) or anywhere
     zones: ZoneAmounts = {}
     for name, amount in kept.items():
-        drawn = (name in beside and not scattered) or name == MEMORY or is_hugepages(name)
+        drawn = (name in beside and not scattered) or _is_memory(name)
         for zone in near if drawn else sorted({*near, *anywhere}):
             zones.setdefault(zone, {})[name] = amount
-    return {zone: zones[zone] for zone in sorted(zones)}
+    for name, amount in () if charge.admitted else _init_memory(init):
+        for zone in sorted({*near, *anywhere}):
+            amounts = zones.setdefault(zone, {})
+            amounts[name] = max(amount, amounts.get(name, 0))
+    return {zone: {name: zones[zone][name] for name in sorted(zones[zone])} for zone in sorted(zones)}
+
+
+def _init_memory(init: Sequence[ContainerDemand]) -> list[tuple[str, int]]:
+    """(memory or hugepages, the most that init containers hold of it in one zone): they reuse each other's blocks there."""
+    names = sorted({name for part in init for name in part.amounts if _is_memory(name)})
+    return [(name, max(part.amounts.get(name, 0) for part in init)) for name in names]
+
+
+def _is_memory(name: str) -> bool:
+    return name == MEMORY or is_hugepages(name)

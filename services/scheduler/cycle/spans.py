@@ -234,5 +234,5 @@ def _listed_zones(facts: NodeFacts) -> tuple[set[int], set[int]]:
 
 
 def _holds_memory(charge: Charge) -> bool:
-    """True for a pod with memory that no listing shows."""
-    return not charge.proven and any(is_memory(name) for held in charge.zones.values() for name in held)
+    """True for a pod with memory that no listing shows; that of init containers is never shown."""
+    return not (charge.proven and charge.admitted) and any(is_memory(name) for held in charge.zones.values() for name in held)

@@ -1,0 +1,41 @@
+"""Memory of init containers, which no listing shows, stays theirs until a later container starts, in whichever zone it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.scheduler.cycle.outcome import Placed, Unplaceable
+from shared.domain.report import Placement, ZonedAmount
+from shared.events.cluster_facts import PodRunning
+from shared.kubelet.admission import admit, start_containers
+from tests.kubelet.machines import kubelet
+from tests.scheduler.cycle_worlds import GIB, World, amounts, container, guaranteed, report, zone
+
+POLICIES = ["none", "best-effort", "single-numa-node"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_until_the_pod_runs_no_zone_is_sure_of_what_its_init_container_may_hold(policy: str) -> None:
+    """The app container stands in zone 0 and does not reuse what the init container holds in zone 1."""
+    world = World()
+    pod = guaranteed("a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 20)))
+    world.bound(pod, "n")
+    listed = Placement("ns", "a", "c", (ZonedAmount("memory", (0,), 20 * GIB),))
+    zones = zone(0, amounts(8, 9), amounts(8, 59)), zone(1, amounts(8, 59))
+    world.node("n", *zones)
+    world.report(report("n", zones, policy=policy, placements=[listed], time_ms=2))
+    large = guaranteed("b", container("c", amounts(0.5, 50)))
+    assert isinstance(world.cluster.place(large), Unplaceable)
+    world.fold("pod/a", PodRunning("a", "n"))
+    assert isinstance(world.cluster.place(large), Placed)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_so_does_the_kubelet(policy: str) -> None:
+    state = kubelet(2, policy, "container", cores_per_zone=4)
+    state = admit(state, guaranteed("there", container("c", amounts(0.5, 30)))).state
+    pod = guaranteed("a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 20)))
+    state = admit(state, pod).state
+    large = guaranteed("b", container("c", amounts(0.5, 50)))
+    assert not admit(state, large).admitted
+    assert admit(start_containers(state, pod), large).admitted
