@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.proposals import Proposal, firsts
-from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Outcome
+from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point
 from shared.runtime.projector import Folded, Projector
@@ -97,7 +97,9 @@ class Decider:
         Another scheduler's facts may make the same version: so it is sent only after the one before it was appended.
         """
         first, rest = firsts(proposals)
-        outcomes = await self._append([self._commit(core, proposal) for proposal in first])
+        commits = [self._commit(core, proposal) for proposal in first]
+        # The overlay stands until the log has answered.
+        outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
         crash_point("scheduler.after_reserve")
         lost = set()
         for proposal, outcome in zip(first, outcomes, strict=True):
@@ -113,15 +115,6 @@ class Decider:
         for uid, problem in core.undecidable.items():
             self._out.error(names.UNDECIDABLE, pod=uid, problem=problem)
         core.undecidable.clear()
-
-    async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        """The overlay stands until the log has answered: the same commits are sent until it does."""
-        while True:
-            try:
-                return await self._log.append(commits)
-            except LogUnavailable as error:
-                self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
-                await self._clock.sleep(0.5)
 
     def _commit(self, core: SchedulerCore, proposal: Proposal) -> Commit:
         return Commit(

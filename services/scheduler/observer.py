@@ -13,11 +13,11 @@ from typing import Any
 from services.scheduler import observing
 from services.scheduler.core import SchedulerCore
 from services.scheduler.sightings import Sightings
-from shared.eventlog.errors import LogUnavailable
-from shared.eventlog.port import Commit, Draft, EventLog, Fenced, Lease, Outcome
+from shared.eventlog.port import Commit, Draft, EventLog, Fenced, Lease
 from shared.events import streams
 from shared.events.cluster_facts import ClusterFact, NodeEnded, NodeObserved, PodObserved
 from shared.kube.port import Kind, Kube, KubeUnavailableError, Listed, Seen, WatchExpiredError
+from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.runtime.groups import lease_losses
 from shared.runtime.leadership import LeaseLost
@@ -149,21 +149,13 @@ class Observer:
     async def _tell(self, facts: Sequence[ClusterFact], lease: Lease) -> None:
         for start in range(0, len(facts), BATCH_EVENTS):
             commits = [self._commit(fact, lease) for fact in facts[start : start + BATCH_EVENTS]]
-            outcomes = await self._append(commits)
+            outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
             if any(isinstance(outcome, Fenced) for outcome in outcomes):
                 raise LeaseLost(f"{ROLE}: a newer epoch than {lease.epoch} leads")
             count(names.OBSERVED, len(commits))
             last = max(getattr(outcome, "last", 0) for outcome in outcomes)
             while not await self._projector.wait_for(last, REACH_TIMEOUT_S):
                 self._out.warning(names.FOLD_BEHIND, position=last)
-
-    async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        while True:
-            try:
-                return await self._log.append(commits)
-            except LogUnavailable as error:
-                self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
-                await self._clock.sleep(PAUSE_S)
 
     def _commit(self, fact: ClusterFact, lease: Lease) -> Commit:
         stream, uid, about = _address(fact)

@@ -10,11 +10,11 @@ from services.topology_store import core, snapshot, validation
 from services.topology_store.core import Accepted, Known
 from shared.bus.port import Bus, Message
 from shared.domain.report import Report
-from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import Appended, Commit, Draft, EventLog, Outcome
 from shared.events import streams
 from shared.events.codec import decode
 from shared.events.report_facts import NodeReported
+from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
@@ -160,13 +160,7 @@ class Reports:
         set_gauge(names.NODES_SILENT, sum(known.expired for known in self.known.values()))
 
     async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        while commits:
-            try:
-                return await self._log.append(commits)
-            except LogUnavailable as error:
-                self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
-                await self._clock.sleep(0.5)
-        return []
+        return await append_until_answered(self._log, self._clock, self._out, commits) if commits else []
 
     def _commit(self, node: str, accepted: Accepted, trace: str) -> Commit:
         return Commit(

@@ -1,0 +1,26 @@
+"""Appending until the log answers: what was decided stands while Postgres is away, and the same commits are sent again.
+
+Commit ids make a second sending harmless. Must not know what is appended or what an outcome means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.port import Commit, EventLog, Outcome
+from shared.runtime.clock import Clock
+from shared.telemetry import names
+
+PAUSE_S = 0.5
+
+
+async def append_until_answered(log: EventLog, clock: Clock, out: Any, commits: Sequence[Commit]) -> list[Outcome]:
+    """The outcomes, one for each commit; `out` is the logger (`shared.telemetry.logs`) that hears of each vain attempt."""
+    while True:
+        try:
+            return await log.append(commits)
+        except LogUnavailable as error:
+            out.warning(names.LOG_UNAVAILABLE, problem=str(error))
+            await clock.sleep(PAUSE_S)
