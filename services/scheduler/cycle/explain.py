@@ -14,6 +14,7 @@ from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.outcome import Unplaceable
 from services.scheduler.cycle.predicates import constraint_refusal, resource_refusal
+from services.scheduler.cycle.preemption import obstacle
 from services.scheduler.cycle.remedies import remedy
 from services.scheduler.cycle.shape import Plan, Shape
 from services.scheduler.cycle.wording import headline, line
@@ -24,6 +25,15 @@ from shared.domain.report import Report
 if TYPE_CHECKING:
     from services.scheduler.cycle.cluster import Cluster
 
+_EVICTION_MAY_HELP = {
+    Reason.NODE_RESOURCE,
+    Reason.TOO_MANY_PODS,
+    Reason.NO_SINGLE_ZONE,
+    Reason.NO_ZONE_SET,
+    Reason.TOO_LITTLE_FREE,
+    Reason.NOT_ON_EVERY_BRANCH,
+    Reason.BRANCH_LIMIT,
+}
 _ORDER = {reason: place for place, reason in enumerate(Reason)}
 
 
@@ -106,11 +116,17 @@ def _distance(refusal: Refusal) -> tuple[int, float, str]:
 
 def _detailed(facts: NodeFacts | None, refusal: Refusal) -> Refusal:
     helps = remedy(refusal, facts.observed.allocatable if facts is not None and facts.observed is not None else {})
-    refusal = msgspec.structs.replace(refusal, remedy=helps, best=max(0, refusal.best))
+    refusal = msgspec.structs.replace(refusal, remedy=helps + _preemption(facts, refusal), best=max(0, refusal.best))
     if facts is None or not refusal.resource or facts.report is None:
         return refusal
     zones = tuple(_zone_state(facts, facts.report, zone, refusal.resource) for zone in facts.zone_ids)
     return msgspec.structs.replace(refusal, zones=zones)
+
+
+def _preemption(facts: NodeFacts | None, refusal: Refusal) -> str:
+    """Why no priority would help there, as far as the node alone decides that."""
+    why = obstacle(facts) if facts is not None and refusal.reason in _EVICTION_MAY_HELP else ""
+    return f"; nobody is evicted there, whatever the priority: {why}" if why else ""
 
 
 def _zone_state(facts: NodeFacts, report: Report, zone: int, resource: str) -> ZoneState:

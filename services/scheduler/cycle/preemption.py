@@ -42,6 +42,8 @@ MOST_FOUND = 16
 """Nodes with a way out that are compared; the first ones in the caller's order."""
 MOST_SETS = 128
 """Sets of few victims tried on one node for a pod of several containers."""
+NAMED = 3
+"""Pods that one obstacle names."""
 
 Pods = Mapping[str, LedgerPod]
 Victims = frozenset[str]
@@ -148,7 +150,7 @@ class _Search:
     def _open(self, facts: NodeFacts) -> tuple[list[str], Victims]:
         """(who may be evicted, who is going anyway); nobody where an eviction could not help, or nobody could tell."""
         going = self.going(facts)
-        if facts.ledger.listed is None or facts.overlay or _somebody_anywhere(facts) or self._barred(facts):
+        if obstacle(facts) or facts.overlay or self._barred(facts):
             return [], going
         candidates = self._candidates(facts)
         return (candidates if candidates and self._could(facts, [*candidates, *going]) else []), going
@@ -243,8 +245,17 @@ class _Search:
         return charge_zones(demand, predicted, freed.zone_ids)
 
 
-def _somebody_anywhere(facts: NodeFacts) -> bool:
-    return any(len(charge.zones) > 1 and not (charge.proven or charge.held) for charge in facts.ledger.charges.values())
+def obstacle(facts: NodeFacts) -> str:
+    """Why nobody is evicted from this node, whoever asks and whoever stands there; empty where somebody may be."""
+    if not facts.ledger.charges:
+        return ""
+    if facts.ledger.listed is None:
+        return "its reports carry no placements: what an eviction frees there is not known"
+    anywhere = sorted(c.key for c in facts.ledger.charges.values() if len(c.zones) > 1 and not (c.proven or c.held))
+    if not anywhere:
+        return ""
+    more = f" and {len(anywhere) - NAMED} more" if len(anywhere) > NAMED else ""
+    return f"no report shows the zone of {', '.join(anywhere[:NAMED])}{more} yet"
 
 
 def _groups(facts: NodeFacts, candidates: list[str]) -> list[list[str]]:

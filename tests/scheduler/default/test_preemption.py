@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.replay.near_miss import near_miss
 from services.scheduler.cycle.outcome import Unplaceable
 from services.scheduler.folding import dump, load
 from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.binding_facts import EvictRefused
 from shared.events.cluster_facts import PodRunning
-from shared.events.scheduling_facts import NodeClaimed, NominationWithdrawn, PodNominated, PodReserved
+from shared.events.scheduling_facts import NodeClaimed, NominationWithdrawn, PodNominated, PodReserved, PodVerdictChanged
 from tests.ledger.given import container, held, pod, zone
 from tests.scheduler.default.story import ROOMY, Story
 
@@ -48,6 +49,13 @@ def asks(made: Pod, name: str) -> int:
 async def nominations(story: Story) -> list[tuple[str, str, tuple[str, ...]]]:
     found = await story.facts(PodNominated)
     return [(fact.uid, fact.node, fact.victims) for fact in found if isinstance(fact, PodNominated)]
+
+
+async def near_misses(story: Story) -> str:
+    """What `replay explain` shows of the last verdict's nearest nodes."""
+    last = (await story.facts(PodVerdictChanged))[-1]
+    assert isinstance(last, PodVerdictChanged)
+    return "\n".join(line for refusal in last.detail for line in near_miss(refusal, {}))
 
 
 async def withdrawals(story: Story) -> list[str]:
@@ -249,6 +257,19 @@ async def test_nodes_whose_reports_carry_no_placements_evict_nobody() -> None:
     await story.arrives(pod("high", cpus=8, priority=HIGH))
     await story.decide()
     assert await nominations(story) == []
+    assert "nobody is evicted there, whatever the priority: its reports carry no placements" in await near_misses(story)
+
+
+@pytest.mark.parametrize(("unsettled", "cpus"), [(False, 8), (True, 9)])
+async def test_nothing_is_said_of_evictions_where_somebody_may_go_or_nothing_could_help(unsettled: bool, cpus: int) -> None:
+    """8 CPUs are held by pods of equal priority; no zone will ever have 9, whoever goes."""
+    story = await full((low("a", 7, priority=HIGH), 0), (low("b", 7, priority=HIGH), 1))
+    if unsettled:
+        await story.seen_bound(low("c", 1), phase="Running")
+    await story.arrives(pod("equal", cpus=cpus, priority=HIGH))
+    await story.decide()
+    assert "near miss n1" in await near_misses(story)
+    assert "evicted" not in await near_misses(story)
 
 
 async def test_a_restart_from_a_snapshot_still_knows_the_victims() -> None:
@@ -306,6 +327,7 @@ async def test_a_pod_of_unknown_zone_is_not_evicted_on_suspicion() -> None:
     await story.arrives(pod("high", cpus=8, priority=HIGH))
     await story.decide()
     assert await nominations(story) == []
+    assert "nobody is evicted there, whatever the priority: no report shows the zone of ns/b yet" in await near_misses(story)
     zones = (zone(0, 14, 7), zone(1, 14, 0))
     await story.report(*zones, at=2, placements=(held("a", 0, 7), held("b", 1, 7), held("c", 1, 7)))
     await story.decide()
