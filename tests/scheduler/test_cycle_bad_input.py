@@ -152,6 +152,40 @@ def test_an_unreadable_annotation_makes_the_pod_invalid(text: str) -> None:
     assert refused(world, asking(amounts(1, 1), text)).message.startswith(f"invalid pod: annotation {POD_ANNOTATION}: ")
 
 
+def annotated(policy: str, exclusive: str) -> Pod:
+    return asking(amounts(1, 1), f'{{"numaTopologyPolicy": "{policy}", "singleNUMANodeExclusive": "{exclusive}"}}')
+
+
+@pytest.mark.parametrize("policy", ["Restricted", "None", ""])
+def test_exclusiveness_that_nobody_would_keep_is_refused_with_what_to_write_instead(policy: str) -> None:
+    world = World()
+    world.node("n", ROOM, policy="restricted")
+    message = refused(world, annotated(policy, "Required")).message
+    assert message.startswith(f"invalid pod: annotation {POD_ANNOTATION}: singleNUMANodeExclusive Required cannot be kept")
+    assert message.endswith("write numaTopologyPolicy SingleNUMANode beside it, or Preferred")
+
+
+@pytest.mark.parametrize(
+    ("policy", "exclusive", "node"),
+    [
+        ("SingleNUMANode", "Required", "single-numa-node"),
+        ("BestEffort", "Required", "best-effort"),
+        ("Restricted", "Preferred", "restricted"),
+        ("Restricted", "", "restricted"),
+    ],
+)
+def test_exclusiveness_that_is_kept_or_binds_nobody_places_the_pod(policy: str, exclusive: str, node: str) -> None:
+    world = World()
+    world.node("n", ROOM, policy=node)
+    assert isinstance(world.cluster.place(annotated(policy, exclusive)), Placed)
+
+
+def test_an_unknown_exclusiveness_is_named() -> None:
+    world = World()
+    world.node("n", ROOM)
+    assert "unknown singleNUMANodeExclusive 'Always'" in refused(world, annotated("SingleNUMANode", "Always")).message
+
+
 def test_a_pod_with_a_policy_runs_on_nodes_of_the_same_or_of_none() -> None:
     world = World()
     wish = '{"numaTopologyPolicy": "SingleNUMANode"}'
@@ -174,6 +208,15 @@ def test_the_precedence_of_report_and_label_is_configurable_and_explained(preced
     verdict = world.cluster.verdict(asking(amounts(4, 1)), "n")
     assert verdict is not None
     assert (verdict.policy, verdict.policy_source) == (policy, "report" if precedence == "nrt-first" else "node label")
+
+
+@pytest.mark.parametrize("label", ["None", ""])
+def test_a_label_none_leaves_the_policy_to_the_report_also_where_labels_decide(label: str) -> None:
+    world = World(CycleConfig(policy_precedence="label-first"))
+    world.node("n", zone(0, amounts(1, 8), amounts(4, 8)), labels={POLICY_LABEL: label})
+    verdict = world.cluster.verdict(asking(amounts(4, 1)), "n")
+    assert verdict is not None
+    assert (verdict.policy, verdict.policy_source) == ("single-numa-node", "report")
 
 
 @pytest.mark.parametrize("text", ["SingleNUMANodeContainerLevel", "SingleNUMANodePodLevel", "SingleNUMANode"])

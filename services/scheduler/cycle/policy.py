@@ -52,7 +52,8 @@ def parse(text: str) -> tuple[str, str] | None:
 
 
 def node_rule(report: Report, labels: Mapping[str, str], precedence: Precedence) -> Rule:
-    """The node's rule by its report and its label."""
+    """The node's rule by its report and its label. The one that comes second decides where the first says nothing or `none`: a
+    label value `None` switches nothing off under `label-first` either, as the kubelet's own policy goes on refusing pods."""
     reported, labelled = _reported(report), _labelled(report, labels)
     first, second = (labelled, reported) if precedence == "label-first" else (reported, labelled)
     return first if first.policy != NONE or first.problem else second
@@ -78,14 +79,15 @@ def _labelled(report: Report, labels: Mapping[str, str]) -> Rule:
 
 
 class PodPolicy(msgspec.Struct, frozen=True):
-    """What a pod's annotation asks for; `problem` when it cannot be read."""
+    """What a pod's annotation asks for; `problem` when it cannot be read, or cannot be kept."""
 
     policy: str = ""
     problem: str = ""
 
 
-class _Spec(msgspec.Struct, rename="camel"):
-    numa_topology_policy: str = ""
+class _Spec(msgspec.Struct):
+    policy: str = msgspec.field(default="", name="numaTopologyPolicy")
+    exclusive: str = msgspec.field(default="", name="singleNUMANodeExclusive")
 
 
 def pod_policy(pod: Pod) -> PodPolicy:
@@ -97,10 +99,28 @@ def pod_policy(pod: Pod) -> PodPolicy:
         spec = msgspec.json.decode(text, type=_Spec)
     except msgspec.MsgspecError as error:
         return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {error}")
-    found = parse(spec.numa_topology_policy)
+    found = parse(spec.policy)
     if found is None:
-        return PodPolicy(problem=f"annotation {POD_ANNOTATION}: unknown numaTopologyPolicy {spec.numa_topology_policy!r}")
+        return PodPolicy(problem=f"annotation {POD_ANNOTATION}: unknown numaTopologyPolicy {spec.policy!r}")
+    problem = _exclusive(spec.exclusive, found[0])
+    if problem:
+        return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {problem}")
     return PodPolicy("" if found[0] == NONE else found[0])
+
+
+def _exclusive(text: str, wanted: str) -> str:
+    """What is wrong with `singleNUMANodeExclusive` beside this policy, "" for nothing.
+
+    `Required` keeps pods in one zone apart from pods over several. Where everything is aligned to one zone nothing is over several;
+    best-effort only prefers, as in Koordinator. Elsewhere nobody could keep it: the kubelet, which chooses the zones, does not
+    know it. `Preferred` has no effect in Koordinator either.
+    """
+    if text not in ("", "Preferred", "Required"):
+        return f"unknown singleNUMANodeExclusive {text!r}; write Preferred or Required"
+    if text != "Required" or wanted in (SINGLE, BEST_EFFORT):
+        return ""
+    remedy = "write numaTopologyPolicy SingleNUMANode beside it, or Preferred"
+    return f"singleNUMANodeExclusive Required cannot be kept, as the kubelet chooses zones without regard to it; {remedy}"
 
 
 def combined(node: Rule, wanted: str) -> Rule:
