@@ -111,9 +111,9 @@ def pod_policy(pod: Pod) -> PodPolicy:
 def _exclusive(text: str, wanted: str) -> str:
     """What is wrong with `singleNUMANodeExclusive` beside this policy, "" for nothing.
 
-    `Required` keeps pods in one zone apart from pods over several. Where everything is aligned to one zone nothing is over several;
-    best-effort only prefers, as in Koordinator. Elsewhere nobody could keep it: the kubelet, which chooses the zones, does not
-    know it. `Preferred` has no effect in Koordinator either.
+    `Required` keeps pods in one zone apart from pods over several. Where everything is aligned to one zone nothing is over
+    several; best-effort only prefers, as in Koordinator. Elsewhere nobody could keep it: the kubelet, which chooses the zones,
+    does not know it. `Preferred` has no effect in Koordinator either.
     """
     if text not in ("", "Preferred", "Required"):
         return f"unknown singleNUMANodeExclusive {text!r}; write Preferred or Required"
