@@ -118,6 +118,8 @@ def at_command(
             f"\n{entry['node']} ({flags})", ("zone", "resource", "#allocatable", "#surely free", "#at best"), entry["zones"]
         )
         out.print(zones)
+        for problem in entry["problems"]:
+            out.print(problem, markup=False)
         if entry["charges"]:
             out.print(table("", ("pod", "state", "could be in", "held"), entry["charges"]))
 

@@ -12,12 +12,14 @@ import msgspec
 from services.replay import filters, reading, story
 from services.replay.filters import Filter
 from services.replay.verifying import Audit, Violation
+from services.scheduler.scoring.node_label import strategy_for
 from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.events import cluster_facts as cluster
 from shared.events.catalog import Fact
 from shared.events.codec import UndecodableFact, decode
 from shared.events.envelope import Envelope
+from shared.events.scheduling_facts import PodReserved
 from shared.ledger.digest import digest
 from shared.ledger.state import Charge, Ledger, LedgerNode
 from shared.ledger.view import clamped
@@ -108,9 +110,16 @@ def _node_rows(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
         "report_version": node.report_version,
         "dirty": node.dirty,
         "expired": node.expired,
+        "problems": _label_problems(node.observed),
         "zones": _zone_rows(node),
         "charges": [_charge_row(ledger, charge) for charge in node.charges.values()],
     }
+
+
+def _label_problems(observed: cluster.NodeObserved | None) -> list[str]:
+    """What of the node's labels cannot be heeded."""
+    problem = strategy_for(observed.labels).problem if observed is not None else ""
+    return [problem] if problem else []
 
 
 def _zone_rows(node: LedgerNode) -> list[list[str]]:
@@ -151,13 +160,19 @@ async def explain(log: EventLog, pod: str) -> list[Story]:
     uids = await uids_of(log, pod)
     history: dict[str, list[tuple[Envelope, Fact]]] = {uid: [] for uid in uids}
     keys: dict[str, str] = {}
+    unheeded: dict[str, list[str]] = {}
+    notes: dict[int, str] = {}
     async for envelope, fact in reading.facts(log):
         uid = story.pod_of(fact)
+        if isinstance(fact, cluster.NodeObserved):
+            unheeded[fact.name] = _label_problems(fact)
+        if isinstance(fact, PodReserved) and uid in history and unheeded.get(fact.node):
+            notes[envelope.position] = "; ".join(unheeded[fact.node])
         if isinstance(fact, cluster.PodObserved):
             keys[uid] = fact.pod.key
         if uid in history:
             history[uid].append((envelope, fact))
-    return [Story(uid, keys.get(uid, uid), story.tell(history[uid], uid, keys)) for uid in uids]
+    return [Story(uid, keys.get(uid, uid), story.tell(history[uid], uid, keys, notes)) for uid in uids]
 
 
 class LiveState(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 
 NO_NAMES: Mapping[str, str] = {}
+NO_NOTES: Mapping[int, str] = {}
 Told = tuple[str, list[str]]
 
 
@@ -35,8 +36,11 @@ class Line(msgspec.Struct, frozen=True):
     fact: dict[str, Any] = {}
 
 
-def tell(history: Iterable[tuple[Envelope, Fact]], uid: str, names: Mapping[str, str] = NO_NAMES) -> list[Line]:
-    """The lines for the pod `uid`, in order of position. `names` is the key of other pods by uid."""
+def tell(
+    history: Iterable[tuple[Envelope, Fact]], uid: str, names: Mapping[str, str] = NO_NAMES, notes: Mapping[int, str] = NO_NOTES
+) -> list[Line]:
+    """The lines for the pod `uid`, in order of position. `names` is the key of other pods by uid, `notes` what is to be added to
+    the fact at a position."""
     lines = []
     for envelope, fact in history:
         if pod_of(fact) != uid:
@@ -44,6 +48,8 @@ def tell(history: Iterable[tuple[Envelope, Fact]], uid: str, names: Mapping[str,
         title, detail = _told(fact, names)
         if not title:
             continue
+        if envelope.position in notes:
+            detail = [*detail, notes[envelope.position]]
         lines.append(Line(envelope.position, clock(envelope.time_us), title, tuple(detail), msgspec.to_builtins(fact)))
     return lines
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from services.cli.main import main
+from services.scheduler.scoring.node_label import LABEL
 from shared.domain.refusal import Reason, Refusal, ZoneState
 from shared.eventlog.port import Appended, Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
@@ -34,7 +35,7 @@ REFUSAL = Refusal(
     zones=(ZoneState(0, 6000, 6000, 8000, ("uid-web",)), ZoneState(1, 8000, 8000, 8000)),
 )
 HISTORY: list[list[tuple[str, Fact]]] = [
-    [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))],
+    [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}, labels={LABEL: "DistributeEvenly"}))],
     [("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))],
     [("pod/uid-web", PodObserved(pod("web", cpus=2)))],
     [
@@ -170,3 +171,13 @@ def test_a_usage_error_points_to_the_help_of_its_own_verb(
         main()
     assert ended.value.code == 2
     assert f"topolog replay {verb} --help" in capsys.readouterr().err
+
+
+def test_a_strategy_label_that_nobody_implements_is_told_of_the_node_and_of_pods_scored_there(replay: Shown) -> None:
+    problem = f"label {LABEL}=DistributeEvenly is not implemented; set it to LeastAllocated or MostAllocated, or remove it"
+    (stand,) = parsed(replay("at", "5", "--json"))
+    assert stand["nodes"][0]["problems"] == [problem]
+    (told,) = parsed(replay("explain", "web", "--json"))
+    assert [problem in line["detail"] for line in told["lines"]] == [line["title"] == "reserved on n1" for line in told["lines"]]
+    for shown in (replay("at", "5"), replay("explain", "web")):
+        assert "DistributeEvenly is not implemented" in shown
