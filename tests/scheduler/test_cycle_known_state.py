@@ -52,3 +52,12 @@ def test_best_effort_is_sure_where_each_container_finds_its_cpus_in_one_zone() -
     world.node("n", *(zone(number, amounts(3, 8)) for number in range(3)), policy="best-effort")
     parts = container("c0", amounts(1, 1)), container("c1", amounts(3, 1))
     assert isinstance(world.cluster.place(guaranteed("p", *parts)), Placed)
+
+
+def test_under_best_effort_an_init_container_draws_the_others_to_its_zone() -> None:
+    """Empty zones: all go to zone 0. Where zone 0 only holds the init container, its CPUs draw the app to a mask of several."""
+    pod = guaranteed("p", container("i", amounts(1, 1), "init"), container("c", amounts(2, 2)))
+    for first, placed in ((amounts(8, 8), Placed), (amounts(1, 1), Unplaceable)):
+        world = World()
+        world.node("n", zone(0, first), *(zone(number, amounts(8, 8)) for number in range(1, 8)), policy="best-effort")
+        assert isinstance(world.cluster.place(pod), placed)

@@ -26,8 +26,10 @@ class Falls:
     def learn(self, row: int, names: Sequence[str], rows: Mapping[str, int]) -> None:
         """The shape in this row asks each zone for these resources; for nothing where it cannot be foretold."""
         self._names[row] = names
-        if row < self._asks.shape[0]:
+        if row < self._asks.shape[0] and len(rows) == self._asks.shape[1]:
             self._write(row, rows)
+        else:
+            self._asks = np.zeros((0, 0), dtype=np.int64)  # of another size: made anew when it is asked
 
     def of(self, points: Ints, rows: Mapping[str, int], shapes: int) -> Ints:
         """For each of so many shapes the least fall, when each zone loses these points by resource."""

@@ -18,6 +18,7 @@ from services.scheduler.cycle.node_facts import NodeFacts
 from services.scheduler.cycle.policy import BEST_EFFORT, NONE
 from services.scheduler.cycle.shape import Part, Plan
 from shared.domain.resources import CPU, Amounts, is_device, is_memory
+from shared.ledger.view import total
 
 
 def demand_of(plan: Plan) -> tuple[Amounts, Amounts]:
@@ -47,7 +48,9 @@ def admitted(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds, budget:
         return True
     fitting = {zone for zone, free in lower.items() if fits(memory, free)}
     if plan.rule.policy == BEST_EFFORT:
-        return _in_any_mask(facts, plan, fitting, rest, lower) or _alone(facts, plan, rest, lower, upper, budget)
+        if _in_any_mask(facts, plan, fitting, rest, lower) or _drawn_together(facts, plan, lower, upper):
+            return True
+        return _alone(facts, plan, rest, lower, upper, budget)
     return bool(fitting) or _sets(facts, plan, lower, upper, budget)
 
 
@@ -68,6 +71,16 @@ def _in_any_mask(facts: NodeFacts, plan: Plan, fitting: set[int], rest: Amounts,
     blocks = sum(1 for part in plan.parts if any(is_memory(name) for name in part.amounts))
     undivided = not grouped and (blocks == 1 or (blocks == 2 and len(lower) <= 2))
     return bool(useful - grouped) and (compact or undivided)
+
+
+def _drawn_together(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds) -> bool:
+    """best-effort, where no zones are grouped: one zone surely holds everything, and is the lowest that any init container
+    could get. What init containers leave draws the others there; those that are not drawn take the lowest zone that fits."""
+    inits = [part for part in plan.parts if part.kind == "init"]
+    lowest = {min((zone for zone, held in upper.items() if fits(part.amounts, held)), default=-1) for part in inits}
+    if len(lowest) != 1 or plan.rule.scope == "pod" or spans.grouped_zones(facts, lower):
+        return False
+    return fits(total(part.amounts for part in plan.parts), lower.get(lowest.pop(), {}))
 
 
 def _alone(facts: NodeFacts, plan: Plan, rest: Amounts, lower: Bounds, upper: Bounds, budget: Budget) -> bool:
