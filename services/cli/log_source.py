@@ -32,10 +32,11 @@ class LogSource:
     async def __aenter__(self) -> EventLog:
         from shared.eventlog.errors import LogNotMigrated, LogUnavailable
         from shared.eventlog.postgres import PostgresEventLog
+        from shared.eventlog.postgres_engine import READER
 
         url = self._url or await self._url_of_folder(self._folder())
         try:
-            log = await PostgresEventLog.open(url, retry_for_s=5.0)
+            log = await PostgresEventLog.open(url, retry_for_s=5.0, role=READER)
         except (LogUnavailable, LogNotMigrated) as error:
             raise CommandError(str(error), "topolog up, or --database-url of a running log") from error
         self._stack.push_async_callback(log.close)

@@ -16,7 +16,7 @@ from shared.eventlog.limits import MAX_PAGE, MAX_SNAPSHOT_BYTES
 from shared.eventlog.migrate import require_current
 from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome
 from shared.eventlog.postgres_append import Appender
-from shared.eventlog.postgres_engine import LOST_CONNECTION, connect, make_engine, masked_url
+from shared.eventlog.postgres_engine import LOST_CONNECTION, WRITER, connect, make_engine, masked_url
 from shared.eventlog.postgres_watch import HeadWatch
 from shared.events.envelope import Envelope
 
@@ -50,16 +50,23 @@ DELETE FROM snapshot WHERE projection = $1 AND fingerprint <> $2 AND saved_at < 
 
 
 class PostgresEventLog:
-    """An EventLog on a migrated database. `retry_for_s` bounds how long a lost database is hidden from callers."""
+    """An EventLog on a migrated database. `retry_for_s` bounds how long a lost database is hidden from callers, `role` what the
+    log may do where the user may do more."""
 
     def __init__(
-        self, url: str, *, pool_size: int = 4, retry_for_s: float = 30.0, settings: dict[str, str] | None = None
+        self,
+        url: str,
+        *,
+        pool_size: int = 4,
+        retry_for_s: float = 30.0,
+        settings: dict[str, str] | None = None,
+        role: str = WRITER,
     ) -> None:
         self._url = url
         self._retry_for_s = retry_for_s
-        self._engine = make_engine(url, pool_size, settings)
-        self._watch = HeadWatch(lambda: connect(url, settings), self._head_once)
-        self._appender = Appender(lambda: connect(url, settings), self._watch.heard, retry_for_s)
+        self._engine = make_engine(url, pool_size, settings, role)
+        self._watch = HeadWatch(lambda: connect(url, settings, role=role), self._head_once)
+        self._appender = Appender(lambda: connect(url, settings, role=role), self._watch.heard, retry_for_s)
 
     @classmethod
     async def open(cls, url: str, **options: Any) -> PostgresEventLog:
@@ -78,7 +85,11 @@ class PostgresEventLog:
 
     async def begin_timeline(self) -> LogIdentity:
         """After a restore: consumers of the timeline before discard their state and refold. For the owner's role only."""
-        await self._fetchrow("SELECT topolog_begin_timeline()")
+        owner = await connect(self._url)
+        try:
+            await owner.execute("SELECT topolog_begin_timeline()")
+        finally:
+            await owner.close()
         return await self.identity()
 
     async def head(self) -> int:

@@ -34,6 +34,11 @@ SERVER_SETTINGS = {
     "idle_in_transaction_session_timeout": "10s",
 }
 
+WRITER, READER = "topolog_writer", "topolog_reader"
+"""What services and what readers of the log need (migration 0001): a process with the owner's URL keeps no more than that."""
+
+_STEP_DOWN = "SELECT set_config('role', rolname, false) FROM pg_roles WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER')"
+
 
 def plain_url(url: str) -> str:
     """The URL without an SQLAlchemy driver name, as asyncpg reads it. Raises LogUnavailable for another scheme."""
@@ -50,20 +55,24 @@ def masked_url(url: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-async def connect(url: str, settings: dict[str, str] | None = None, timeout_s: float = 5.0) -> Any:
-    """A raw asyncpg connection outside any pool. Raises what asyncpg raises."""
-    return await asyncpg.connect(
+async def connect(url: str, settings: dict[str, str] | None = None, timeout_s: float = 5.0, role: str = "") -> Any:
+    """A raw asyncpg connection outside any pool, which steps down to `role` where that exists and the user belongs to it (the
+    owner does). Raises what asyncpg raises."""
+    connection = await asyncpg.connect(
         plain_url(url), timeout=timeout_s, command_timeout=60.0, server_settings=SERVER_SETTINGS | (settings or {})
     )
+    if role:
+        await connection.fetchval(_STEP_DOWN, role)
+    return connection
 
 
-def make_engine(url: str, pool_size: int = 4, settings: dict[str, str] | None = None) -> AsyncEngine:
+def make_engine(url: str, pool_size: int = 4, settings: dict[str, str] | None = None, role: str = "") -> AsyncEngine:
     """The engine of a process: at most `pool_size` + 2 connections, each checked before use."""
     plain_url(url)
 
     async def creator() -> Any:
         try:
-            return await connect(url, settings)
+            return await connect(url, settings, role=role)
         except LOST_CONNECTION as error:
             # SQLAlchemy would wrap the driver's own errors (57P03: the database is starting up) in one that nobody expects.
             raise ConnectionError(str(error) or type(error).__name__) from error

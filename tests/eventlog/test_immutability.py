@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import asyncpg
 import pytest
 from sqlalchemy import inspect
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.eventlog.errors import LogNotMigrated
+from shared.eventlog.port import Appended
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_batch import APPEND, arguments, encode_commit
-from shared.eventlog.postgres_engine import connect, make_engine, masked_url
+from shared.eventlog.postgres_engine import READER, WRITER, connect, make_engine, masked_url
 from shared.eventlog.tables import metadata
 from tests.eventlog.words import commit, given
 
@@ -79,6 +82,37 @@ async def test_the_writer_role_can_append_lease_and_keep_checkpoints_and_the_rea
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await connection.fetchrow(APPEND, *arguments([encode_commit(commit("d"))]))
     await connection.close()
+
+
+async def test_a_service_with_the_owners_url_works_as_the_writer_and_a_reader_reads(log_url: str) -> None:
+    for role, may_append in ((WRITER, True), (READER, False)):
+        connection = await connect(log_url, role=role)
+        assert await connection.fetchval("SELECT current_user") == role
+        asked = "SELECT has_function_privilege(oid, 'EXECUTE') FROM pg_proc WHERE proname = 'topolog_append'"
+        assert await connection.fetchval(asked) is may_append
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute("UPDATE counter SET position = 0")
+        await connection.close()
+
+
+async def test_where_a_role_does_not_exist_the_user_works_as_it_is(log_url: str) -> None:
+    connection = await connect(log_url, role="topolog_nobody")
+    assert await connection.fetchval("SELECT current_user = session_user")
+    await connection.close()
+
+
+async def test_the_log_is_opened_and_written_by_users_who_are_members_only(log_url: str) -> None:
+    """As in a deployment whose services have users of their own."""
+    owner, name = await connect(log_url), f"service_{uuid4().hex[:12]}"
+    await owner.execute(f"CREATE ROLE {name} LOGIN IN ROLE topolog_writer")
+    try:
+        log = await PostgresEventLog.open(log_url.replace("//postgres@", f"//{name}@"))
+        assert isinstance((await log.append([commit("c")]))[0], Appended)
+        assert len(await log.read(0)) == 1
+        await log.close()
+    finally:
+        await owner.execute(f"DROP ROLE {name}")
+        await owner.close()
 
 
 def _columns(connection: object) -> dict[str, set[str]]:
