@@ -108,9 +108,7 @@ def _pod_level(spec: Json, containers: tuple[Container, ...], defaults: bool) ->
     return _defaulted_pod_level(requests, limits, containers) if defaults else (requests, limits)
 
 
-def _defaulted_pod_level(
-    requests: Amounts, limits: Amounts, containers: tuple[Container, ...]
-) -> tuple[Amounts, Amounts]:
+def _defaulted_pod_level(requests: Amounts, limits: Amounts, containers: tuple[Container, ...]) -> tuple[Amounts, Amounts]:
     """defaultHugePagePodLimits and defaultPodRequests (Kubernetes 1.35)."""
     if not requests and not limits:
         return requests, limits
@@ -119,9 +117,7 @@ def _defaulted_pod_level(
     if not limits:
         return requests, limits
     from_containers = {
-        name: held
-        for name, held in container_request(containers).items()
-        if is_pod_level(name) and not is_hugepages(name)
+        name: held for name, held in container_request(containers).items() if is_pod_level(name) and not is_hugepages(name)
     }
     from_limits = {name: held for name, held in limits.items() if is_pod_level(name)}
     merged = {**from_limits, **from_containers, **requests}

@@ -134,10 +134,7 @@ def _cpus(text: str, what: str, where: str) -> int:
 
 def write_cpu(checkpoint: CpuCheckpoint) -> bytes:
     """The bytes of `cpu_manager_state`, as a kubelet would write them."""
-    entries = {
-        uid: {name: format_cpus(held[name]) for name in sorted(held)}
-        for uid, held in sorted(checkpoint.entries.items())
-    }
+    entries = {uid: {name: format_cpus(held[name]) for name in sorted(held)} for uid, held in sorted(checkpoint.entries.items())}
     file = _CpuFile(checkpoint.policy, format_cpus(checkpoint.default_cpus), entries)
     document = {"policyName": file.policyName, "defaultCpuSet": file.defaultCpuSet, "entries": entries}
     return _sealed(document, _cpu_dump(file))
@@ -199,10 +196,7 @@ def write_memory(checkpoint: MemoryCheckpoint) -> bytes:
     file = _MemoryFile(
         checkpoint.policy,
         {node_id: _node_file(checkpoint.nodes[node_id]) for node_id in sorted(checkpoint.nodes)},
-        {
-            uid: {name: _block_files(held[name]) for name in sorted(held)}
-            for uid, held in sorted(checkpoint.entries.items())
-        },
+        {uid: {name: _block_files(held[name]) for name in sorted(held)} for uid, held in sorted(checkpoint.entries.items())},
     )
     document = {
         "policyName": file.policyName,

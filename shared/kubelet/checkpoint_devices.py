@@ -152,9 +152,7 @@ def _by_node(state: DeviceState, resource: str, ids: frozenset[str]) -> dict[int
     return {node: tuple(by_node[node]) for node in sorted(by_node)}
 
 
-def device_state(
-    nodes: tuple[int, ...], checkpoint: DeviceCheckpoint, hint_nodes: HintNodes = "device-bearing"
-) -> DeviceState:
+def device_state(nodes: tuple[int, ...], checkpoint: DeviceCheckpoint, hint_nodes: HintNodes = "device-bearing") -> DeviceState:
     """The book of a kubelet that just restarted: holdings stand, resources have no devices until plugins come back."""
     registered: dict[str, dict[str, Device]] = {resource: {} for resource in checkpoint.registered}
     state = DeviceState(nodes, registered=registered, hint_nodes=hint_nodes)

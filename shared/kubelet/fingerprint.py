@@ -75,9 +75,7 @@ def spec_is_exclusive(pod: Pod, node_resources: Collection[str], count_zero: boo
     )
 
 
-def _is_exclusive(
-    resource: str, amount: int, guaranteed: bool, node_resources: Collection[str], count_zero: bool
-) -> bool:
+def _is_exclusive(resource: str, amount: int, guaranteed: bool, node_resources: Collection[str], count_zero: bool) -> bool:
     if not is_native(resource):
         return resource in node_resources and (amount > 0 or count_zero)
     if not guaranteed or amount <= 0:

@@ -89,9 +89,7 @@ def test_the_narrowest_size_that_could_ever_hold_it_is_preferred_even_when_taken
     state = allocated(machine(10, 10), pod(container("a", 8), uid="a"), Hint(0b01, True))
     state = allocated(state, pod(container("b", 8), uid="b"), Hint(0b10, True))
     assert container_hints(state, pod(container("c", 9)), container("c", 9)) == {}
-    assert container_hints(state, pod(container("c", 2)), container("c", 2)) == {
-        "memory": [Hint(0b01, True), Hint(0b10, True)]
-    }
+    assert container_hints(state, pod(container("c", 2)), container("c", 2)) == {"memory": [Hint(0b01, True), Hint(0b10, True)]}
 
 
 def test_a_group_takes_node_by_node_and_stays_a_group_until_empty() -> None:
@@ -177,9 +175,7 @@ def test_hugepage_names() -> None:
 
 
 sizes = st.integers(0, 25)
-containers = st.lists(
-    st.tuples(st.sampled_from(["init", "sidecar"]), sizes, st.integers(0, 3)), max_size=2
-).flatmap(
+containers = st.lists(st.tuples(st.sampled_from(["init", "sidecar"]), sizes, st.integers(0, 3)), max_size=2).flatmap(
     lambda first: st.lists(st.tuples(st.just("app"), sizes, st.integers(0, 3)), min_size=1, max_size=2).map(
         lambda apps: tuple(
             container(f"c{i}", size, kind, huge)  # type: ignore[arg-type]

@@ -91,9 +91,7 @@ def test_zones_that_promise_more_than_the_node_are_held_to_the_node() -> None:
 def test_zones_that_promise_less_than_the_node_are_held_to_the_zones() -> None:
     world = World()
     world.node("n", zone(0, amounts(4, 32), amounts(8, 32)), allocatable=amounts(64, 64, pods=10))
-    assert refused(world, asking(amounts(8, 8))).message == (
-        "0/1 nodes: 1 no single zone with 8 cpu free (best: 4 on n/zone 0)"
-    )
+    assert refused(world, asking(amounts(8, 8))).message == ("0/1 nodes: 1 no single zone with 8 cpu free (best: 4 on n/zone 0)")
 
 
 def test_more_than_any_empty_zone_has_is_said_to_be_hopeless() -> None:
@@ -107,9 +105,7 @@ def test_more_than_any_empty_zone_has_is_said_to_be_hopeless() -> None:
 def test_a_doubled_zone_is_a_malformed_report() -> None:
     world = World()
     world.node("n", ROOM, ROOM)
-    assert refused(world, asking(amounts(1, 1))).message == (
-        "0/1 nodes: 1 topology report malformed: zone 0 is reported twice"
-    )
+    assert refused(world, asking(amounts(1, 1))).message == ("0/1 nodes: 1 topology report malformed: zone 0 is reported twice")
 
 
 def test_a_negative_zone_id_is_a_malformed_report() -> None:

@@ -24,8 +24,7 @@ def compare(seen: Scene) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[in
         return {}, {}
     every = tuple(zone.id for zone in seen.base.kubelet.machine.zones)
     held = {
-        each.name: every if each.hint.mask is None else nodes_of(each.hint.mask)
-        for each in admit(seen.base, seen.pod).containers
+        each.name: every if each.hint.mask is None else nodes_of(each.hint.mask) for each in admit(seen.base, seen.pod).containers
     }
     return placed.predicted, {name: held[name] for name in placed.predicted}
 

@@ -112,9 +112,7 @@ class Board:
 
     def unsure_at(self, row: int, score: int) -> Slots:
         """The nodes that stand at this score without being sure of it."""
-        found: Slots = np.flatnonzero(
-            (self.scores[row, : self.size] == score) & ~self.sure[row, : self.size]
-        )
+        found: Slots = np.flatnonzero((self.scores[row, : self.size] == score) & ~self.sure[row, : self.size])
         return found
 
     def candidates(self, row: int) -> int:

@@ -54,9 +54,7 @@ def charge_of(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tu
     if trusted and facts.report is not None and landing.demand:
         possible = narrow(landing.possible, trusted)
         landing = Landing(landing.demand, possible, charge_zones(landing.demand, possible, facts.zone_ids))
-    return Charge(
-        uid=pod.uid, key=pod.key, charged_at=0, demand=landing.demand, possible=landing.possible, zones=landing.zones
-    )
+    return Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=landing.demand, possible=landing.possible, zones=landing.zones)
 
 
 def landing_of(facts: NodeFacts, shape: Shape) -> Landing:
