@@ -17,11 +17,12 @@ from services.embedded.errors import ServerBinaryError
 from services.embedded.identity import choose_identity
 from services.embedded.postgres import PostgresSettings
 from services.embedded.servers import EmbeddedServers
-from services.embedded.spawn import before_exec, run_tool
+from services.embedded.spawn import launched, run_tool
 from tests.fixtures.servers import short_folder
 
 SMALL = PostgresSettings(shared_buffers_mb=32, max_connections=20)
 AS_ROOT = os.geteuid() == 0
+ROOT = Path(__file__).resolve().parents[2]
 NOBODY = AccountIdentity("nobody", 65534, 65534)
 NOBODY_REACHING = ReachingAccountIdentity("nobody", 65534, 65534)
 NOBODY_INSIDE = UserNamespaceIdentity("nobody", 65534, 65534)
@@ -90,12 +91,27 @@ def test_no_identity_outlives_the_supervisor_that_started_it(folder: Path) -> No
         parent = os.fork()
         if parent == 0:
             os.close(reading)
-            subprocess.Popen(["/bin/sleep", "60"], pass_fds=[writing], preexec_fn=before_exec(identity, signal.SIGTERM))  # noqa: PLW1509
+            subprocess.Popen(launched(["/bin/sleep", "60"], identity, signal.SIGTERM), pass_fds=[writing])
             os._exit(0)
         os.close(writing)
         os.waitpid(parent, 0)
         with os.fdopen(reading) as pipe:
             assert pipe.read() == "", "end of file comes only when the child, which holds the other end, is gone"
+
+
+def test_hooks_that_start_threads_in_a_fork_do_not_keep_a_child_from_its_identity() -> None:
+    """gRPC and OpenTelemetry have such hooks, and Linux lets no process with threads enter a user namespace."""
+    if not (AS_ROOT and allowed(NOBODY_INSIDE, "/bin/true")):
+        return
+    code = (
+        "import os, threading, time\n"
+        "hook = lambda: threading.Thread(target=time.sleep, args=(1,)).start()\n"
+        "os.register_at_fork(after_in_child=hook)\n"
+        "from tests.embedded.test_identity import NOBODY_INSIDE, run_tool\n"
+        "print(run_tool(('/bin/echo', 'here'), NOBODY_INSIDE))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip() == "here", done.stderr
 
 
 def expected_identity(hidden: bool) -> type:
@@ -159,16 +175,14 @@ def test_both_servers_run_for_an_unprivileged_user_from_any_folder(folder: Path)
         return
     if isinstance(identity, AccountIdentity):
         os.chown(folder, identity.uid, identity.gid)
-    project = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", RUN_BOTH, str(folder / "data")],
-        env={"PYTHONPATH": str(project), "HOME": str(folder), "PATH": os.environ["PATH"]},
+        launched([sys.executable, "-c", RUN_BOTH, str(folder / "data")], identity, signal.SIGKILL),
+        env={"PYTHONPATH": str(ROOT), "HOME": str(folder), "PATH": os.environ["PATH"]},
         cwd="/",
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        preexec_fn=before_exec(identity, signal.SIGKILL),
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("PlainIdentity()")

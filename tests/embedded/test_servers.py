@@ -20,7 +20,7 @@ from services.embedded.errors import DataFolderError, PortInUseError
 from services.embedded.nats import NatsSettings
 from services.embedded.postgres import PostgresSettings, socket_dir_for
 from services.embedded.servers import EmbeddedServers
-from services.embedded.spawn import before_exec
+from services.embedded.spawn import launched
 from tests.fixtures.servers import short_folder
 
 SMALL = PostgresSettings(shared_buffers_mb=32, max_connections=20)
@@ -118,8 +118,8 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def start(argv: Sequence[str], identity: Identity) -> subprocess.Popen[str]:
-    prepare = before_exec(identity, signal.SIGKILL)
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=prepare)  # noqa: PLW1509
+    command = launched(argv, identity, signal.SIGKILL)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
 @pytest.mark.parametrize("content", ["", "not a number\n", "{dead}\n", "{alive}\n", "{alive}"])
@@ -260,7 +260,6 @@ from pathlib import Path
 from services.embedded.nats import NatsSettings
 from services.embedded.postgres import PostgresSettings
 from services.embedded.servers import EmbeddedServers
-from services.embedded.spawn import before_exec
 
 async def main() -> None:
     async with EmbeddedServers(Path(sys.argv[1]), postgres_settings=PostgresSettings(shared_buffers_mb=32)) as servers:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from services.embedded import launch
 from services.embedded.child import (
     AccountIdentity,
     ChildEvent,
@@ -156,15 +157,17 @@ async def test_an_executable_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 async def test_an_identity_that_cannot_be_taken_ends_the_start_with_its_reason(tmp_path: Path) -> None:
-    """subprocess says only that something was raised between fork and exec: the reason is in the child's log."""
+    """The reason is in the child's log."""
     nobody_is = msgspec.structs.replace(spec(tmp_path, "a"), identity=IMPOSSIBLE)
-    with pytest.raises(ChildFailedError, match=r"(?s)a cannot be started.*2 times.*before the start, as AccountIdentity.*Error"):
+    with pytest.raises(ChildFailedError, match=r"(?s)a ended with exit code 126.*2 times.*before the start, as account.*Error"):
         await asyncio.wait_for(Supervisor().start([nobody_is]), 60)
 
 
 def test_a_tool_whose_identity_cannot_be_taken_says_why() -> None:
-    with pytest.raises(subprocess.SubprocessError, match=r"/bin/true: before the start, as AccountIdentity.*Error"):
+    with pytest.raises(subprocess.CalledProcessError) as failed:
         run_tool(("/bin/true",), IMPOSSIBLE)
+    assert failed.value.returncode == launch.CANNOT_BECOME
+    assert "before the start, as account" in failed.value.output
 
 
 def test_a_tool_gets_its_input_and_gives_its_output_and_its_last_words() -> None:

@@ -1,0 +1,99 @@
+"""Becomes another program: takes an identity, ties its life to its parent's, then executes. A program of its own.
+
+    python -I -S launch.py KIND UID GID DEATH_SIGNAL PARENT_PID PROGRAM [ARGUMENT...]
+
+Not done between fork and exec in the parent: hooks of libraries (gRPC, OpenTelemetry) start threads in such a fork, and
+Linux lets no process with threads enter a user namespace. Imports the standard library only, because the identity may reach
+nothing else. Exit code 126 when the identity cannot be taken, 127 when the program cannot be run; standard error says why.
+"""
+
+import ctypes
+import os
+import sys
+
+CANNOT_BECOME, CANNOT_RUN = 126, 127
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP = 28, 1 << 2
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
+_CAP_DAC_OVERRIDE = 1
+_CAPABILITY_VERSION_3 = 0x20080522
+_CLONE_NEWUSER = 0x10000000
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def become(kind: str, uid: int, gid: int) -> None:
+    """Take the identity. Raises OSError."""
+    if kind == "account":
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(uid)
+    elif kind == "reaching":
+        _become_reaching(uid, gid)
+    elif kind == "namespace":
+        _enter_user_namespace(uid, gid)
+
+
+def _become_reaching(uid: int, gid: int) -> None:
+    """Change to the account with CAP_DAC_OVERRIDE as an ambient capability, which survives the exec (capabilities(7))."""
+    if _LIBC is None:
+        raise OSError("capabilities are Linux only")
+    # Not only setuid(2) would take the capability away: access(2), which initdb uses, ignores it without this bit.
+    _LIBC.prctl(_PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
+    os.setgroups([])
+    os.setgid(gid)
+    os.setuid(uid)
+    bit = 1 << _CAP_DAC_OVERRIDE
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    effective_permitted_inheritable = (ctypes.c_uint32 * 6)(bit, bit, bit, 0, 0, 0)
+    if _LIBC.capset(header, effective_permitted_inheritable) != 0:
+        raise OSError(ctypes.get_errno(), "the capability to pass closed folders is not to be had")
+    if _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_OVERRIDE, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "ambient capabilities are refused here")
+
+
+def _enter_user_namespace(uid: int, gid: int) -> None:
+    outer_uid, outer_gid = os.geteuid(), os.getegid()
+    if _LIBC is None or _LIBC.unshare(_CLONE_NEWUSER) != 0:
+        raise OSError(ctypes.get_errno(), "user namespaces are refused here")
+    _tell_kernel("/proc/self/setgroups", "deny")
+    _tell_kernel("/proc/self/uid_map", f"{uid} {outer_uid} 1")
+    _tell_kernel("/proc/self/gid_map", f"{gid} {outer_gid} 1")
+
+
+def _tell_kernel(path: str, text: str) -> None:
+    opened = os.open(path, os.O_WRONLY)
+    try:
+        os.write(opened, text.encode())
+    except OSError as error:
+        raise OSError(error.errno, f"{path} does not take {text!r}: {error.strerror}") from error
+    finally:
+        os.close(opened)
+
+
+def die_with(parent_pid: int, death_signal: int) -> None:
+    """Linux forgets the parent-death signal when credentials change (prctl(2)): call it after `become`."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
+        if os.getppid() != parent_pid:
+            os._exit(CANNOT_RUN)
+
+
+def main(arguments: list[str]) -> int:
+    """Returns only when the program does not run."""
+    kind, uid, gid, death_signal, parent_pid, *program = arguments
+    try:
+        become(kind, int(uid), int(gid))
+        die_with(int(parent_pid), int(death_signal))
+    except OSError as error:
+        print(f"before the start, as {kind} {uid}:{gid}: {type(error).__name__}: {error}", file=sys.stderr)
+        return CANNOT_BECOME
+    try:
+        os.execvp(program[0], program)
+    except OSError as error:
+        print(f"cannot run {program[0]}: {error.strerror}", file=sys.stderr)
+        return CANNOT_RUN
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
