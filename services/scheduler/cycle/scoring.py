@@ -47,6 +47,14 @@ class ZoneStrategy(Protocol):
         """The same, elementwise; anything where it does not fit."""
         ...
 
+    def points(self, amount: int, free: Column, whole: Column) -> Floats:
+        """What `many` takes of one resource: parts that ask for as much of it share it."""
+        ...
+
+    def mean(self, asked: Items, points: Sequence[Floats]) -> Floats:
+        """What `many` makes of all resources' points."""
+        ...
+
 
 class LeastAllocated:
     """Weighted mean over resources of (free - asked) * 100 // allocatable in the zone that suits best: what the registry's
@@ -92,18 +100,24 @@ class LeastAllocated:
 
     def many(self, asked: Items, free: Sequence[Column], whole: Sequence[Column]) -> Floats:
         """The same, elementwise."""
-        weights = [self._weights.get(name, 1) for name, _ in asked]
-        total: Floats | None = None
+        points = [self.points(amount, left, size) for (_, amount), left, size in zip(asked, free, whole, strict=True)]
+        return self.mean(asked, points)
+
+    def points(self, amount: int, free: Column, whole: Column) -> Floats:
+        """One resource: what would be left, in whole points of a hundred."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            for weight, (_, amount), left, size in zip(weights, asked, free, whole, strict=True):
-                gain = np.subtract(left, float(amount))
-                gain *= 100.0
-                gain /= size
-                np.floor(gain, out=gain)
-                if weight > 1:
-                    gain *= weight
-                total = gain if total is None else np.add(total, gain, out=total)
-            total = np.zeros(1) if total is None else total
+            gain = np.subtract(free, float(amount))
+            gain *= 100.0
+            gain /= whole
+            return np.floor(gain, out=gain)
+
+    def mean(self, asked: Items, points: Sequence[Floats]) -> Floats:
+        """The weighted mean of the resources' points, rounded down, at most 100."""
+        weights = [self._weights.get(name, 1) for name, _ in asked]
+        with np.errstate(invalid="ignore"):
+            total = np.zeros_like(points[0]) if points else np.zeros(1)
+            for weight, gain in zip(weights, points, strict=True):
+                total += gain if weight == 1 else gain * weight
             total /= sum(weights) or 1
             np.floor(total, out=total)
             return np.fmin(total, 100.0, out=total)

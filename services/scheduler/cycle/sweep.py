@@ -14,7 +14,7 @@ import numpy.typing as npt
 from services.scheduler.cycle import policy
 from services.scheduler.cycle.columns import Columns, Selection
 from services.scheduler.cycle.registered import HIGHEST, Registered
-from services.scheduler.cycle.scoring import Scorer
+from services.scheduler.cycle.scoring import Scorer, ZoneStrategy
 from services.scheduler.cycle.shape import Items, Part, Plan, Shape
 from services.scheduler.cycle.spread import demand_of
 from shared.domain.resources import Amounts, is_device
@@ -33,6 +33,7 @@ class Sweep:
         self._zones, self._strategy = zones, strategy
         self._gathered: dict[str, npt.NDArray[np.int64]] = {}
         self._fit_cache: dict[tuple[tuple[str, int], ...], Bools | None] = {}
+        self._points_cache: dict[tuple[str, int], npt.NDArray[np.float64]] = {}
 
     def run(self, shape: Shape, plan: Plan, gate: Bools) -> tuple[Scores, Bools]:
         """Judge the shape; scores and certainty in the selection's order. `gate` is where its constraints let it go."""
@@ -92,13 +93,19 @@ class Sweep:
         return total
 
     def _part_scores(self, items: Items, fit: Bools) -> npt.NDArray[Any]:
-        lower, whole = [self._lower(name) for name, _ in items], [self._size(name) for name, _ in items]
         if isinstance(self._strategy, Registered):
+            lower, whole = [self._lower(name) for name, _ in items], [self._size(name) for name, _ in items]
             return self._strategy.column(items, np.stack(lower), np.stack(whole), fit)
-        scores = self._strategy.many(items, lower, whole)
+        scores = self._strategy.mean(items, [self._points(self._strategy, *item) for item in items])
         np.copyto(scores, 0.0, where=~fit)
         best: npt.NDArray[Any] = scores.max(axis=0)
         return best
+
+    def _points(self, strategy: ZoneStrategy, name: str, amount: int) -> npt.NDArray[np.float64]:
+        found = self._points_cache.get((name, amount))
+        if found is None:
+            found = self._points_cache[name, amount] = strategy.points(amount, self._lower(name), self._size(name))
+        return found
 
     def _with_upper(self, plan: Plan, necessary: Bools) -> Bools:
         """Nodes that the upper bound does not rule out either: the exact judgement may find them certain."""
