@@ -248,20 +248,8 @@ def _every_outcome(parts: list[Part], lower: Zones, upper: Zones, charges: list[
             low = {zone: _plus(held, charge.zones.get(zone, {})) for zone, held in low.items()}
             low = {zone: minus(held, at_most.get(zone, {})) for zone, held in low.items()}
             high = {zone: minus(held, at_least.get(zone, {})) for zone, held in high.items()}
-        if all(held >= 0 for zone in high.values() for held in zone.values()) and not _passes(parts, low, high):
+        if all(held >= 0 for zone in high.values() for held in zone.values()) and not _walk(parts, low, high, {}):
             return False
-    return True
-
-
-def _passes(parts: list[Part], low: Zones, high: Zones) -> bool:
-    """Every branch; the one of the lowest zones where the state is known and no init container leaves anything."""
-    if low != high or len(parts) == 1 or any(part.kind == "init" for part in parts):
-        return _walk(parts, low, high, {})
-    for part in parts:
-        zone = min((zone for zone in low if fits(part.amounts, low[zone])), default=None)
-        if zone is None:
-            return False
-        low = {**low, zone: minus(low[zone], part.amounts)}
     return True
 
 
@@ -309,6 +297,9 @@ def _walk(parts: list[Part], lower: Zones, upper: Zones, reuse: dict[tuple[str, 
     for z in upper:
         if not fits(part.amounts, upper[z]) or any(zone != z for zone, held in pulls if held[0]):
             continue
+        preferred = [y for y in lower if y < z and fits(part.amounts, lower[y]) and all(zone == y for zone, h in pulls if h[0])]
+        if preferred and not any(zone == z for zone, held in pulls if held[1]):
+            continue  # a lower zone surely fits, and nothing draws the part to this one
         if part.kind == "init":
             later = (lower, upper, _kept(part, z, reuse))
         else:

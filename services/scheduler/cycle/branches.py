@@ -1,8 +1,9 @@
 """Every branch that a kubelet's admission could take: is the pod admitted on all of them?
 
-Free amounts are known only as bounds. A part (container, or whole pod) may land in any zone that `upper` fits, must have
-one that `lower` fits, and is subtracted on each branch. Kubelet 1.36: an init container's CPUs and devices stay with the
-pod and force the zone of what reuses them; its memory can be reused in its own zone. The number of steps is bounded.
+Free amounts are known only as bounds. A part (container, or whole pod) may land in any zone that `upper` fits and that has
+none below it that surely fits, must have one that `lower` fits, and is subtracted on each branch. Kubelet 1.36: an init
+container's CPUs and devices stay with the pod and force the zone of what reuses them; its memory can be reused in its own
+zone. The number of steps is bounded.
 This module must not know nodes, reports or other pods.
 """
 
@@ -49,21 +50,7 @@ def admitted(parts: Sequence[Part], lower: Bounds, upper: Bounds, budget: Budget
     """True when each part finds one zone on every branch. Raises LimitError."""
     if len(parts) == 1:
         return any(fits(parts[0].amounts, zone) for zone in lower.values())
-    if lower == upper and all(part.kind != "init" for part in parts):
-        return _lowest_first(parts, lower)
     return _walk(list(parts), _rests(parts), 0, dict(lower), dict(upper), {}, budget)
-
-
-def _lowest_first(parts: Sequence[Part], free: Bounds) -> bool:
-    """The one branch of a state that is known: of single zones the kubelet takes the lowest (kubelet 1.36: equally narrow
-    preferred masks are compared as numbers). What init containers leave would have to be known by CPU."""
-    left = dict(free)
-    for part in parts:
-        zone = min((zone for zone, held in left.items() if fits(part.amounts, held)), default=None)
-        if zone is None:
-            return False
-        left[zone] = minus(left[zone], part.amounts)
-    return True
 
 
 def _rests(parts: Sequence[Part]) -> list[Amounts | None]:
@@ -95,12 +82,23 @@ def _walk(
     rest = rests[at]
     if at == len(parts) - 1 or (rest is not None and not reuse and any(fits(rest, held) for held in lower.values())):
         return True
-    for zone, held in upper.items():
-        if forced <= {zone} and fits(part.amounts, held):
-            below, above, kept = _placed(part, zone, lower, upper, reuse)
-            if not _walk(parts, rests, at + 1, below, above, kept, budget):
-                return False
+    for zone in _branches(part, lower, upper, forced, drawn):
+        below, above, kept = _placed(part, zone, lower, upper, reuse)
+        if not _walk(parts, rests, at + 1, below, above, kept, budget):
+            return False
     return True
+
+
+def _branches(part: Part, lower: Bounds, upper: Bounds, forced: set[int], drawn: set[int]) -> list[int]:
+    """Zones that the part could get: the lowest that fits (kubelet 1.36: of single zones, equally narrow, the lowest is
+    preferred), so none above one that surely fits, but for those that may draw the part."""
+    found: list[int] = []
+    surely = False
+    for zone in sorted(upper):
+        if forced <= {zone} and (not surely or zone in drawn) and fits(part.amounts, upper[zone]):
+            found.append(zone)
+            surely = surely or fits(part.amounts, lower[zone])
+    return found
 
 
 def _pulls(part: Part, reuse: Reuse) -> tuple[set[int], set[int]]:
