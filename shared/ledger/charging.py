@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from shared.domain.pod import Pod
 from shared.domain.resources import PODS, add
-from shared.ledger.alike import kind_of
+from shared.ledger.alike import Kind, kind_of
 from shared.ledger.charge import pending_zones
-from shared.ledger.settle import could_have_freed, redemand, settle, widen_possible
+from shared.ledger.settle import could_have_freed, settle, widen_possible
 from shared.ledger.state import Alias, Charge, Ended, Expectation, Freed, Ledger, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import listed_of, restore, subtract
 
@@ -31,10 +30,11 @@ def put(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> None:
         take(ledger, entry, position)
     node = node_of(ledger, name)
     charge = Charge(uid=uid, key=entry.pod.key, charged_at=position, alias=_alias(node, entry.pod.key))
-    redemand(node, charge, entry)
+    kind = kind_of(entry.pod)
+    charge.demand = kind.demand(node.basis.tracked if node.basis is not None else ())
     node.charges[uid] = charge
     entry.node, entry.charged_at = name, position
-    _count(node, entry.pod, 1)
+    _count(node, kind, 1)
     _expect(node, position)
     _first_charge(node, charge)
 
@@ -68,7 +68,7 @@ def take(ledger: Ledger, entry: LedgerPod, position: int) -> None:
     charge = node.charges.pop(entry.pod.uid, None) if node is not None else None
     if node is None or charge is None:
         return
-    _count(node, entry.pod, -1)
+    _count(node, kind_of(entry.pod), -1)
     _expect(node, position)
     if not charge.demand:
         if charge.key in node.ended:
@@ -97,8 +97,8 @@ def _sum(left: ZoneAmounts, right: ZoneAmounts) -> ZoneAmounts:
     return {zone: add(left.get(zone, {}), right.get(zone, {})) for zone in sorted({*left, *right})}
 
 
-def _count(node: LedgerNode, pod: Pod, sign: int) -> None:
-    for name, amount in kind_of(pod).request.items():
+def _count(node: LedgerNode, kind: Kind, sign: int) -> None:
+    for name, amount in kind.request.items():
         node.requested[name] = node.requested.get(name, 0) + sign * amount
     node.requested[PODS] = node.requested.get(PODS, 0) + sign
 

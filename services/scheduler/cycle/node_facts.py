@@ -33,8 +33,8 @@ class NodeFacts:
     """Mutable columns of one node. `lower` and `upper` are zone id -> amounts; `free` is allocatable minus requested."""
 
     __slots__ = (
-        "allocatable", "arriving", "claims", "items", "landings", "ledger", "lower", "name", "observed", "overlay", "places",
-        "profile", "profile_id", "report", "requested", "rule", "sizes", "slot", "tied", "totals", "unsettled", "upper",
+        "allocatable", "arriving", "claims", "expired", "items", "landings", "ledger", "lower", "name", "observed", "overlay",
+        "places", "profile", "profile_id", "report", "requested", "rule", "sizes", "slot", "tied", "totals", "unsettled", "upper",
         "version", "zone_ids",
     )  # fmt: skip
 
@@ -59,7 +59,7 @@ class NodeFacts:
         self.profile_id = -1
         self.tied: frozenset[int] = frozenset()
         self.totals: Amounts = {}
-        self.unsettled = False
+        self.unsettled = self.expired = False
         self.arriving: frozenset[str] = frozenset()
 
     def free(self, name: str) -> int:
@@ -79,14 +79,14 @@ class NodeFacts:
             and self.claims == node.claims
             and self.arriving == arriving(node)
             and all(uid in node.charges for uid in self.overlay)
-            and self.profile[0] == report_state(node)
+            and self.expired == node.expired
         )
 
     def take_in(self, node: LedgerNode, config: CycleConfig) -> None:
         """Take over everything that the ledger says; own reservations that it lacks are forgotten."""
         if self.report is not node.basis:
             self.sizes = sizes_of(node.basis) if node.basis is not None else {}
-        self.ledger, self.observed, self.report = node, node.observed, node.basis
+        self.ledger, self.observed, self.report, self.expired = node, node.observed, node.basis, node.expired
         self.places = {uid: where for uid, where in self.places.items() if uid in node.charges}
         self.lower = {zone: dict(amounts) for zone, amounts in node.lower.items()}
         self.upper = {zone: dict(amounts) for zone, amounts in node.upper.items()}
