@@ -72,6 +72,8 @@ def _holding(amounts: Amounts, zones: list[int], bound: Mapping[int, Amounts]) -
 
 def widen(old: Possible, new: Possible) -> Possible:
     """The union, part by part. A change between pod and container parts keeps both: each may have happened."""
+    if not old:
+        return new
     return {name: tuple(sorted({*old.get(name, ()), *new.get(name, ())})) for name in sorted({*old, *new})}
 
 

@@ -64,12 +64,12 @@ class Board:
         self._tops.clear()
         self._candidates.clear()
 
-    def lowered(self, slot: int, falls: npt.NDArray[np.int64] | None = None) -> None:
+    def lowered(self, slot: int, falls: npt.NDArray[np.int16] | None = None) -> None:
         """Scores on the node can only have fallen, by `falls` at least for each shape; what is ruled out stays so."""
         scores = self.scores[:, slot]
-        self.sure[:, slot] = out = scores == RULED_OUT
         if falls is not None:
-            self.scores[:, slot] = np.where(out, RULED_OUT, np.maximum(scores - falls, 0))
+            np.maximum(scores - falls, np.minimum(scores, 0), out=scores)
+        np.less(scores, 0, out=self.sure[:, slot])
 
     def emptied(self, slot: int) -> None:
         """The node is gone."""

@@ -104,12 +104,11 @@ class Cluster:
             self.board.changed(facts.slot)
         return zones
 
-    def _fall(self, slot: int, delta: Delta | None) -> npt.NDArray[np.int64] | None:
+    def _fall(self, slot: int, delta: Delta | None) -> npt.NDArray[np.int16] | None:
         """How far the score of each shape surely falls on the node; None where nothing is known."""
         if delta is None or delta.least is None or not self.strategy.even:
             return None
-        points = self._columns.points(slot, delta.least)
-        return self._falls.of(points, self._columns.rows, len(self.board.scores))
+        return self._falls.of(delta.least, self._columns.widest[:, slot], self._columns.rows, len(self.board.scores))
 
     def _delta(self, facts: NodeFacts, shape: Shape, zones: ZoneAmounts) -> Delta:
         """Equal reservations on nodes of one profile are equal in columns."""

@@ -86,7 +86,7 @@ class Columns:
         self.lower, self.upper = _grown(self.lower, 2, wide), _grown(self.upper, 2, wide)
         self.whole, self.offered = _grown(self.whole, 2, wide), _grown(self.offered, 1, wide)
         self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
-        self.totals, self.widest = _grown(self.totals, 1, wide), _grown(self.widest, 1, wide)
+        self.totals, self.widest = _grown(self.totals, 1, wide), np.maximum(_grown(self.widest, 1, wide), 1)
         self.profile = np.append(self.profile, np.full(wide - len(self.profile), -1, dtype=np.int32))
 
     def set_profile(self, slot: int, profile: Profile | None) -> int:
@@ -165,11 +165,6 @@ class Columns:
         least = None if untouched else lower[:, : len(places)].min(axis=1)
         return Delta(lower, _table(self.free_rows, [request])[:, 0], least)
 
-    def points(self, slot: int, least: Ints) -> Ints:
-        """What these amounts are of the node's largest zone, in whole points of a hundred, by resource."""
-        found: Ints = 100 * least // np.maximum(self.widest[:, slot], 1)
-        return found
-
     def subtract(self, facts: NodeFacts, delta: Delta) -> None:
         """Take an own reservation out of one node's columns, which are otherwise up to date, at the next `settle`."""
         self._due.setdefault(facts.slot, []).append(delta)
@@ -193,7 +188,7 @@ class Columns:
         self.lower, self.upper = _grown(self.lower, 0, len(self.rows)), _grown(self.upper, 0, len(self.rows))
         self.whole = _grown(self.whole, 0, len(self.rows))
         self.largest, self.totals = _grown(self.largest, 0, len(self.rows)), _grown(self.totals, 0, len(self.rows))
-        self.widest = _grown(self.widest, 0, len(self.rows))
+        self.widest = np.maximum(_grown(self.widest, 0, len(self.rows)), 1)
         self.free, self.offered = _grown(self.free, 0, len(self.free_rows)), _grown(self.offered, 0, len(self.free_rows))
 
     def _block(self, bounds: list[Bounds], ids: list[tuple[int, ...]]) -> npt.NDArray[np.int64]:

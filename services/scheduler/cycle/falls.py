@@ -13,6 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.int16]
+
+REMEMBERED = 4096
+"""Falls that are kept: like reservations on like machines fall alike."""
 
 
 class Falls:
@@ -22,23 +26,36 @@ class Falls:
         self._names: dict[int, Sequence[str]] = {}
         self._asks = np.zeros((0, 0), dtype=np.int64)
         self._counts = np.ones(0, dtype=np.int64)
+        self._known: dict[tuple[bytes, bytes], Scores] = {}
 
     def learn(self, row: int, names: Sequence[str], rows: Mapping[str, int]) -> None:
         """The shape in this row asks each zone for these resources; for nothing where it cannot be foretold."""
         self._names[row] = names
+        self._known.clear()
         if row < self._asks.shape[0] and len(rows) == self._asks.shape[1]:
             self._write(row, rows)
         else:
             self._asks = np.zeros((0, 0), dtype=np.int64)  # of another size: made anew when it is asked
 
-    def of(self, points: Ints, rows: Mapping[str, int], shapes: int) -> Ints:
-        """For each of so many shapes the least fall, when each zone loses these points by resource."""
-        if self._asks.shape != (shapes, len(points)):
-            self._asks, self._counts = np.zeros((shapes, len(points)), dtype=np.int64), np.ones(shapes, dtype=np.int64)
-            for row in self._names:
-                self._write(row, rows)
-        falls: Ints = (self._asks @ points) // self._counts
-        return falls
+    def of(self, least: Ints, widest: Ints, rows: Mapping[str, int], shapes: int) -> Scores:
+        """For each of so many shapes the least fall, when each zone loses at least `least` by resource, and the largest zone has
+        `widest` (at least 1)."""
+        if self._asks.shape != (shapes, len(least)):
+            self._resize(shapes, len(least), rows)
+        key = least.tobytes(), widest.tobytes()
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            falls = (self._asks @ (100 * least // widest)) // self._counts
+            found = self._known[key] = np.minimum(falls, 100).astype(np.int16)
+        return found
+
+    def _resize(self, shapes: int, resources: int, rows: Mapping[str, int]) -> None:
+        self._asks, self._counts = np.zeros((shapes, resources), dtype=np.int64), np.ones(shapes, dtype=np.int64)
+        self._known.clear()
+        for row in self._names:
+            self._write(row, rows)
 
     def _write(self, row: int, rows: Mapping[str, int]) -> None:
         names = self._names[row]

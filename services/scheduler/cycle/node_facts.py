@@ -89,7 +89,7 @@ class NodeFacts:
         self.ledger, self.observed, self.report, self.expired = node, node.observed, node.basis, node.expired
         self.places = {uid: where for uid, where in self.places.items() if uid in node.charges}
         self.lower = {zone: dict(amounts) for zone, amounts in node.lower.items()}
-        self.upper = {zone: dict(amounts) for zone, amounts in node.upper.items()}
+        self.upper = node.upper
         self.zone_ids = tuple(sorted(node.lower))
         self.requested, self.claims, self.overlay = dict(node.requested), dict(node.claims), {}
         self.allocatable = offered(node)

@@ -106,7 +106,7 @@ def _single(facts: NodeFacts, plan: Plan, free: ZonesFree) -> Predicted:
         found[part.name] = (zone,)
         if part.kind == "init":
             forced.update({name: zone for name in part.amounts if not is_memory(name)})
-        elif len(plan.parts) > 1:
+        elif part is not plan.parts[-1]:
             left[zone] = minus(left[zone], part.amounts)
     return found
 
