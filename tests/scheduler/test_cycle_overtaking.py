@@ -74,6 +74,22 @@ def test_what_an_init_container_may_keep_counts_for_the_pods_on_their_way() -> N
     assert isinstance(world.cluster.place(guaranteed("c", container("c", amounts(4)))), Placed)
 
 
+def test_where_a_search_meets_its_limit_the_pod_on_its_way_is_taken_to_have_something_to_lose() -> None:
+    """Three zones hold one large pod each, and three have to find them; too many places of the others to tell them all apart."""
+    world = World()
+    free = amounts(8, 64), amounts(11, 64), amounts(5, 64, 2), amounts(11, 64, 2)
+    world.node("n", *(zone(number, each) for number, each in enumerate(free)))
+    for name, held in (("g1", amounts(3, 3, 2)), ("w1", amounts(7, 7)), ("w2", amounts(8, 8)), ("g2", amounts(3, 3, 2))):
+        world.bound(guaranteed(name, container("c", held)), "n")
+        world.fold(f"pod/{name}", PodRunning(name, "n"))
+    earlier = guaranteed("p", container("c", amounts(8, 8)))
+    placed = world.cluster.place(earlier)
+    assert isinstance(placed, Placed)
+    world.cluster.charge(placed, earlier)
+    newcomer = guaranteed("q", container("i", amounts(2, 2), "init"), container("c", amounts(3, 3)))
+    assert isinstance(world.cluster.place(newcomer), Unplaceable)
+
+
 def test_two_pods_that_fit_each_others_leavings_pass_in_either_order() -> None:
     world = World()
     world.node("n", zone(0, amounts(8)), zone(1, amounts(8)))

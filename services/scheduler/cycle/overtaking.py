@@ -13,7 +13,7 @@ from copy import copy
 
 import msgspec
 
-from services.scheduler.cycle.alignment import YES, aligned, crowd_on
+from services.scheduler.cycle.alignment import TOO_MANY, YES, aligned, crowd_on
 from services.scheduler.cycle.branches import Bounds, fits
 from services.scheduler.cycle.config import CycleConfig
 from services.scheduler.cycle.counting import everyone_finds_a_zone
@@ -114,12 +114,16 @@ def _covers(free: Amounts, held: Amounts, taken: Amounts | None) -> bool:
 
 
 def _costs(facts: NodeFacts, earlier: Charge, newcomer: Charge, config: CycleConfig) -> bool:
-    """Would the newcomer cost the earlier pod its place? One that has none anyway (bound by others) has nothing to lose."""
+    """Would the newcomer cost the earlier pod its place? One that is known to have none (bound by others) has nothing to lose;
+    where a search met its limit, nobody knows."""
     nobody = Charge(uid=newcomer.uid, key="", charged_at=0)
-    return not _admitted(facts, earlier, newcomer, config) and _admitted(facts, earlier, nobody, config)
+    if _verdict(facts, earlier, newcomer, config) == YES:
+        return False
+    return _verdict(facts, earlier, nobody, config) in (YES, TOO_MANY)
 
 
-def _admitted(facts: NodeFacts, earlier: Charge, newcomer: Charge, config: CycleConfig) -> bool:
+def _verdict(facts: NodeFacts, earlier: Charge, newcomer: Charge, config: CycleConfig) -> str:
+    """Whether the earlier pod is aligned after the newcomer."""
     after = copy(facts)
     after.lower = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
     restore(after.lower, earlier.zones)
@@ -131,7 +135,7 @@ def _admitted(facts: NodeFacts, earlier: Charge, newcomer: Charge, config: Cycle
     after.totals = after.surely_free() if after.spreads else {}
     if facts.report is not None and facts.report.policy != SINGLE:
         after.tied = facts.tied | tied_zones(facts.ledger, (newcomer,))
-    return aligned(after, plan_of(earlier.demand, facts.profile), config, MOST_OUTCOMES) == YES
+    return aligned(after, plan_of(earlier.demand, facts.profile), config, MOST_OUTCOMES)
 
 
 def _without(node: LedgerNode, uid: str) -> LedgerNode:
