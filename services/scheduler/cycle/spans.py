@@ -110,7 +110,7 @@ def _sums(part: Part, chosen: ZoneSet, bounds: Bounds) -> bool:
 
 
 class _Search:
-    """One walk over all branches."""
+    """One walk over all branches. Sets come in order of their size."""
 
     def __init__(
         self, facts: NodeFacts, parts: list[Part], sets: list[list[ZoneSet]], lower: Bounds, upper: Bounds, budget: Budget
@@ -125,12 +125,12 @@ class _Search:
         can be (kubelet 1.36: the preferred size, which is the least, or else the narrowest)."""
         self._budget.spend()
         part, sets = self._parts[at], self._sets[at]
-        sure = [len(chosen) for chosen in sets if self._surely(part, chosen, taken)]
-        if not sure:
+        sure = next((chosen for chosen in sets if self._surely(part, chosen, taken)), None)
+        if sure is None:
             return False
         if at == len(self._parts) - 1:
             return True
-        branches = [chosen for chosen in sets if len(chosen) <= min(sure) and self._perhaps(part, chosen, taken)]
+        branches = [chosen for chosen in sets if len(chosen) <= len(sure) and self._perhaps(part, chosen, taken)]
         return all(self.walk(at + 1, (*taken, _Taken(chosen, part.amounts))) for chosen in branches)
 
     def _surely(self, part: Part, chosen: ZoneSet, taken: tuple[_Taken, ...]) -> bool:
