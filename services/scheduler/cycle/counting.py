@@ -19,7 +19,7 @@ def one_zone_remains(parts: Sequence[Part], lower: Bounds, crowd: Crowd) -> bool
 
     `lower` charges the crowd in all its zones; items without zones stay charged. Not for pods with init containers.
     """
-    base, others, count = crowd.gone(lower), crowd.ranks, crowd.count
+    base, others, count = crowd.gone(lower), crowd.ranks, len(crowd)
     for part in parts:
         if not _remains(part.amounts, base, others, count):
             return False
@@ -38,7 +38,7 @@ def everyone_finds_a_zone(lower: Bounds, crowd: Crowd, newcomer: Sequence[Item])
     for item in newcomer:
         everyone = everyone.beside(item.at_most)
     asked = {tuple(item.at_most.items()): item.at_most for item in crowd.items}
-    return all(_remains(amounts, base, everyone, crowd.count + len(newcomer) - 1) for amounts in asked.values())
+    return all(_remains(amounts, base, everyone, len(crowd) + len(newcomer) - 1) for amounts in asked.values())
 
 
 def _remains(asked: Amounts, base: Bounds, others: Ranks, most: int) -> bool:

@@ -68,20 +68,22 @@ class Ranks:
 
 
 class Crowd:
-    """Items in the order in which they are told apart. `given` is what those with zones give back by zone, `count` their
-    number, `ranks` what they ask for. Read only."""
+    """Items with zones, in the order in which they are told apart. `given` is what they give back by zone, `ranks` what they ask
+    for. `settled` says that there is nobody else. Read only.
 
-    __slots__ = ("_rest", "count", "given", "items", "ranks", "settled")
+    Items without zones stay charged: whatever they hold lies between the bounds, and what holds between wide bounds holds between
+    narrower ones.
+    """
 
-    def __init__(self, items: Sequence[Item], given: ZoneAmounts, count: int, ranks: Ranks) -> None:
-        self.items, self.given, self.count, self.ranks = items, given, count, ranks
-        self.settled = count == len(items)
-        """All of them have zones."""
+    __slots__ = ("_rest", "given", "items", "ranks", "settled")
+
+    def __init__(self, items: Sequence[Item], given: ZoneAmounts, ranks: Ranks, settled: bool) -> None:
+        self.items, self.given, self.ranks, self.settled = items, given, ranks, settled
         self._rest: Crowd | None = None
 
     @classmethod
     def of(cls, items: Sequence[Item]) -> Crowd:
-        """All these items."""
+        """Those of these items that have zones."""
         movable = [item for item in items if item.zones]
         given: ZoneAmounts = {}
         for item in movable:
@@ -89,25 +91,22 @@ class Crowd:
                 target = given.setdefault(zone, {})
                 for name, amount in amounts.items():
                     target[name] = target.get(name, 0) + amount
-        return cls(items, given, len(movable), Ranks.of(item.at_most for item in movable))
+        return cls(movable, given, Ranks.of(item.at_most for item in movable), len(movable) == len(items))
 
-    def __bool__(self) -> bool:
-        return bool(self.items)
+    def __len__(self) -> int:
+        return len(self.items)
 
     def rest(self) -> Crowd:
         """Without the first item."""
         if self._rest is None:
             first = self.items[0]
             given = {zone: dict(amounts) for zone, amounts in self.given.items()}
-            ranks, count = self.ranks, self.count
-            if first.zones:
-                subtract(given, first.charged)
-                ranks, count = ranks.without(first.at_most), count - 1
-            self._rest = Crowd(self.items[1:], given, count, ranks)
+            subtract(given, first.charged)
+            self._rest = Crowd(self.items[1:], given, self.ranks.without(first.at_most), self.settled)
         return self._rest
 
     def gone(self, lower: Mapping[int, Amounts]) -> ZoneAmounts:
-        """The bound without any of those that have zones."""
+        """The bound without any of them."""
         free = {zone: dict(amounts) for zone, amounts in lower.items()}
         restore(free, self.given)
         return free

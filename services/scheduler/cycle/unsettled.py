@@ -69,10 +69,6 @@ def admitted_in_every_outcome(holds: Holds, lower: Bounds, upper: Bounds, crowd:
         return False
     first, rest = crowd.items[0], crowd.rest()
     freed = plus(lower, first.charged)
-    if not first.zones:
-        return admitted_in_every_outcome(holds, freed, upper, rest, budget) and admitted_in_every_outcome(
-            holds, lower, upper, rest, budget
-        )
     for zone in first.zones:
         above = _less(upper, zone, first.at_least)
         possible = all(amount >= 0 for amount in above[zone].values())
