@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from shared.domain.demand import ContainerDemand, kept_init_cpu, peak
 from shared.domain.report import Placement
-from shared.domain.resources import CPU, MEMORY, Amounts, is_hugepages
+from shared.domain.resources import CPU, Amounts, is_memory
 from shared.ledger.charge import apart
 from shared.ledger.state import Alias, Charge, ZoneAmounts
 
@@ -75,7 +75,7 @@ def residual(charge: Charge, listed: Sequence[Placement]) -> ZoneAmounts:
     near = tuple(sorted(held_zones(listed))) or anywhere
     zones: ZoneAmounts = {}
     for name, amount in kept.items():
-        drawn = (name in beside and not scattered) or _is_memory(name)
+        drawn = (name in beside and not scattered) or is_memory(name)
         for zone in near if drawn else sorted({*near, *anywhere}):
             zones.setdefault(zone, {})[name] = amount
     for name, amount in () if charge.admitted else _init_memory(init):
@@ -87,9 +87,5 @@ def residual(charge: Charge, listed: Sequence[Placement]) -> ZoneAmounts:
 
 def _init_memory(init: Sequence[ContainerDemand]) -> list[tuple[str, int]]:
     """(memory or hugepages, the most that init containers hold of it in one zone): they reuse each other's blocks there."""
-    names = sorted({name for part in init for name in part.amounts if _is_memory(name)})
+    names = sorted({name for part in init for name in part.amounts if is_memory(name)})
     return [(name, max(part.amounts.get(name, 0) for part in init)) for name in names]
-
-
-def _is_memory(name: str) -> bool:
-    return name == MEMORY or is_hugepages(name)
