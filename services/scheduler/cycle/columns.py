@@ -188,7 +188,8 @@ class Columns:
         self.lower, self.upper = _grown(self.lower, 0, len(self.rows)), _grown(self.upper, 0, len(self.rows))
         self.whole = _grown(self.whole, 0, len(self.rows))
         self.largest, self.totals = _grown(self.largest, 0, len(self.rows)), _grown(self.totals, 0, len(self.rows))
-        self.widest = np.maximum(_grown(self.widest, 0, len(self.rows)), 1)
+        if len(self.widest) < len(self.rows):
+            self.widest = np.maximum(_grown(self.widest, 0, len(self.rows)), 1)
         self.free, self.offered = _grown(self.free, 0, len(self.free_rows)), _grown(self.offered, 0, len(self.free_rows))
 
     def _block(self, bounds: list[Bounds], ids: list[tuple[int, ...]]) -> npt.NDArray[np.int64]:
