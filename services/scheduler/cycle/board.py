@@ -30,8 +30,7 @@ class _Top(NamedTuple):
 class Board:
     """`scores` and `sure` are [shape, node]; `ranks` orders ties by node name, apart for every pod."""
 
-    def __init__(self, shapes: int) -> None:
-        self._most_rows = shapes
+    def __init__(self) -> None:
         self.scores = np.full((8, 64), RULED_OUT, dtype=np.int16)
         self.sure = np.ones((8, 64), dtype=np.bool_)
         self.ranks = np.zeros(64, dtype=np.uint64)

@@ -34,7 +34,7 @@ class Cluster:
     def __init__(self, config: CycleConfig) -> None:
         self.config = config
         self.strategy = scorer(config.strategy, config.weights)
-        self.board = Board(config.max_shapes)
+        self.board = Board()
         self._columns, self._gates, self._falls = Columns(), Gates(config.max_shapes), Falls()
         self._by_name: dict[str, NodeFacts] = {}
         self._slots: list[NodeFacts | None] = []
