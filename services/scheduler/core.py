@@ -8,19 +8,18 @@ facts. This module must not know the log, Kubernetes or a clock.
 from __future__ import annotations
 
 from collections import Counter
-from typing import get_args
+from typing import Protocol, get_args
 
 import msgspec
 
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.outcome import Placed, Unplaceable
-from services.scheduler.marks import Marks
-from services.scheduler.nominations import Nominations
-from services.scheduler.placing import ColumnarPlacing, Placing
-from services.scheduler.placing_upstream import UpstreamConfig, UpstreamPlacing
-from services.scheduler.proposals import Proposal, reservation, verdict
-from services.scheduler.queue import Queue
-from services.scheduler.withdrawals import withdrawals
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.deciding.placing import ColumnarPlacing, Placing
+from services.scheduler.preemption.nominations import Nominations
+from services.scheduler.queue.queue import Queue
+from services.scheduler.reserving.marks import Marks
+from services.scheduler.reserving.proposals import Proposal, reservation, verdict
+from services.scheduler.reserving.withdrawals import withdrawals
 from shared.domain.pod import Pod
 from shared.events import cluster_facts
 from shared.events import scheduling_facts as scheduling
@@ -30,6 +29,14 @@ from shared.ledger import fold
 from shared.ledger.state import Ledger, LedgerNode, LedgerPod, Stage
 
 
+class Instead(Protocol):
+    """What decides instead of the ledger's columns: the caches of `compat`, which a default scheduler does not load."""
+
+    def placing(self, cycle: CycleConfig) -> Placing:
+        """A fresh one."""
+        ...
+
+
 class CoreConfig(msgspec.Struct, frozen=True):
     """What the core must be told: its name as a scheduler, the cycle's settings, the rejections that make a node dirty, and
     the upstream plugin's arguments where its caches decide instead of the ledger."""
@@ -37,7 +44,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
     scheduler_name: str = "topolog"
     cycle: CycleConfig = CycleConfig()
     dirty_after_rejections: int = 3
-    upstream: UpstreamConfig | None = None
+    upstream: Instead | None = None
 
 
 class Counters(msgspec.Struct):
@@ -277,7 +284,7 @@ class SchedulerCore:
 
 
 def _placing(config: CoreConfig) -> Placing:
-    return ColumnarPlacing(config.cycle) if config.upstream is None else UpstreamPlacing(config.upstream, config.cycle)
+    return ColumnarPlacing(config.cycle) if config.upstream is None else config.upstream.placing(config.cycle)
 
 
 def _pod_of(fact: Fact) -> str:

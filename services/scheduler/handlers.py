@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from services.scheduler.core import SchedulerCore
-from services.scheduler.proposals import Proposal, firsts
+from services.scheduler.reserving.proposals import Proposal, firsts
 from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Outcome
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock

@@ -9,12 +9,12 @@ import sys
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.scheduler.choosing import chosen
+from services.scheduler.configuration import chosen
 from services.scheduler.core import SchedulerCore
 from services.scheduler.folding import fold_of
 from services.scheduler.handlers import Decider
-from services.scheduler.observer import ROLE as OBSERVER
-from services.scheduler.observer import Observer
+from services.scheduler.observing.observer import ROLE as OBSERVER
+from services.scheduler.observing.observer import Observer
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.jetstream import JetStreamBus
 from shared.eventlog.port import EventLog

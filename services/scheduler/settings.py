@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.deciding.config import CycleConfig
 from shared.runtime.settings import CommonSettings
 
 CacheName = Literal["ledger", "overreserve", "discardreserved", "passthrough"]

@@ -92,3 +92,16 @@ def test_the_lock_file_has_hashes_and_names_no_host() -> None:
     assert text.count("--hash=sha256:") >= len(pins)
     assert "://" not in text
     assert "--index" not in text
+
+
+def test_a_default_scheduler_does_not_load_the_upstream_plugin() -> None:
+    code = (
+        "import sys, services.scheduler.service\n"
+        "from services.scheduler.configuration import chosen\n"
+        "from services.scheduler.core import SchedulerCore\n"
+        "from services.scheduler.settings import SchedulerSettings\n"
+        "SchedulerCore(chosen(SchedulerSettings()).core)\n"
+        "print(*[name for name in sys.modules if name.startswith('services.scheduler.compat')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.deciding.config import CycleConfig
 from shared.kubelet.admission import admit
 from tests.scheduler.kubelet_worlds import NODE, consistent_states, scene, world_of
 from tests.scheduler.test_cycle_soundness import RULES

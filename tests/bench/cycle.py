@@ -16,10 +16,10 @@ import time
 
 import psutil
 
-from services.scheduler.cycle.cluster import Cluster
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.outcome import Placed
-from services.scheduler.proposals import reservation
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.reserving.proposals import reservation
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
@@ -73,7 +73,7 @@ class Bench:
 
     def __init__(self, nodes: int, options: argparse.Namespace) -> None:
         self.random = random.Random(7)
-        self.ledger, self.cluster = Ledger(), Cluster(CycleConfig())
+        self.ledger, self.cluster = Ledger(), ColumnarPlacing(CycleConfig())
         self.shapes = options.shapes
         self.serial = 0
         for at in range(nodes):

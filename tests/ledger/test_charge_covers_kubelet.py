@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from services.scheduler.cycle.node_facts import held_once
+from services.scheduler.deciding.node_facts import held_once
 from shared.domain.demand import zonal_demand
 from shared.domain.pod import Pod
 from shared.domain.resources import Amounts, is_memory

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from services.scheduler.cycle.cluster import Cluster
-from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.placing import ColumnarPlacing
 from shared.domain.pod import Constraints, Container, ContainerKind, Pod
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
@@ -69,7 +69,7 @@ class World:
 
     def __init__(self, config: CycleConfig = DEFAULTS) -> None:
         self.ledger = Ledger()
-        self.cluster = Cluster(config)
+        self.cluster = ColumnarPlacing(config)
 
     def fold(self, stream: str, fact: object) -> None:
         """Append one fact and refresh what it touched."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from services.scheduler.cycle.config import CycleConfig
+from services.scheduler.deciding.config import CycleConfig
 from shared.domain.pod import Container, ContainerKind, Pod, Qos
 from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.domain.resources import Amounts

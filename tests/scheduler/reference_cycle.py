@@ -12,15 +12,15 @@ from itertools import product
 import msgspec
 import xxhash
 
-from services.scheduler.cycle.alignment import YES, aligned
-from services.scheduler.cycle.branches import _kept, _reused, fits, minus
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.node_facts import NodeFacts, report_state
-from services.scheduler.cycle.overtaking import harmless
-from services.scheduler.cycle.policy import combined, node_rule, pinned, pod_policy
-from services.scheduler.cycle.predicates import constraint_refusal
-from services.scheduler.cycle.reservation import reserve
-from services.scheduler.cycle.shape import Part, Shape, key_of
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.constraints.predicates import constraint_refusal
+from services.scheduler.deciding.feasibility.alignment import YES, aligned
+from services.scheduler.deciding.feasibility.branches import _kept, _reused, fits, minus
+from services.scheduler.deciding.feasibility.overtaking import harmless
+from services.scheduler.deciding.node_facts import NodeFacts, report_state
+from services.scheduler.deciding.policy import combined, node_rule, pinned, pod_policy
+from services.scheduler.deciding.reservation import reserve
+from services.scheduler.deciding.shape import Part, Shape, key_of
 from shared.domain.demand import ContainerDemand, most, peak, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.pod import Constraints, Container, Pod

@@ -7,15 +7,15 @@ import pytest
 
 from services.binder import announcements
 from services.binder.core import Identity
-from services.scheduler import observing
-from services.scheduler.sightings import Sightings
+from services.scheduler.observing import news
+from services.scheduler.observing.sightings import Sightings
 from shared.domain.report import Zone, ZoneResource
 from shared.events import streams
 from shared.events.cluster_facts import PodObserved
 from shared.ledger.state import Ledger
 from tests.ledger.given import GIB, pod, zone
 from tests.scheduler.default.story import Story
-from tests.scheduler.observer.test_observing import pod as manifest
+from tests.scheduler.observer.test_news import pod as manifest
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def story() -> Story:
 async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_field_and_remedy(story: Story) -> None:
     await story.node()
     await story.report(zone(0, 8))
-    broken = observing.pod_fact(Ledger(), "topolog", manifest("broken", cpu="2 cores"), Sightings())
+    broken = news.pod_fact(Ledger(), "topolog", manifest("broken", cpu="2 cores"), Sightings())
     assert isinstance(broken, PodObserved)
     await story.tell(streams.pod("uid-broken"), broken)
     await story.arrives(pod("good", cpus=2))
@@ -43,7 +43,7 @@ async def test_a_corrected_pod_is_scheduled(story: Story) -> None:
     roomy = zone(0, 8)
     await story.report(Zone(0, {**roomy.resources, "memory": ZoneResource(8 * GIB, 8 * GIB, 8 * GIB)}))
     for cpu in ("two", "2"):
-        seen = observing.pod_fact(story.cores[0].ledger, "topolog", manifest("p", cpu=cpu), Sightings())
+        seen = news.pod_fact(story.cores[0].ledger, "topolog", manifest("p", cpu=cpu), Sightings())
         assert isinstance(seen, PodObserved)
         await story.tell(streams.pod("uid-p"), seen)
         decided = await story.decide()

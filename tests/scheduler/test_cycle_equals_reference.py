@@ -7,9 +7,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.outcome import Placed
-from services.scheduler.cycle.pipeline import judge
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
 from shared.domain.pod import Constraints, Pod
 from shared.domain.report import Placement, ZonedAmount
 from shared.events.cluster_facts import NodeEnded, PodEnded
@@ -112,7 +111,7 @@ class Pair:
         cluster = self.world.cluster
         for shape in [each for each in cluster._shapes.values() if each.swept]:
             for facts in cluster.nodes():
-                assert cluster.board.scores[shape.row, facts.slot] >= judge(cluster, shape, facts), (facts.name, shape.pod)
+                assert cluster.board.scores[shape.row, facts.slot] >= cluster.judge(shape, facts), (facts.name, shape.pod)
 
     def forget_overlay_but(self, name: str, pod: Pod) -> None:
         self.live = [(p, at) for p, at in self.live if at != name or p.uid in (*self.world.ledger.pods, pod.uid)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from services.scheduler.cycle.falls import Falls
+from services.scheduler.deciding.verdicts.score_bounds import Falls
 
 ROWS = {"cpu": 0, "memory": 1}
 

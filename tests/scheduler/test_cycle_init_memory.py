@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.deciding.outcome import Placed, Unplaceable
 from shared.domain.report import Placement, ZonedAmount
 from shared.events.cluster_facts import PodRunning
 from shared.kubelet.admission import admit, start_containers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.deciding.outcome import Placed, Unplaceable
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
 

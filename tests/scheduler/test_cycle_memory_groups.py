@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.outcome import Placed
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
 from shared.domain.pod import Container, Pod
 from shared.kubelet.admission import admit, remove, settle
 from tests.kubelet.machines import GIB, GPU, kubelet

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.refusal import Reason

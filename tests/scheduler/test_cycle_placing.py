@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.deciding.outcome import Placed, Unplaceable
 from shared.domain.pod import Constraints, Pod, Toleration
 from shared.domain.refusal import Reason
 from shared.events.cluster_facts import Taint

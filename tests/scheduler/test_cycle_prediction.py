@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.cycle import prediction
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.outcome import Placed
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.prediction import prediction
 from shared.domain.pod import Pod
 from shared.kubelet.admission import admit
 from shared.kubelet.masks import nodes_of

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.outcome import Placed
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
 from shared.kubelet.admission import admit
 from tests.scheduler.kubelet_worlds import consistent_states, scene, world_of
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.outcome import Placed
-from services.scheduler.cycle.pipeline import judge
-from services.scheduler.cycle.scoring import LeastAllocated, scorer
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.scores import LeastAllocated, scorer
 from services.scheduler.scoring.registry import STRATEGIES
 from services.scheduler.scoring.strategy import ZoneView
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
@@ -86,9 +85,9 @@ def test_all_nodes_at_once_score_as_one_by_one(
     scores, sure = (each.copy() for each in made.cluster.board.row(shape.row))
     for facts in made.cluster.nodes():
         if sure[facts.slot]:
-            assert scores[facts.slot] == judge(made.cluster, shape, facts), facts.name
+            assert scores[facts.slot] == made.cluster.judge(shape, facts), facts.name
         else:
-            assert scores[facts.slot] >= judge(made.cluster, shape, facts)
+            assert scores[facts.slot] >= made.cluster.judge(shape, facts)
 
 
 def test_a_weight_moves_the_choice() -> None:

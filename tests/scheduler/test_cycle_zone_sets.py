@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.outcome import Placed
-from services.scheduler.cycle.pipeline import judge
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
 from shared.domain.pod import Pod
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
@@ -29,7 +28,7 @@ def chosen(made: World, pod: Pod) -> tuple[str, int]:
     assert isinstance(placed, Placed)
     facts = made.cluster.node(placed.node)
     assert facts is not None
-    assert placed.score == judge(made.cluster, made.cluster.shape(pod), facts)
+    assert placed.score == made.cluster.judge(made.cluster.shape(pod), facts)
     return placed.node, placed.score
 
 
@@ -66,7 +65,7 @@ def test_each_container_is_scored_on_what_those_before_it_leave() -> None:
     assert chosen(made, pod) == ("pair", 93)
     facts = made.cluster.node("shared")
     assert facts is not None
-    assert judge(made.cluster, made.cluster.shape(pod), facts) == 81
+    assert made.cluster.judge(made.cluster.shape(pod), facts) == 81
 
 
 @pytest.mark.parametrize("policy", [*SEVERAL, "single-numa-node"])

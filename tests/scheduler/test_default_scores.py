@@ -9,9 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.outcome import Placed, Unplaceable
-from services.scheduler.cycle.pipeline import judge
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.report import Zone
 from shared.domain.resources import Amounts
@@ -30,7 +29,7 @@ def score(pod: Pod, *zones: Zone, strategy: str = "LeastAllocated", policy: str 
     assert isinstance(placed, Placed), placed
     facts = made.cluster.node("n")
     assert facts is not None
-    assert placed.score == judge(made.cluster, made.cluster.shape(pod), facts)
+    assert placed.score == made.cluster.judge(made.cluster.shape(pod), facts)
     return placed.score
 
 
@@ -115,11 +114,11 @@ def test_the_default_never_rises_while_a_node_fills(
     facts = made.cluster.node("n")
     assert facts is not None
     shape = made.cluster.shape(one(amounts(*asked)))
-    last = judge(made.cluster, shape, facts)
+    last = made.cluster.judge(shape, facts)
     for number, each in enumerate(others):
         other = guaranteed(f"q{number}", container("c", amounts(*each)))
         if isinstance(placed := made.cluster.place(other), Placed):
             made.cluster.charge(placed, other)
-        now = judge(made.cluster, shape, facts)
+        now = made.cluster.judge(shape, facts)
         assert now <= last
         last = now

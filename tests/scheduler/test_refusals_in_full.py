@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.cycle.outcome import Unplaceable
-from services.scheduler.cycle.policy import POD_ANNOTATION
+from services.scheduler.deciding.outcome import Unplaceable
+from services.scheduler.deciding.policy import POD_ANNOTATION
 from shared.domain.pod import Constraints, Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import Amounts

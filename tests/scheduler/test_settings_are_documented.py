@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.scoring import STRATEGIES
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.scores import STRATEGIES
 from services.scheduler.settings import SchedulerSettings
 from shared.runtime.settings import CommonSettings, variables
 

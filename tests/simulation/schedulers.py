@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
-from services.scheduler.observer import ROLE, Observer
+from services.scheduler.observing.observer import ROLE, Observer
 from shared.eventlog.port import Lease
 from shared.kube.port import Listed, Seen
 from shared.ledger.digest import digest

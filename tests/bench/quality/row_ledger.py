@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.proposals import Proposal
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.reserving.proposals import Proposal
 from services.topology_store import core as store
 from shared.domain.pod import Pod
 from shared.domain.report import Report

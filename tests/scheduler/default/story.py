@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.proposals import Proposal
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.reserving.proposals import Proposal
 from shared.domain.pod import Pod
 from shared.domain.report import Report, Zone
 from shared.eventlog.memory import MemoryEventLog

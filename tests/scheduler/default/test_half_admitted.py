@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.cycle.branches import Bounds, Budget, fits
-from services.scheduler.cycle.crowd import Crowd
-from services.scheduler.cycle.unsettled import admitted_in_every_outcome, items_of
+from services.scheduler.deciding.feasibility.branches import Bounds, Budget, fits
+from services.scheduler.deciding.feasibility.crowd import Crowd
+from services.scheduler.deciding.feasibility.unsettled import admitted_in_every_outcome, items_of
 from shared.domain.demand import ContainerDemand
 from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.domain.resources import Amounts

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.replay.near_miss import near_miss
-from services.scheduler.cycle.outcome import Unplaceable
+from services.scheduler.deciding.outcome import Unplaceable
 from services.scheduler.folding import dump, load
 from shared.domain.pod import Pod
 from shared.events import streams

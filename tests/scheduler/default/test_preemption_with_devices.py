@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.cycle.alignment import YES, aligned
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.node_facts import NodeFacts
-from services.scheduler.cycle.preemption import without
-from services.scheduler.cycle.shape import Shape
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.feasibility.alignment import YES, aligned
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.shape import Shape
+from services.scheduler.preemption.search import without
 from shared.domain.pod import Pod
 from shared.domain.report import Zone, ZoneResource
 from shared.events import streams

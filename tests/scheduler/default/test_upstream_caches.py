@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from services.scheduler.choosing import Choice, chosen
+from services.scheduler.configuration import Choice, chosen
 from services.scheduler.core import SchedulerCore
 from services.scheduler.settings import SchedulerSettings
 from shared.events.binding_facts import BindIntended, PodBound

@@ -7,7 +7,7 @@ from services.scheduler.compat.filter import Code, Verdict, filter_node
 from services.scheduler.compat.node import offered
 from services.scheduler.compat.nrt import Nrt
 from services.scheduler.compat.pod import Pod
-from services.scheduler.marks import Marks
+from services.scheduler.reserving.marks import Marks
 from services.scheduler.scoring.containers import score_containers
 from services.scheduler.scoring.registry import STRATEGIES
 from services.scheduler.scoring.strategy import ZoneView

@@ -11,8 +11,8 @@ from services.scheduler.compat.nrt import Nrt
 from services.scheduler.compat.pod import Pod
 from services.scheduler.compat.score import score_node
 from services.scheduler.compat.zones import numa_zones
-from services.scheduler.cycle.config import CycleConfig
-from services.scheduler.cycle.outcome import Placed, Unplaceable
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.scoring.containers import score_containers
 from services.scheduler.scoring.registry import STRATEGIES
 from services.scheduler.scoring.strategy import ZoneView

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.observer import ROLE, Observer
+from services.scheduler.observing.observer import ROLE, Observer
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Lease
 from shared.events.catalog import Fact
@@ -207,7 +207,7 @@ async def test_a_list_that_fails_is_tried_again(scene: Scene, monkeypatch: pytes
         return await list_(kind)
 
     monkeypatch.setattr(scene.kube, "list", flaky)
-    monkeypatch.setattr("services.scheduler.observer.PAUSE_S", 0.02)
+    monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.02)
     async with scene.observer():
         await scene.told(PodObserved, 1)
 

@@ -1,0 +1,244 @@
+"""The cluster as the cycle keeps it: facts by node, columns, shapes, and the board of verdicts. All changes come in here.
+
+Single-threaded; a node changes by the ledger (`put_node`, `drop_node`) or by an own reservation (`charge`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from services.scheduler.deciding.blocking import blocked, plan_for
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.constraints.columns import ConstraintColumns
+from services.scheduler.deciding.judge import judge
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.reservation import claim_restored, reserve
+from services.scheduler.deciding.scores import scorer
+from services.scheduler.deciding.shape import Plan, Shape, key_of
+from services.scheduler.deciding.verdicts.columns import Columns, Delta
+from services.scheduler.deciding.verdicts.score_bounds import Falls
+from services.scheduler.deciding.verdicts.sweep import Sweep
+from services.scheduler.deciding.verdicts.table import RULED_OUT, Board
+from shared.domain.pod import Pod
+from shared.ledger.state import LedgerNode, ZoneAmounts
+
+
+class Cluster:
+    """Every node of the ledger, ready to be decided on."""
+
+    def __init__(self, config: CycleConfig) -> None:
+        self.config = config
+        self.strategy = scorer(config.strategy, config.weights)
+        self.board = Board()
+        self._columns, self._constraints, self._falls = Columns(), ConstraintColumns(config.max_shapes), Falls()
+        self._by_name: dict[str, NodeFacts] = {}
+        self._slots: list[NodeFacts | None] = []
+        self._vacant: list[int] = []
+        self._stale: set[int] = set()
+        self._shapes: dict[str, Shape] = {}
+        self._claims: dict[str, str] = {}
+        nobody = Pod("", "", "")
+        self._latest = nobody, Shape("", nobody, -1)
+        self._unsettled: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    # -- facts in ------------------------------------------------------------------------------------------------
+
+    def put_node(self, node: LedgerNode) -> None:
+        """Insert or refresh one node from the ledger. Own reservations that the ledger lacks are forgotten."""
+        facts = self._by_name.get(node.name)
+        if facts is None:
+            facts = self._enter(node.name)
+        elif facts.ledger is node and facts.stands(node):
+            facts.overlay, facts.items = {}, None
+            return
+        if facts.observed is not node.observed:
+            self._constraints.forget(facts.slot)
+        self._drop_claims(facts)
+        facts.take_in(node, self.config)
+        self._claims.update(dict.fromkeys(facts.claims, node.name))
+        self._note_unsettled(facts)
+        self._touch(facts)
+        facts.profile_id = self._columns.set_profile(facts.slot, facts.profile)
+        self.board.changed(facts.slot)
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node; harmless when it is unknown."""
+        facts = self._by_name.pop(name, None)
+        if facts is None:
+            return
+        self._drop_claims(facts)
+        self._slots[facts.slot] = None
+        self._vacant.append(facts.slot)
+        self._stale.discard(facts.slot)
+        self._unsettled.discard(name)
+        self._columns.set_profile(facts.slot, None)
+        self._constraints.forget(facts.slot)
+        self.board.emptied(facts.slot)
+
+    def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
+        """Stand in for an own reservation until the fold brings it: returns the charge as the fold will compute it."""
+        facts = self._by_name[placed.node]
+        shape = self.shape(pod)
+        trusted = placed.predicted if self.config.prediction == "trust" else {}
+        zones = reserve(facts, pod, shape, trusted)
+        facts.places[pod.uid] = placed.predicted
+        self._note_unsettled(facts)
+        facts.version += 1
+        delta = None
+        if facts.spreads or facts.tied:
+            self._stale.add(facts.slot)
+        elif facts.slot not in self._stale:
+            delta = self._delta(facts, shape, zones)
+            self._columns.subtract(facts, delta)
+        if self.strategy.falls:
+            self.board.lowered(facts.slot, self._fall(facts.slot, delta))
+        else:
+            self.board.changed(facts.slot)
+        return zones
+
+    def _fall(self, slot: int, delta: Delta | None) -> npt.NDArray[np.int16] | None:
+        """How far the score of each shape surely falls on the node; None where nothing is known."""
+        if delta is None or delta.least is None or not self.strategy.even:
+            return None
+        return self._falls.of(delta.least, self._columns.widest[:, slot], self._columns.rows, len(self.board.scores))
+
+    def _delta(self, facts: NodeFacts, shape: Shape, zones: ZoneAmounts) -> Delta:
+        """Equal reservations on nodes of one profile are equal in columns."""
+        known = shape.deltas.get(facts.profile_id)
+        if known is None or known[0] is not zones or known[1] != self._columns.shape:
+            delta = self._columns.delta(facts, zones, shape.requested)
+            known = shape.deltas[facts.profile_id] = zones, self._columns.shape, delta
+        return known[2]
+
+    def _enter(self, name: str) -> NodeFacts:
+        slot = self._vacant.pop() if self._vacant else len(self._slots)
+        facts = NodeFacts(name, slot)
+        if slot == len(self._slots):
+            self._slots.append(facts)
+        self._slots[slot], self._by_name[name] = facts, facts
+        self._columns.reserve(slot)
+        self.board.reserve(slot, name)
+        self._constraints.forget(slot)
+        return facts
+
+    def _touch(self, facts: NodeFacts) -> None:
+        facts.version += 1
+        self._stale.add(facts.slot)
+
+    def _drop_claims(self, facts: NodeFacts) -> None:
+        for uid in facts.claims:
+            self._claims.pop(uid, None)
+
+    def _note_unsettled(self, facts: NodeFacts) -> None:
+        if facts.unsettled:
+            self._unsettled.add(facts.name)
+        else:
+            self._unsettled.discard(facts.name)
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def score(self, shape: Shape, facts: NodeFacts) -> int:
+        """The node's true score for the shape, or RULED_OUT."""
+        at = shape.row, facts.slot
+        if not self.board.sure[at]:
+            self.board.judged(*at, self.judge(shape, facts))
+        return int(self.board.scores[at])
+
+    def judge(self, shape: Shape, facts: NodeFacts) -> int:
+        """The whole judgement of one node, whatever the table holds."""
+        plan, barred = self.plan(shape, facts)
+        return RULED_OUT if barred else judge(shape, plan, facts, self.config, self.strategy)
+
+    def shape_of(self, pod: Pod) -> str:
+        """The name of the pod's shape: pods of one shape share their verdicts."""
+        return key_of(pod)
+
+    def unsettled(self) -> list[str]:
+        """Nodes that carry charges whose zones are not known."""
+        return sorted(self._unsettled)
+
+    # -- for the pipeline ----------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[NodeFacts]:
+        """All nodes by name."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def node(self, name: str) -> NodeFacts | None:
+        """One node's facts."""
+        return self._by_name.get(name)
+
+    def at(self, slot: int) -> NodeFacts:
+        """The node in a slot of the board."""
+        facts = self._slots[slot]
+        assert facts is not None
+        return facts
+
+    def claimed_node(self, uid: str) -> str:
+        """The node that the pod is nominated for, "" for none."""
+        return self._claims.get(uid, "")
+
+    def claimed_by(self, uid: str) -> NodeFacts | None:
+        """The node that the pod is nominated for, as it stands with the pod's own claim given back."""
+        facts = self._by_name.get(self._claims.get(uid, ""))
+        return claim_restored(facts, uid) if facts is not None else None
+
+    def shape(self, pod: Pod) -> Shape:
+        """The pod's shape; the longest unused one makes room for a new one."""
+        if pod is self._latest[0]:
+            return self._latest[1]
+        key = key_of(pod)
+        shape = self._shapes.pop(key, None)
+        if shape is None:
+            row = len(self._shapes)
+            if row >= self.config.max_shapes:
+                row = self._shapes.pop(next(iter(self._shapes))).row
+            shape = Shape(key, pod, row)
+            self.board.start(row)
+            self._falls.learn(row, shape.evenly, self._columns.rows)
+            self.board.sure[row, :], shape.swept = False, False
+        self._shapes[key] = shape
+        self._latest = pod, shape
+        return shape
+
+    def sweep_if_new(self, shape: Shape) -> None:
+        """Judge every node for a shape that has no verdicts yet."""
+        if not shape.swept:
+            shape.swept = True
+            self._sweep(shape, None)
+
+    def sweep_unsure(self, shape: Shape, score: int) -> bool:
+        """Judge at once all nodes that stand at `score` in doubt; False when no more than doubt comes out of it."""
+        unsure = self.board.unsure_at(shape.row, score)
+        self._sweep(shape, unsure)
+        return len(unsure) > len(self.board.unsure_at(shape.row, score))
+
+    def plan(self, shape: Shape, facts: NodeFacts) -> tuple[Plan, bool]:
+        """The shape's plan on this node, and whether the node is barred whatever it has free."""
+        found = shape.verdicts.get(facts.profile_id)
+        if found is None:
+            plan = plan_for(shape, facts.profile, self.config)
+            found = shape.verdicts[facts.profile_id] = plan, blocked(shape, facts.profile, plan, self.config) is not None
+        return found
+
+    def _write_columns(self) -> None:
+        self._columns.write([facts for slot in sorted(self._stale) if (facts := self._slots[slot]) is not None])
+        self._stale.clear()
+
+    def _sweep(self, shape: Shape, only: npt.NDArray[np.int64] | None) -> None:
+        self._write_columns()
+        scores, sure = self.board.row(shape.row)
+        gate = self._constraints.column(shape.pod.constraints, self._slots)
+        if only is None:
+            scores[:], sure[:] = RULED_OUT, True
+        for profile, selection, count in self._columns.groups(only):
+            plan = plan_for(shape, profile, self.config)
+            if blocked(shape, profile, plan, self.config) is None:
+                swept = Sweep(self._columns, selection, count, len(profile[4]), self.strategy)
+                scores[selection], sure[selection] = swept.run(shape, plan, gate[selection])
+            else:
+                scores[selection], sure[selection] = RULED_OUT, True

@@ -1,0 +1,127 @@
+"""Why one node's zones cannot take a pod: the part, resource and zone that came nearest, and what would help."""
+
+from __future__ import annotations
+
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.feasibility.alignment import NO, TOO_MANY, YES, aligned
+from services.scheduler.deciding.feasibility.branches import fits
+from services.scheduler.deciding.feasibility.capacity import capacities
+from services.scheduler.deciding.feasibility.overtaking import harmless
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.policy import SINGLE
+from services.scheduler.deciding.shape import Part, Plan, Shape
+from shared.domain.quantity import format_amount
+from shared.domain.refusal import Reason, Refusal
+from shared.domain.resources import CPU, is_memory
+
+
+def alignment_refusal(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
+    """None when the node takes the pod."""
+    verdict = aligned(facts, plan, config)
+    if verdict == YES:
+        return None
+    if verdict == TOO_MANY:
+        remedy = "wait for a newer topology report of the node, or raise branch_limit"
+        return Refusal(facts.name, Reason.BRANCH_LIMIT, str(config.branch_limit), remedy=remedy)
+    return _smt(facts, plan, config) or _shortage(facts, plan) or _uncertain(facts, plan, verdict)
+
+
+def overtaking_refusal(facts: NodeFacts, shape: Shape, config: CycleConfig) -> Refusal | None:
+    """A pod that the node could take, if it did not endanger pods on their way there."""
+    if harmless(facts, shape, config):
+        return None
+    remedy = "wait until the pods on their way to the node are admitted"
+    return Refusal(facts.name, Reason.NOT_ON_EVERY_BRANCH, "may overtake pods on their way", remedy=remedy)
+
+
+def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
+    if not plan.whole_cores:
+        return None
+    for part in plan.parts:
+        asked = part.amounts.get(CPU, 0)
+        if asked % (1000 * config.threads_per_core):
+            remedy = f"ask for a multiple of {config.threads_per_core} CPUs: the kubelet runs with full-pcpus-only"
+            return Refusal(facts.name, Reason.SMT_ALIGNMENT, resource=CPU, container=part.name, asked=asked, remedy=remedy)
+    return None
+
+
+def _shortage(facts: NodeFacts, plan: Plan) -> Refusal | None:
+    for part in plan.parts:
+        found = _total(facts, part) if plan.mode == "spread" else _zonal(facts, plan, part)
+        if found is not None:
+            return found
+    return None
+
+
+def _total(facts: NodeFacts, part: Part) -> Refusal | None:
+    for name, asked in part.amounts.items():
+        free = sum(zone.get(name, 0) for zone in facts.lower.values()) if is_memory(name) else facts.totals.get(name, 0)
+        if free < asked:
+            remedy = f"free {format_amount(name, asked - free)} more {name} on the node"
+            return Refusal(facts.name, Reason.TOO_LITTLE_FREE, "", name, part.name, asked, max(0, free), remedy=remedy)
+    return None
+
+
+def _zonal(facts: NodeFacts, plan: Plan, part: Part) -> Refusal | None:
+    if any(fits(part.amounts, zone) for zone in facts.lower.values()):
+        return None
+    reason = Reason.NO_SINGLE_ZONE
+    if plan.rule.policy != SINGLE and not _narrow(facts, part):
+        reason = Reason.NO_ZONE_SET
+    never = _never(facts, part) if reason is Reason.NO_SINGLE_ZONE else None
+    if never is not None:
+        return never
+    name, zone, best = _scarcest(facts, part)
+    asked = part.amounts[name]
+    others = [format_amount(n, a) + " " + n for n, a in part.amounts.items() if n != name]
+    subject = "with " + " and ".join(others) if best >= asked and others else ""
+    remedy = f"free {format_amount(name, asked - best)} more {name} in zone {zone}" if best < asked else ""
+    if subject:
+        best, zone = _beside(facts, part, name)
+        remedy = f"free {format_amount(name, max(0, asked - best))} more {name} in zone {zone}"
+    return Refusal(facts.name, reason, subject, name, part.name, asked, max(0, best), zone, remedy=remedy)
+
+
+def _narrow(facts: NodeFacts, part: Part) -> bool:
+    largest = capacities(facts.report) if facts.report is not None else {}
+    return all(largest.get(name, 0) >= asked for name, asked in part.amounts.items())
+
+
+def _never(facts: NodeFacts, part: Part) -> Refusal | None:
+    """The part is larger than any zone is when it is empty. Of equal zones the lowest is named."""
+    zones = facts.report.zones if facts.report is not None else ()
+    for name, asked in part.amounts.items():
+        sizes = {z.id: z.resources[name].allocatable if name in z.resources else 0 for z in zones}
+        zone = min(sizes, key=lambda each: (-sizes[each], each), default=None)
+        best = sizes[zone] if zone is not None else 0
+        if best < asked:
+            remedy = f"ask for at most {format_amount(name, best)} {name} at once, or use nodes with larger zones"
+            if not best:
+                remedy = f"use nodes whose zones have {name}"
+            return Refusal(facts.name, Reason.NEVER_ALIGNED, "", name, part.name, asked, best, zone, remedy=remedy)
+    return None
+
+
+def _scarcest(facts: NodeFacts, part: Part) -> tuple[str, int, int]:
+    """(resource, zone, free there) of the resource whose best zone covers the smallest share of what is asked."""
+    found = []
+    for name, asked in part.amounts.items():
+        best, zone = max((held.get(name, 0), -zone) for zone, held in facts.lower.items())
+        found.append((max(0, best) / asked, name, -zone, best))
+    _, name, zone, best = min(found)
+    return name, zone, best
+
+
+def _beside(facts: NodeFacts, part: Part, name: str) -> tuple[int, int]:
+    """Most of `name` in a zone that holds everything else; the first zone when none does."""
+    others = {other: asked for other, asked in part.amounts.items() if other != name}
+    found = [(held.get(name, 0), -zone) for zone, held in facts.lower.items() if fits(others, held)]
+    best, zone = max(found, default=(0, -facts.zone_ids[0]))
+    return best, -zone
+
+
+def _uncertain(facts: NodeFacts, plan: Plan, verdict: str) -> Refusal:
+    parts = ", ".join(part.name for part in plan.parts if part.name)
+    reason = Reason.NO_ZONE_SET if verdict == NO else Reason.NOT_ON_EVERY_BRANCH
+    remedy = "wait for a newer topology report of the node; it may also help to ask for less, or for one container"
+    return Refusal(facts.name, reason, f"containers {parts}" if parts else "", remedy=remedy)

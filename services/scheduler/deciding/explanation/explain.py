@@ -1,0 +1,152 @@
+"""Refusals in full and in one line: which resource, which zone had how much, who holds it, what would make the pod fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from services.scheduler.deciding.blocking import blocked, plan_for
+from services.scheduler.deciding.cluster import Cluster
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.constraints.predicates import constraint_refusal, resource_refusal
+from services.scheduler.deciding.explanation.alignment_refusal import alignment_refusal, overtaking_refusal
+from services.scheduler.deciding.explanation.remedies import remedy
+from services.scheduler.deciding.explanation.wording import headline, line
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.outcome import Unplaceable
+from services.scheduler.deciding.shape import Plan, Shape
+from services.scheduler.preemption.search import obstacle
+from shared.domain.pod import Pod
+from shared.domain.refusal import Reason, Refusal, ZoneState
+from shared.domain.report import Report
+
+_EVICTION_MAY_HELP = {
+    Reason.NODE_RESOURCE,
+    Reason.TOO_MANY_PODS,
+    Reason.NO_SINGLE_ZONE,
+    Reason.NO_ZONE_SET,
+    Reason.TOO_LITTLE_FREE,
+    Reason.NOT_ON_EVERY_BRANCH,
+    Reason.BRANCH_LIMIT,
+}
+_ORDER = {reason: place for place, reason in enumerate(Reason)}
+
+
+def hopeless(shape: Shape, pod: Pod) -> Unplaceable:
+    """A pod that no node is asked for: invalid, or with constraints that Topolog does not implement."""
+    refusal = _invalid(shape, pod, "")
+    assert refusal is not None
+    text = f"{refusal.reason}: {refusal.subject}"
+    return Unplaceable(text, {text: 1}, (_as_json(refusal),))
+
+
+def _invalid(shape: Shape, pod: Pod, node: str) -> Refusal | None:
+    if shape.problem:
+        return Refusal(node, Reason.INVALID_POD, shape.problem, remedy="correct the pod's manifest")
+    if pod.constraints.unsupported:
+        fields = ", ".join(pod.constraints.unsupported)
+        remedy = "remove it, or use Topolog as an extender of kube-scheduler"
+        return Refusal(node, Reason.UNSUPPORTED, fields, remedy=remedy)
+    return None
+
+
+def unplaceable(cluster: Cluster, shape: Shape) -> Unplaceable:
+    """Every node's reason, counted; the nearest misses in detail."""
+    refusals = [found for facts in cluster.nodes() if (found := _remembered(cluster, facts, shape)) is not None]
+    counts = Counter(headline(each) for each in refusals)
+    nearest = sorted(refusals, key=_distance)[: cluster.config.near_misses]
+    detail = tuple(_as_json(_detailed(cluster.node(each.node), each)) for each in nearest)
+    return Unplaceable(line(len(cluster), refusals), dict(sorted(counts.items())), detail)
+
+
+def _remembered(cluster: Cluster, facts: NodeFacts, shape: Shape) -> Refusal | None:
+    known = shape.refusals.get(facts.name)
+    if known is not None and known[0] == facts.version and known[1] is facts.observed:
+        return known[2]
+    found = refusal(facts, shape, cluster.config)
+    if found is not None:
+        shape.refusals[facts.name] = (facts.version, facts.observed, found)
+    return found
+
+
+def verdict(cluster: Cluster, pod: Pod, shape: Shape, node: str) -> Refusal | None:
+    """One node, in full."""
+    invalid = _invalid(shape, pod, node)
+    if invalid is not None:
+        return invalid
+    facts = cluster.node(node)
+    if facts is None:
+        return Refusal(node, Reason.UNKNOWN_NODE, remedy="check the node's name with `kubectl get nodes`")
+    claimed = cluster.claimed_by(pod.uid)
+    facts = claimed if claimed is not None and claimed.name == node else facts
+    found = refusal(facts, shape, cluster.config)
+    return _detailed(facts, found) if found is not None else None
+
+
+def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig) -> Refusal | None:
+    """The first reason for which this node cannot take the shape; in the order of `Reason`."""
+    found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name) or resource_refusal(shape.request, facts)
+    if found is not None:
+        return found
+    plan = plan_for(shape, facts.profile, config)
+    barred = blocked(shape, facts.profile, plan, config)
+    if barred is not None:
+        return _ruled(Refusal(facts.name, barred[0], barred[1]), plan)
+    if plan.mode == "free":
+        return None
+    found = alignment_refusal(facts, plan, config) or overtaking_refusal(facts, shape, config)
+    return _ruled(found, plan) if found is not None else None
+
+
+def _ruled(found: Refusal, plan: Plan) -> Refusal:
+    rule = plan.rule
+    return msgspec.structs.replace(found, policy=rule.policy, scope=rule.scope, policy_source=rule.source)
+
+
+def _distance(refusal: Refusal) -> tuple[int, float, str]:
+    """Later tests and smaller shortfalls are nearer."""
+    short = 1 - refusal.best / refusal.asked if refusal.asked else 0.0
+    return -_ORDER[refusal.reason], short, refusal.node
+
+
+def _detailed(facts: NodeFacts | None, refusal: Refusal) -> Refusal:
+    helps = remedy(refusal, facts.observed.allocatable if facts is not None and facts.observed is not None else {})
+    refusal = msgspec.structs.replace(refusal, remedy=helps + _preemption(facts, refusal), best=max(0, refusal.best))
+    if facts is None or not refusal.resource or facts.report is None:
+        return refusal
+    zones = tuple(_zone_state(facts, facts.report, zone, refusal.resource) for zone in facts.zone_ids)
+    return msgspec.structs.replace(refusal, zones=zones)
+
+
+def _preemption(facts: NodeFacts | None, refusal: Refusal) -> str:
+    """Why no priority would help there, as far as the node alone decides that."""
+    why = obstacle(facts) if facts is not None and refusal.reason in _EVICTION_MAY_HELP else ""
+    return f"; nobody is evicted there, whatever the priority: {why}" if why else ""
+
+
+def _zone_state(facts: NodeFacts, report: Report, zone: int, resource: str) -> ZoneState:
+    allocatable = next((z.resources[resource].allocatable for z in report.zones if z.id == zone and resource in z.resources), 0)
+    free, most = facts.lower[zone].get(resource, 0), facts.upper.get(zone, {}).get(resource, 0)
+    return ZoneState(zone, free, most, allocatable, _holders(facts, zone, resource))
+
+
+def _holders(facts: NodeFacts, zone: int, resource: str) -> tuple[str, ...]:
+    holders = [
+        charge.uid
+        for charge in facts.charges()
+        if charge.zones.get(zone, {}).get(resource) or charge.held.get(zone, {}).get(resource)
+    ]
+    nominees = [uid for uid, claim in facts.claims.items() if claim.get(zone, {}).get(resource)]
+    return tuple(sorted([*holders, *nominees]))
+
+
+def _as_json(refusal: Refusal) -> dict[str, object]:
+    found: dict[str, object] = msgspec.to_builtins(refusal)
+    return found
+
+
+def details(refusals: Sequence[Refusal]) -> tuple[dict[str, object], ...]:
+    """Refusals as JSON values."""
+    return tuple(_as_json(each) for each in refusals)

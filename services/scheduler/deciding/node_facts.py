@@ -1,0 +1,232 @@
+"""One node as the cycle sees it: bounds per zone, what is free on the node as a whole, its rule, and own reservations.
+
+Built from the ledger's node and kept apart from it: own reservations are subtracted here until the fold brings them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from services.scheduler.deciding import policy
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.feasibility.capacity import capacities
+from shared.domain.demand import most
+from shared.domain.report import Report
+from shared.domain.resources import PODS, Amounts, is_memory
+from shared.events.cluster_facts import NodeObserved
+from shared.ledger.charge import apart
+from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
+from shared.ledger.view import total
+
+Layout = tuple[tuple[int, tuple[str, ...]], ...]
+Profile = tuple[str, policy.Rule, tuple[str, ...], tuple[tuple[str, str], ...], Layout]
+"""What nodes share when their zones can be judged at once: report state, rule, pinned resources, options, and the zones
+with their resources."""
+
+Bounds = Mapping[int, Amounts]
+
+MAX_ZONES = 64
+
+
+class NodeFacts:
+    """Mutable columns of one node. `lower` and `upper` are zone id -> amounts; `free` is allocatable minus requested."""
+
+    __slots__ = (
+        "allocatable", "arriving", "claims", "expired", "items", "landings", "ledger", "lower", "name", "observed", "overlay",
+        "places", "profile", "profile_id", "report", "requested", "rule", "sizes", "slot", "tied", "totals", "unsettled", "upper",
+        "version", "zone_ids",
+    )  # fmt: skip
+
+    def __init__(self, name: str, slot: int) -> None:
+        self.name, self.slot, self.version = name, slot, 0
+        self.ledger: LedgerNode = LedgerNode(name)
+        self.observed: NodeObserved | None = None
+        self.report: Report | None = None
+        self.lower: ZoneAmounts = {}
+        self.upper: ZoneAmounts = {}
+        self.sizes: ZoneAmounts = {}
+        self.zone_ids: tuple[int, ...] = ()
+        self.requested: Amounts = {}
+        self.allocatable: Amounts = {}
+        self.claims: dict[str, ZoneAmounts] = {}
+        self.overlay: dict[str, Charge] = {}
+        self.places: dict[str, dict[str, tuple[int, ...]]] = {}
+        self.items: object = None
+        self.landings: dict[str, Any] = {}
+        self.rule = policy.Rule()
+        self.profile: Profile = ("missing", self.rule, (), (), ())
+        self.profile_id = -1
+        self.tied: frozenset[int] = frozenset()
+        self.totals: Amounts = {}
+        self.unsettled = self.expired = False
+        self.arriving: frozenset[str] = frozenset()
+
+    def free(self, name: str) -> int:
+        """What the node as a whole has left of a resource. A node that states no pod limit has none."""
+        if name == PODS and name not in self.allocatable:
+            return 1 << 30
+        return self.allocatable.get(name, 0) - self.requested.get(name, 0)
+
+    def stands(self, node: LedgerNode) -> bool:
+        """True when the ledger's node says what these facts, own reservations included, say already."""
+        return (
+            self.observed is node.observed
+            and self.report is node.basis
+            and self.lower == node.lower
+            and self.upper == node.upper
+            and self.requested == node.requested
+            and self.claims == node.claims
+            and self.arriving == arriving(node)
+            and all(uid in node.charges for uid in self.overlay)
+            and self.expired == node.expired
+        )
+
+    def take_in(self, node: LedgerNode, config: CycleConfig) -> None:
+        """Take over everything that the ledger says; own reservations that it lacks are forgotten."""
+        if self.report is not node.basis:
+            self.sizes = sizes_of(node.basis) if node.basis is not None else {}
+        self.ledger, self.observed, self.report, self.expired = node, node.observed, node.basis, node.expired
+        self.places = {uid: where for uid, where in self.places.items() if uid in node.charges}
+        self.lower = {zone: dict(amounts) for zone, amounts in node.lower.items()}
+        self.upper = node.upper
+        self.zone_ids = tuple(sorted(node.lower))
+        self.requested, self.claims, self.overlay = dict(node.requested), dict(node.claims), {}
+        self.allocatable = offered(node)
+        self.unsettled = any(is_unsettled(charge) for charge in node.charges.values())
+        self.arriving = arriving(node)
+        self.profile = self._profile(node, config)
+        self.rule = self.profile[1]
+        self.tied = tied_zones(node, node.charges.values())
+        self.items, self.landings = None, {}
+        self.totals = self.surely_free() if self.spreads else {}
+
+    @property
+    def spreads(self) -> bool:
+        """True where a pod may take from several zones at once without being refused for it."""
+        return self.rule.policy in (policy.NONE, policy.BEST_EFFORT)
+
+    def firm(self, lower: Bounds) -> Bounds:
+        """`lower` as far as single zones go: no memory in zones that the Memory Manager uses, or may use, in groups."""
+        if not self.tied:
+            return lower
+        return {
+            zone: {name: min(0, a) if is_memory(name) else a for name, a in held.items()} if zone in self.tied else held
+            for zone, held in lower.items()
+        }
+
+    def surely_free(self) -> Amounts:
+        """What is surely free on the node as a whole: an unproven pod holds its demand once, wherever that is."""
+        totals = total(self.upper.values())
+        for charge in self.charges():
+            if charge.zones:
+                self.take_total(charge, totals)
+        for claim in self.claims.values():
+            for name, amount in total(claim.values()).items():
+                totals[name] = totals.get(name, 0) - amount
+        return totals
+
+    def _profile(self, node: LedgerNode, config: CycleConfig) -> Profile:
+        report, state = node.basis, report_state(node)
+        if report is None:
+            return (state, policy.Rule(), (), (), ())
+        labels = node.observed.labels if node.observed is not None else {}
+        rule = policy.node_rule(report, labels, config.policy_precedence)
+        tracked = policy.pinned(report, labels, config.policy_precedence)
+        return (state, rule, tracked, tuple(sorted(report.options.items())), self._layout())
+
+    def take_total(self, charge: Charge, totals: Amounts) -> None:
+        """Take what a pod holds, beside what the report shows of it, out of `totals`."""
+        held = held_once(charge)
+        for name, amount in held.items():
+            totals[name] = totals.get(name, 0) - amount
+
+    def _layout(self) -> Layout:
+        return tuple((zone, tuple(self.lower[zone])) for zone in self.zone_ids)
+
+    def charges(self) -> Iterable[Charge]:
+        """Every charge on the node, own reservations included."""
+        yield from self.ledger.charges.values()
+        yield from (charge for uid, charge in self.overlay.items() if uid not in self.ledger.charges)
+
+
+def sizes_of(report: Report) -> ZoneAmounts:
+    """Zone -> what scores take for the whole: allocatable, or what is available where a report calls that more."""
+    return {zone.id: {name: max(r.allocatable, r.available) for name, r in zone.resources.items()} for zone in report.zones}
+
+
+def offered(node: LedgerNode, claimant: str = "") -> Amounts:
+    """What the node as a whole offers: allocatable, less what nominees other than the claimant claim of it."""
+    allocatable = node.observed.allocatable if node.observed is not None else {}
+    others = [zones for uid, zones in node.claims.items() if uid != claimant]
+    if not others:
+        return allocatable
+    taken = {PODS: len(others)}
+    for zones in others:
+        for name, amount in total(zones.values()).items():
+            taken[name] = taken.get(name, 0) + amount
+    return {name: amount - taken.get(name, 0) for name, amount in allocatable.items()}
+
+
+def held_once(charge: Charge) -> Amounts:
+    """The most that a pod holds on the node as a whole. What an init container of a proven pod keeps is charged in each zone
+    where it may be, but is held once."""
+    if charge.proven:
+        names = {name for amounts in charge.zones.values() for name in amounts}
+        return {name: max(amounts.get(name, 0) for amounts in charge.zones.values()) for name in sorted(names)}
+    return total(charge.zones.values()) if charge.held else most(charge.demand, apart(charge.possible))
+
+
+def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
+    """Zones that hold, or may hold, memory of a block over several zones: the Memory Manager then refuses them alone
+    (kubelet 1.36). Pods too large for one zone make such blocks; where the report lists no pod, nobody knows where."""
+    report = node.basis
+    if report is None or len(report.zones) < 2:
+        return frozenset()
+    sizes = {} if report.policy == policy.SINGLE else capacities(report)
+    if sizes and any((node.listed is None or not charge.proven) and _is_wide(charge, report, sizes) for charge in charges):
+        return frozenset(zone.id for zone in report.zones)
+    tied: set[int] = set()
+    for placements in (node.listed or {}).values():
+        for placement in placements:
+            for item in placement.held:
+                if len(item.zones) > 1 and is_memory(item.resource):
+                    tied.update(item.zones)
+    return frozenset(tied)
+
+
+def _is_wide(charge: Charge, report: Report, sizes: Amounts) -> bool:
+    """Does the pod ask for more memory at once than the largest zone has when empty?"""
+    parts = [most(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
+    return any(is_memory(name) and amount > sizes.get(name, 0) for part in parts for name, amount in part.items())
+
+
+def arriving(node: LedgerNode) -> frozenset[str]:
+    """Pods that are on their way to the node: charged, and not known to be admitted."""
+    return frozenset(charge.uid for charge in node.charges.values() if charge.zones and not charge.proven and not charge.admitted)
+
+
+def is_unsettled(charge: Charge) -> bool:
+    """True for a pod whose zones are not known: several are charged in its place."""
+    return bool(charge.zones) and not charge.proven and not charge.held
+
+
+def report_state(node: LedgerNode) -> str:
+    """`` when the report may be relied on, else `missing`, `expired` or what is wrong with it."""
+    report = node.basis
+    if report is None:
+        return "missing"
+    if node.expired:
+        return "expired"
+    return _malformed(report)
+
+
+def _malformed(report: Report) -> str:
+    ids = [zone.id for zone in report.zones]
+    if len(set(ids)) != len(ids):
+        return f"zone {next(i for i in ids if ids.count(i) > 1)} is reported twice"
+    if any(zone < 0 for zone in ids):
+        return f"zone {min(ids)} has a negative id"
+    if len(ids) > MAX_ZONES:
+        return f"{len(ids)} zones, more than {MAX_ZONES}"
+    return ""

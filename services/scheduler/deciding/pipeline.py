@@ -1,0 +1,73 @@
+"""The deciding of one pod, top to bottom: demand, filter, hints and merge, score, choose. Reserving is the caller's.
+
+`place` walks down the board of verdicts from the best score; only nodes that come out on top and are not sure are judged
+exactly (`judge`).
+"""
+
+from __future__ import annotations
+
+from services.scheduler.deciding.cluster import Cluster
+from services.scheduler.deciding.explanation import explain
+from services.scheduler.deciding.feasibility.overtaking import harmless
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.deciding.prediction.prediction import predict
+from services.scheduler.deciding.shape import Shape
+from services.scheduler.deciding.verdicts.table import RULED_OUT, salt_of
+from shared.domain.pod import Pod
+
+SWEEP_AFTER = 4
+"""Single judgements after which one sweep over all nodes in doubt is cheaper."""
+
+
+def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
+    """Choose a node for the pod, or say why there is none."""
+    shape = cluster.shape(pod)  # demand
+    if shape.problem or pod.constraints.unsupported:
+        return explain.hopeless(shape, pod)
+    nominee = _nominated(cluster, pod, shape)
+    if nominee is not None:
+        return nominee
+    cluster.sweep_if_new(shape)  # filter: every node at once
+    best = _best(cluster, pod, shape)
+    if best is None:
+        return explain.unplaceable(cluster, shape)
+    facts, score = best
+    return _placed(cluster, pod, shape, facts, score)
+
+
+def _best(cluster: Cluster, pod: Pod, shape: Shape) -> tuple[NodeFacts, int] | None:
+    board, salt, row, unsure = cluster.board, salt_of(pod.uid), shape.row, 0
+    while True:
+        slot, best = board.top(row, salt)
+        if best == RULED_OUT:
+            return None
+        facts = cluster.at(slot)
+        if board.sure[row, slot]:
+            if harmless(facts, shape, cluster.config):
+                return facts, best
+            board.judged(row, slot, RULED_OUT)
+            continue
+        unsure += 1
+        if unsure % SWEEP_AFTER == 0 and cluster.sweep_unsure(shape, best):
+            continue
+        score = cluster.judge(shape, facts)
+        board.judged(row, slot, score)
+        if score == best:
+            return facts, best
+
+
+def _nominated(cluster: Cluster, pod: Pod, shape: Shape) -> Placed | None:
+    """A pod that others were evicted for takes what it claims, if that is enough by now."""
+    facts = cluster.claimed_by(pod.uid)
+    if facts is None:
+        return None
+    score = cluster.judge(shape, facts)
+    return None if score == RULED_OUT else _placed(cluster, pod, shape, facts, score)
+
+
+def _placed(cluster: Cluster, pod: Pod, shape: Shape, facts: NodeFacts, score: int) -> Placed:
+    plan, _ = cluster.plan(shape, facts)
+    candidates = cluster.board.candidates(shape.row)
+    predicted = predict(facts, plan) if cluster.config.prediction != "off" else {}
+    return Placed(facts.name, score, candidates, facts.ledger.report_version, predicted)

@@ -1,0 +1,112 @@
+"""What the core asks of whoever chooses nodes: the columnar cluster by default, the upstream plugin's caches where asked for.
+
+An implementation is told of every fact and of each node that a fact touched; it keeps what it needs and decides on no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Mapping
+from typing import Protocol
+
+from services.scheduler.deciding import pipeline
+from services.scheduler.deciding.cluster import Cluster
+from services.scheduler.deciding.explanation import explain
+from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.deciding.verdicts.table import RULED_OUT, salt_of
+from services.scheduler.preemption.search import Nomination, find, stands
+from shared.domain.pod import Pod
+from shared.domain.refusal import Refusal
+from shared.events.catalog import Fact
+from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
+
+
+class Placing(Protocol):
+    """Nodes in, places out. Single-threaded."""
+
+    one_by_one: bool
+    """True where a reservation counts only once its fact was folded: the next pod must wait for that."""
+
+    def hear(self, fact: Fact) -> None:
+        """A fact was folded."""
+
+    def put_node(self, node: LedgerNode) -> None:
+        """Insert or refresh a node from the ledger. Own reservations that the ledger lacks are forgotten."""
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node."""
+
+    def place(self, pod: Pod) -> Placed | Unplaceable:
+        """A node for the pod, or why there is none."""
+
+    def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
+        """Stand in for an own reservation until the fold brings it; the charge as the fold will compute it."""
+
+    def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
+        """Could one of these nodes, which changed, take the pod now?"""
+
+    def shape_of(self, pod: Pod) -> str:
+        """Pods of one shape share their verdicts."""
+
+    def unsettled(self) -> list[str]:
+        """Nodes that carry charges whose zones are not known."""
+
+    def nominate(
+        self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
+    ) -> Nomination | None:
+        """The least costly evictions that make room for the pod, on any node or on these; None when none does."""
+
+    def nomination_stands(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+        """Would the pod fit its node once the victims that are left are gone?"""
+
+    def tick(self) -> bool:
+        """The resync period went by; True when waiting pods may fit now."""
+
+
+class ColumnarPlacing(Cluster):
+    """The default: the ledger's own view in columns. It learns from nodes alone, and has nothing to resync."""
+
+    one_by_one = False
+
+    def hear(self, fact: Fact) -> None:
+        """The ledger's nodes say it all."""
+
+    def place(self, pod: Pod) -> Placed | Unplaceable:
+        """The whole pipeline for one pod."""
+        return pipeline.place(self, pod)
+
+    def verdict(self, pod: Pod, node: str) -> Refusal | None:
+        """Why this node cannot take the pod, in full; None when it can."""
+        return explain.verdict(self, pod, self.shape(pod), node)
+
+    def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
+        """Could one of these nodes, which changed, take the pod now?"""
+        shape = self.shape(pod)
+        if shape.problem or pod.constraints.unsupported:
+            return False
+        if self.claimed_node(pod.uid) in nodes:
+            return True
+        found = (self.node(name) for name in sorted(nodes))
+        return any(self.score(shape, facts) != RULED_OUT for facts in found if facts is not None)
+
+    def nominate(
+        self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
+    ) -> Nomination | None:
+        """The search begins at another node for every pod, so that several of them do not meet on the first."""
+        shape = self.shape(pod)
+        if shape.problem or pod.constraints.unsupported:
+            return None
+        names = sorted(nodes if nodes is not None else (facts.name for facts in self.nodes()))
+        start = salt_of(pod.uid) % len(names) if names else 0
+        turned = (self.node(name) for name in names[start:] + names[:start])
+        return find(pod, shape, (facts for facts in turned if facts is not None), pods, self.config, spared)
+
+    def nomination_stands(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+        """Own reservations that are not folded yet leave the answer for later."""
+        facts = self.node(node)
+        if facts is None:
+            return False
+        return bool(facts.overlay) or stands(pod, self.shape(pod), facts, victims, pods, self.config)
+
+    def tick(self) -> bool:
+        """Nothing waits for a clock."""
+        return False

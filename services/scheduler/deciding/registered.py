@@ -1,0 +1,110 @@
+"""Strategies of `services.scheduler.scoring` in the cycle.
+
+Those of one zone score a part on all nodes at once; the others are scored node by node, when a node comes out on top, and until
+then a candidate stands at the highest score. A node label may choose between Koordinator's two strategies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.shape import Part
+from services.scheduler.scoring.containers import score_containers
+from services.scheduler.scoring.node_label import strategy_for
+from services.scheduler.scoring.registry import COLUMN_STRATEGIES
+from services.scheduler.scoring.registry import STRATEGIES as REGISTRY
+from services.scheduler.scoring.strategy import Distances, Strategy, ZoneView
+from shared.domain.pod import Container
+from shared.domain.report import Report
+from shared.domain.resources import Amounts
+
+HIGHEST = 100
+LABELLED = "Koordinator"
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+__all__ = ["HIGHEST", "REGISTRY", "Registered"]
+
+
+class Registered:
+    """A strategy by its registry name, with weights by resource (1 where none is named)."""
+
+    falls = even = False
+
+    def __init__(self, name: str, weights: Mapping[str, int] | None = None) -> None:
+        self.name, self._weights = name, dict(weights or {})
+        self._labelled = name.startswith(LABELLED)
+        self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
+        self._reports: dict[str, tuple[Report, Distances]] = {}
+
+    @property
+    def at_once(self) -> bool:
+        """True where `column` scores a part on all nodes; a strategy that a node's label may change does not."""
+        return self._columns is not None
+
+    def column(self, items: tuple[tuple[str, int], ...], lower: Ints, whole: Floats, fit: Bools) -> Floats:
+        """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of items, zone, node]."""
+        assert self._columns is not None
+        request = np.array([amount for _, amount in items], dtype=np.int64)
+        weights = np.array([self._weights.get(name, 1) for name, _ in items], dtype=np.int64)
+        return self._columns.score_nodes(request, lower, whole.astype(np.int64), whole > 0, fit, weights).astype(np.float64)
+
+    def part(self, items: tuple[tuple[str, int], ...], facts: NodeFacts) -> int:
+        """The score of one part on this node."""
+        report = facts.report
+        if report is None:
+            return 0
+        distances = self._distances(facts.name, report)
+        lower = facts.firm(facts.lower)
+        views = [
+            ZoneView(zone, lower[zone], whole, self._used(lower[zone], whole))
+            for zone, whole in facts.sizes.items()
+            if zone in lower
+        ]
+        found = self._chosen(facts).score(dict(items), views, distances, self._weights, report.max_numa_nodes)
+        return max(0, min(HIGHEST, found))
+
+    @property
+    def over_sets(self) -> bool:
+        """True for strategies that compare sets of zones: they have an opinion where a pod may need several, too."""
+        return REGISTRY[self.name].combine == "least"
+
+    def sets(self, parts: Sequence[Part], facts: NodeFacts) -> int:
+        """The pod's score, each part on what those before it leave."""
+        report = facts.report
+        if report is None:
+            return 0
+        free = {zone: {name: max(0, held) for name, held in amounts.items()} for zone, amounts in facts.lower.items()}
+        views = [ZoneView(zone, free[zone], whole) for zone, whole in facts.sizes.items() if zone in free]
+        containers = [Container(part.name, part.kind, part.amounts) for part in parts]
+        distances = self._distances(facts.name, report)
+        found = score_containers(REGISTRY[self.name], containers, views, distances, self._weights, report.max_numa_nodes)
+        return max(0, min(HIGHEST, found))
+
+    def _distances(self, name: str, report: Report) -> Distances:
+        known = self._reports.get(name)
+        if known is None or known[0] is not report:
+            found = {(zone.id, other): cost for zone in report.zones for other, cost in zone.costs.items()}
+            known = self._reports[name] = report, found
+        return known[1]
+
+    def _used(self, available: Amounts, whole: Amounts) -> bool:
+        """Only Koordinator's strategies ask whether anything in the zone is in use."""
+        return self._labelled and any(available.get(name, 0) < amount for name, amount in whole.items())
+
+    def whole(self, asked: Amounts, free: Amounts, facts: NodeFacts) -> int:
+        """The node as one zone."""
+        whole = {name: facts.allocatable.get(name, 0) for name in asked}
+        used = any(free[name] < whole[name] for name in asked)
+        found = self._chosen(facts).score(asked, [ZoneView(0, free, whole, used)], {}, self._weights, 1)
+        return max(0, min(HIGHEST, found))
+
+    def _chosen(self, facts: NodeFacts) -> Strategy:
+        labels = facts.observed.labels if facts.observed is not None else {}
+        return REGISTRY[strategy_for(labels, self.name).strategy]

@@ -1,0 +1,86 @@
+"""Own reservations: what the ledger's fold will charge, subtracted from a node's facts ahead of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import NamedTuple
+
+from services.scheduler.deciding.node_facts import NodeFacts, offered, tied_zones
+from services.scheduler.deciding.policy import SINGLE
+from services.scheduler.deciding.shape import Shape
+from shared.domain.demand import ContainerDemand
+from shared.domain.pod import Pod
+from shared.ledger.charge import Possible, charge_zones, narrow, possible_zones
+from shared.ledger.state import Charge, ZoneAmounts
+from shared.ledger.view import restore, subtract, total
+
+NOTHING: Mapping[str, tuple[int, ...]] = {}
+REMEMBERED = 256
+"""Landings kept for one node."""
+
+
+class Landing(NamedTuple):
+    """Where a shape's pods could land on a node, and what the fold charges for that. Read only: nodes and pods share it."""
+
+    demand: tuple[ContainerDemand, ...]
+    possible: Possible
+    zones: ZoneAmounts
+
+
+def reserve(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING) -> ZoneAmounts:
+    """Charge the pod to the node's facts in place, only in the `trusted` zones where some are given; returns zone -> amounts,
+    shared by like reservations: read only."""
+    report, charge = facts.report, charge_of(facts, pod, shape, trusted)
+    demand = charge.demand
+    if report is not None and demand:
+        subtract(facts.lower, charge.zones)
+        facts.unsettled = True
+        facts.arriving |= {pod.uid}
+        if facts.spreads:
+            facts.take_total(charge, facts.totals)
+    for name, amount in shape.requested.items():
+        facts.requested[name] = facts.requested.get(name, 0) + amount
+    facts.overlay[pod.uid] = charge
+    facts.items = None
+    if report is not None and demand and report.policy != SINGLE:
+        facts.tied |= tied_zones(facts.ledger, (charge,))
+    return charge.zones
+
+
+def charge_of(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING) -> Charge:
+    """The charge that the fold will make of this pod on this node as it stands."""
+    landing = landing_of(facts, shape)
+    if trusted and facts.report is not None and landing.demand:
+        possible = narrow(landing.possible, trusted)
+        landing = Landing(landing.demand, possible, charge_zones(landing.demand, possible, facts.zone_ids))
+    return Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=landing.demand, possible=landing.possible, zones=landing.zones)
+
+
+def landing_of(facts: NodeFacts, shape: Shape) -> Landing:
+    """The shape's landing on this node. Reservations leave it as it is, because they leave the upper bound."""
+    found = facts.landings.get(shape.key)
+    if found is None:
+        if len(facts.landings) >= REMEMBERED:
+            facts.landings.clear()
+        found = facts.landings[shape.key] = _first_landing(facts, shape)
+    return found
+
+
+def _first_landing(facts: NodeFacts, shape: Shape) -> Landing:
+    demand = shape.demand(facts.report.tracked) if facts.report is not None else ()
+    if facts.report is None or not demand:
+        return Landing(demand, {}, {})
+    possible = possible_zones(demand, facts.report, facts.upper)
+    return Landing(demand, possible, charge_zones(demand, possible, facts.zone_ids))
+
+
+def claim_restored(facts: NodeFacts, uid: str) -> NodeFacts:
+    """The node as it stands when the nominee's own claim is not held against it."""
+    freed = copy(facts)
+    freed.lower = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
+    restore(freed.lower, facts.claims.get(uid, {}))
+    freed.allocatable, freed.totals = offered(facts.ledger, uid), dict(facts.totals)
+    if freed.spreads:
+        restore({0: freed.totals}, {0: total(facts.claims.get(uid, {}).values())})
+    return freed

@@ -1,0 +1,162 @@
+"""A pod's shape: everything about it that a verdict depends on. Pods of one shape share their verdicts.
+
+A shape has one plan for each profile of nodes: the demand that such nodes pin, split into parts that are aligned together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import xxhash
+
+from services.scheduler.deciding import policy
+from services.scheduler.deciding.node_facts import Profile
+from services.scheduler.deciding.verdicts.columns import Delta
+from shared.domain.demand import ContainerDemand, peak, zonal_demand
+from shared.domain.pod import ContainerKind, Pod
+from shared.domain.refusal import Refusal
+from shared.domain.resources import CPU, PODS, Amounts
+from shared.events.cluster_facts import NodeObserved
+from shared.ledger.alike import kind_of
+from shared.ledger.state import ZoneAmounts
+
+ABSURD = 1 << 61
+"""Amounts from here on are refused before they meet 64-bit columns."""
+
+Items = tuple[tuple[str, int], ...]
+
+WHOLE_CORES = ("full-pcpus-only", "true")
+"""The CPU Manager's option as a report carries it."""
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """What goes into one zone (or zone set) together. `name` is the container, "" for the whole pod."""
+
+    name: str
+    kind: ContainerKind
+    amounts: Amounts
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A shape on a profile. `mode`: `free` (nothing pinned), `aligned` (each part in one zone set), `spread` (policy none
+    or best-effort: totals, and memory by zone). `parts` are in the kubelet's order, `kinds` their distinct amounts with
+    how many parts ask for each. `together` is what all parts hold at once, empty where one zone with that much would not
+    be enough to be sure (init containers, whole cores). `inits` says that the pod has init containers with a demand,
+    `names` which containers have one."""
+
+    mode: str
+    rule: policy.Rule
+    parts: tuple[Part, ...] = ()
+    whole_cores: bool = False
+    kinds: tuple[tuple[Items, int], ...] = ()
+    together: Amounts = {}
+    inits: bool = False
+    names: tuple[str, ...] = ()
+
+
+class Shape:
+    """The shape, its node-level request and its plans so far. `row` is its row on the board of verdicts. `evenly` names the
+    resources that it could ask of zones, where all its containers ask for the same."""
+
+    __slots__ = (
+        "asked", "deltas", "evenly", "key", "kind", "plans", "pod", "problem", "refusals", "request", "requested",
+        "row", "swept", "verdicts", "wanted", "zonal",
+    )  # fmt: skip
+
+    def __init__(self, key: str, pod: Pod, row: int) -> None:
+        self.key, self.pod, self.row = key, pod, row
+        own = policy.pod_policy(pod)
+        self.wanted = own.policy
+        self.kind = kind_of(pod)
+        self.request = {name: held for name, held in self.kind.request.items() if held > 0} | {PODS: 1}
+        self.problem = _absurd(pod) or own.problem
+        self.plans: dict[Profile, Plan] = {}
+        every = {name for container in pod.containers for name in (*container.requests, *container.limits)}
+        parts = [part.amounts for part in zonal_demand(pod, every)]
+        self.zonal = bool(parts)
+        self.evenly = tuple(parts[0]) if parts and all(part == parts[0] for part in parts) else ()
+        self.asked = {name: held for name, held in self.request.items() if name != PODS}
+        self.requested = {**self.kind.request, PODS: 1}
+        self.deltas: dict[int, tuple[ZoneAmounts, tuple[int, int, int], Delta]] = {}
+        self.verdicts: dict[int, tuple[Plan, bool]] = {}
+        self.swept = False
+        self.refusals: dict[str, tuple[int, NodeObserved | None, Refusal]] = {}
+
+    def plan(self, profile: Profile) -> Plan:
+        """The shape's plan on nodes of this profile."""
+        found = self.plans.get(profile)
+        if found is None:
+            found = self.plans[profile] = make_plan(self.pod, self.wanted, profile)
+        return found
+
+    def demand(self, tracked: tuple[str, ...]) -> tuple[ContainerDemand, ...]:
+        """What the ledger will charge on a node that tracks these resources."""
+        return self.kind.demand(tracked)
+
+
+def key_of(pod: Pod) -> str:
+    """Equal text for pods that every node judges alike."""
+    wanted = pod.annotations.get(policy.POD_ANNOTATION, "")
+    parts = (pod.containers, pod.qos, pod.overhead, pod.pod_level, pod.constraints, wanted)
+    try:
+        encoded = _ENCODER.encode(parts)
+    except OverflowError:
+        encoded = repr(parts).encode()
+    return xxhash.xxh3_128_hexdigest(encoded)
+
+
+def _absurd(pod: Pod) -> str:
+    named = [(f"container {c.name}", kind, held) for c in pod.containers for kind, held in _amounts_of(c.requests, c.limits)]
+    named += [("pod", kind, held) for kind, held in _amounts_of(pod.overhead, pod.pod_level or {})]
+    for where, name, held in named:
+        if held < 0:
+            return f"{where} asks for a negative amount of {name}: {held}"
+        if held >= ABSURD:
+            return f"{where} asks for an absurd amount of {name}: {held}"
+    return ""
+
+
+def _amounts_of(*many: Amounts) -> list[tuple[str, int]]:
+    return [(name, held) for amounts in many for name, held in amounts.items()]
+
+
+def make_plan(pod: Pod, wanted: str, profile: Profile) -> Plan:
+    """How the pod's demand is aligned on nodes of this profile."""
+    _, node_rule, pinned, _, _ = profile
+    return _plan(zonal_demand(pod, pinned), policy.combined(node_rule, wanted), profile)
+
+
+def plan_of(demand: tuple[ContainerDemand, ...], profile: Profile) -> Plan:
+    """How a charged pod's demand is aligned on its node."""
+    return _plan(demand, profile[1], profile)
+
+
+def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profile) -> Plan:
+    options = profile[3]
+    if not demand:
+        return Plan("free", rule)
+    whole_cores = WHOLE_CORES in options and any(CPU in part.amounts for part in demand)
+    mode = "aligned" if rule.policy in (policy.SINGLE, policy.RESTRICTED) else "spread"
+    parts = _parts(demand, rule)
+    kinds = tuple(Counter(tuple(part.amounts.items()) for part in parts).items())
+    forcing = len(parts) > 1 and any(part.kind == "init" for part in parts)
+    together = {} if whole_cores or forcing else _sum(parts)
+    inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
+    return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names)
+
+
+def _sum(parts: tuple[Part, ...]) -> Amounts:
+    total: Amounts = {}
+    for part in parts:
+        for name, amount in part.amounts.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _parts(demand: tuple[ContainerDemand, ...], rule: policy.Rule) -> tuple[Part, ...]:
+    if rule.scope == "pod" and rule.policy != policy.NONE:
+        return (Part("", "app", peak(demand)),)
+    return tuple(Part(d.name, d.kind, d.amounts) for d in demand)

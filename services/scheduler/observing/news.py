@@ -1,0 +1,199 @@
+"""What of a Kubernetes object is a fact: pure comparison of what the API shows with what the ledger holds.
+
+Only what placement depends on is a fact; status heartbeats are not. This module must not know watches, the log or a clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.scheduler.observing.sightings import Sightings
+from shared.domain.fields import ManifestError
+from shared.domain.manifest import pod_from_manifest
+from shared.domain.pod import Constraints, Pod
+from shared.domain.quantity import QuantityError, amount
+from shared.domain.resources import Amounts
+from shared.events.cluster_facts import EndCause, NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning, Taint
+from shared.ledger.state import Ledger, LedgerPod
+
+Object = dict[str, Any]
+PodFact = PodObserved | PodRunning | PodEnded
+
+STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"
+
+
+def pod_fact(ledger: Ledger, scheduler_name: str, obj: Object, sightings: Sightings) -> PodFact | None:
+    """The fact that a pod object tells, or None when the ledger says the same already."""
+    metadata, spec, status = _part(obj, "metadata"), _part(obj, "spec"), _part(obj, "status")
+    uid, node, phase = str(metadata.get("uid", "")), str(spec.get("nodeName") or ""), str(status.get("phase") or "Pending")
+    known = ledger.pods.get(uid)
+    if phase in ("Succeeded", "Failed"):
+        return None if known is None else _ended(uid, node, phase, status, metadata)
+    if not node and spec.get("schedulerName", "default-scheduler") != scheduler_name:
+        return None
+    if known is None or not (_stands(known, node, metadata) and sightings.same(uid, spec)):
+        fact = _observed(obj, metadata, node, phase)
+        sightings.note(uid, spec)
+        if known is None or _differs(known, fact):
+            return fact
+    if phase == "Running" and known.stage != "running":
+        return PodRunning(uid, node, str(metadata.get("resourceVersion", "")))
+    return None
+
+
+def _stands(known: LedgerPod, node: str, metadata: Object) -> bool:
+    """The pod stands where the ledger has it: then only a changed spec would be news."""
+    terminating = bool(metadata.get("deletionTimestamp"))
+    return bool(node) and known.node == node and known.terminating == terminating and not known.problem
+
+
+def _part(obj: Object, name: str) -> Object:
+    part = obj.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _ended(uid: str, node: str, phase: str, status: Object, metadata: Object) -> PodEnded:
+    reason = str(status.get("reason") or "")
+    rejected = phase == "Failed" and bool(reason) and not status.get("containerStatuses")
+    cause: EndCause = "rejected" if rejected else ("succeeded" if phase == "Succeeded" else "failed")
+    return PodEnded(
+        uid=uid,
+        cause=cause,
+        node=node,
+        reason=reason,
+        message=str(status.get("message") or ""),
+        resource_version=str(metadata.get("resourceVersion", "")),
+    )
+
+
+def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserved:
+    pod = pod_from_manifest(obj)
+    problem = ""
+    if isinstance(pod, ManifestError):
+        problem = str(pod)
+        pod = _bare(metadata, _part(obj, "spec"))
+    annotations = _part(metadata, "annotations")
+    return PodObserved(
+        pod=pod,
+        resource_version=str(metadata.get("resourceVersion", "")),
+        node=node,
+        phase=phase,
+        static=STATIC_POD_ANNOTATION in annotations,
+        terminating=bool(metadata.get("deletionTimestamp")),
+        problem=problem,
+    )
+
+
+def _bare(metadata: Object, spec: Object) -> Pod:
+    """A pod whose manifest cannot be read: known by name, never placed."""
+    return Pod(
+        uid=str(metadata.get("uid", "")),
+        namespace=str(metadata.get("namespace", "")),
+        name=str(metadata.get("name", "")),
+        scheduler_name=str(spec.get("schedulerName", "")),
+        constraints=Constraints(),
+    )
+
+
+def _differs(known: LedgerPod, fact: PodObserved) -> bool:
+    """Annotations and labels that the binding itself merged in are not news while the pod stands where it was put."""
+    if fact.node and known.node != fact.node:
+        return True
+    if known.terminating != fact.terminating or known.problem != fact.problem:
+        return True
+    if fact.node:
+        return known.pod.containers != fact.pod.containers or known.pod.qos != fact.pod.qos
+    return known.pod != fact.pod
+
+
+def pod_deleted(ledger: Ledger, obj: Object) -> PodEnded | None:
+    """The fact of a DELETED event."""
+    metadata = _part(obj, "metadata")
+    uid = str(metadata.get("uid", ""))
+    if uid not in ledger.pods:
+        return None
+    return PodEnded(
+        uid=uid, cause="deleted", node=ledger.pods[uid].node, resource_version=str(metadata.get("resourceVersion", ""))
+    )
+
+
+def absent_pods(ledger: Ledger, listed: list[Object], list_version: str) -> list[PodEnded]:
+    """Live pods that a complete list lacks and that are not younger than it: a DELETE that nobody saw leaks nothing."""
+    present = {str(_part(obj, "metadata").get("uid", "")) for obj in listed}
+    return [
+        PodEnded(uid=uid, cause="absent_from_list", node=entry.node, resource_version=list_version)
+        for uid, entry in ledger.pods.items()
+        if uid not in present and not _younger(entry.resource_version, list_version)
+    ]
+
+
+def _younger(version: str, than: str) -> bool:
+    return version.isdigit() and than.isdigit() and int(version) > int(than)
+
+
+def node_fact(ledger: Ledger, obj: Object) -> NodeObserved | None:
+    """The fact that a node object tells, or None when the ledger says the same already."""
+    metadata, spec, status = _part(obj, "metadata"), _part(obj, "spec"), _part(obj, "status")
+    fact = NodeObserved(
+        name=str(metadata.get("name", "")),
+        uid=str(metadata.get("uid", "")),
+        resource_version=str(metadata.get("resourceVersion", "")),
+        allocatable=_allocatable(_part(status, "allocatable")),
+        labels={str(k): str(v) for k, v in sorted(_part(metadata, "labels").items())},
+        taints=_taints(spec.get("taints")),
+        unschedulable=bool(spec.get("unschedulable")),
+        ready=_ready(status),
+    )
+    known = ledger.nodes.get(fact.name)
+    return None if known is not None and known.observed is not None and same_node(known.observed, fact) else fact
+
+
+def same_node(left: NodeObserved, right: NodeObserved) -> bool:
+    """Equal in everything that placement depends on."""
+    return _essence(left) == _essence(right)
+
+
+def _essence(fact: NodeObserved) -> tuple[object, ...]:
+    return (fact.uid, fact.allocatable, fact.labels, fact.taints, fact.unschedulable, fact.ready)
+
+
+def _allocatable(quantities: Object) -> Amounts:
+    """An unparsable quantity counts as zero: the node takes nothing of that resource rather than anything."""
+    found = {}
+    for name in sorted(quantities):
+        try:
+            found[name] = amount(name, quantities[name])
+        except (QuantityError, TypeError):
+            found[name] = 0
+    return found
+
+
+def _taints(taints: object) -> tuple[Taint, ...]:
+    entries = taints if isinstance(taints, list) else []
+    return tuple(
+        Taint(str(t.get("key", "")), str(t.get("value") or ""), str(t.get("effect", ""))) for t in entries if isinstance(t, dict)
+    )
+
+
+def _ready(status: Object) -> bool:
+    conditions = status.get("conditions")
+    ready = [c for c in conditions or [] if isinstance(c, dict) and c.get("type") == "Ready"]
+    return not ready or ready[0].get("status") == "True"
+
+
+def node_deleted(ledger: Ledger, obj: Object) -> NodeEnded | None:
+    """The fact of a DELETED event of a node."""
+    metadata = _part(obj, "metadata")
+    name, uid = str(metadata.get("name", "")), str(metadata.get("uid", ""))
+    known = ledger.nodes.get(name)
+    return None if known is None or known.observed is None else NodeEnded(name, uid, "deleted")
+
+
+def absent_nodes(ledger: Ledger, listed: list[Object], list_version: str) -> list[NodeEnded]:
+    """Nodes that a complete list lacks and that are not younger than it: another leader may have seen them since."""
+    present = {str(_part(obj, "metadata").get("name", "")) for obj in listed}
+    return [
+        NodeEnded(name, node.observed.uid, "absent_from_list")
+        for name, node in ledger.nodes.items()
+        if node.observed is not None and name not in present and not _younger(node.observed.resource_version, list_version)
+    ]

@@ -1,0 +1,194 @@
+"""Nominations: which pods claim a node that others are evicted for, which of those claims still make sense, who may be asked.
+
+Folded from the log beside the ledger; the searching is done by whoever places pods. Bounded: a few searches a batch, one new
+nomination a batch, so that each stands in the log before the next decision is made. Must not know the log or a clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+import msgspec
+
+from services.scheduler.deciding.placing import Placing
+from services.scheduler.preemption.search import Nomination
+from services.scheduler.reserving.proposals import Proposal, denomination, nomination
+from shared.domain.pod import Pod
+from shared.events import binding_facts as binding
+from shared.events import cluster_facts as cluster
+from shared.events import scheduling_facts as scheduling
+from shared.events.catalog import Fact
+from shared.ledger.state import Ledger, LedgerPod
+
+PREEMPTS = "PreemptLowerPriority"
+SEARCHES = 2
+"""Searches for victims in one batch."""
+WANTING = 1_000
+"""Pods remembered that would preempt as soon as somebody can be evicted."""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """One nomination that the log holds."""
+
+    node: str
+    victims: tuple[str, ...]
+
+
+class Nominations:
+    """The fold of nominations and what is asked next."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.standing: dict[str, Standing] = {}
+        self._refused: dict[str, str] = {}
+        self._broken: set[str] = set()
+        self._wanting: dict[str, tuple[int, bool]] = {}
+        self._placed: dict[str, int] = {}
+        self._priorities: Counter[int] = Counter()
+        self._searches = 0
+        self._restore(ledger)
+
+    def _restore(self, ledger: Ledger) -> None:
+        """What the ledger says; refusals are volatile, and who waits has every node searched anew."""
+        for uid, entry in ledger.pods.items():
+            if entry.nominated:
+                self.standing[uid] = Standing(entry.nominated, entry.victims)
+            elif entry.stage == "pending":
+                self._want(entry.pod, searched=False)
+            else:
+                self._add(uid, entry.pod.priority)
+
+    # -- folding -------------------------------------------------------------------------------------------------
+
+    def hear(self, fact: Fact, ledger: Ledger) -> None:
+        """Fold one fact that the ledger has folded already."""
+        if isinstance(fact, scheduling.PodNominated):
+            self.standing[fact.uid] = Standing(fact.node, fact.victims)
+            self._wanting.pop(fact.uid, None)
+        elif isinstance(fact, scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded):
+            self._forget(fact.uid)
+        elif isinstance(fact, cluster.PodObserved) and fact.node:
+            self._forget(fact.pod.uid)
+        elif isinstance(fact, binding.EvictRefused):
+            self._refusal(fact, ledger)
+        if isinstance(fact, cluster.PodRunning):
+            self._new_chances(fact.uid, ledger)
+        self._count(fact, ledger)
+
+    def _forget(self, uid: str) -> None:
+        for held in (self.standing, self._wanting, self._refused):
+            held.pop(uid, None)
+        self._broken.discard(uid)
+
+    def _refusal(self, fact: binding.EvictRefused, ledger: Ledger) -> None:
+        """The victim is spared, until a pod of its namespace starts: budgets then may allow more."""
+        found, entry = self.standing.get(fact.preemptor), ledger.pods.get(fact.uid)
+        if found is not None and fact.uid in found.victims and fact.preemptor not in self._broken:
+            self._broken.add(fact.preemptor)
+            if entry is not None:
+                self._refused[fact.uid] = entry.pod.namespace
+
+    def _new_chances(self, uid: str, ledger: Ledger) -> None:
+        entry = ledger.pods.get(uid)
+        if entry is not None and self._refused:
+            self._refused = {uid: namespace for uid, namespace in self._refused.items() if namespace != entry.pod.namespace}
+
+    def _count(self, fact: Fact, ledger: Ledger) -> None:
+        """Who is placed with which priority: whether any eviction could help is then told without a look at the nodes."""
+        if isinstance(fact, cluster.NodeEnded):
+            self._recount(ledger)
+            return
+        uid = fact.pod.uid if isinstance(fact, cluster.PodObserved) else getattr(fact, "uid", "")
+        entry = ledger.pods.get(uid)
+        if entry is not None and entry.stage != "pending":
+            if uid not in self._placed:
+                self._add(uid, entry.pod.priority)
+        elif uid in self._placed:
+            self._remove(uid)
+
+    def _add(self, uid: str, priority: int) -> None:
+        self._placed[uid] = priority
+        self._priorities[priority] += 1
+
+    def _remove(self, uid: str) -> None:
+        priority = self._placed.pop(uid)
+        self._priorities[priority] -= 1
+        if not self._priorities[priority]:
+            del self._priorities[priority]
+
+    def _recount(self, ledger: Ledger) -> None:
+        for uid in [uid for uid in self._placed if uid not in ledger.pods]:
+            self._remove(uid)
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A batch begins."""
+        self._searches = SEARCHES
+
+    def wake(self, changed: Collection[str]) -> list[str]:
+        """Nominees whose node changed, or for whom an eviction was refused: each is decided again, whatever its shape."""
+        woken = [uid for uid, found in self.standing.items() if found.node in changed]
+        return [*woken, *sorted(self._broken)]
+
+    def refused(
+        self, entry: LedgerPod, placing: Placing, ledger: Ledger, pod_version: int, versions: dict[str, int]
+    ) -> Proposal | None:
+        """The pod fits nowhere: nominate it, or end a nomination that helps no more."""
+        standing = self.standing.get(entry.pod.uid)
+        if standing is not None:
+            return self._revised(entry.pod, standing, placing, ledger, pod_version)
+        return self._search(entry.pod, placing, ledger, pod_version, versions, None)
+
+    def _revised(self, pod: Pod, standing: Standing, placing: Placing, ledger: Ledger, version: int) -> Proposal | None:
+        if pod.uid in self._broken:
+            cause = "an eviction was refused"
+        elif not placing.nomination_stands(pod, standing.node, standing.victims, ledger.pods):
+            cause = "the evictions no longer make room"
+        else:
+            return None
+        return denomination(pod.uid, standing.node, cause, ledger.position, version)
+
+    def _search(
+        self, pod: Pod, placing: Placing, ledger: Ledger, version: int, versions: dict[str, int], nodes: Collection[str] | None
+    ) -> Proposal | None:
+        self._want(pod, self._searches > 0)
+        if self._searches <= 0 or not self._may(pod):
+            return None
+        self._searches -= 1
+        spared = {*self._refused, *(uid for found in self.standing.values() for uid in found.victims)}
+        found = placing.nominate(pod, ledger.pods, spared, nodes)
+        return None if found is None else self._proposal(pod, found, ledger, version, versions)
+
+    def _may(self, pod: Pod) -> bool:
+        """Is anybody placed with a lower priority?"""
+        return pod.preemption_policy == PREEMPTS and pod.priority > min(self._priorities, default=pod.priority)
+
+    def _want(self, pod: Pod, searched: bool) -> None:
+        """Remember the pod, and whether every node was searched for it as the nodes stand; the oldest gives way."""
+        self._wanting.pop(pod.uid, None)
+        if pod.preemption_policy != PREEMPTS or (self._priorities and not self._may(pod)):
+            return
+        self._wanting[pod.uid] = (pod.priority, searched)
+        if len(self._wanting) > WANTING:
+            del self._wanting[next(iter(self._wanting))]
+
+    def _proposal(self, pod: Pod, found: Nomination, ledger: Ledger, version: int, versions: dict[str, int]) -> Proposal:
+        return nomination(pod.uid, found, ledger.position, version, versions.get(f"node/{found.node}", 0))
+
+    def waiting(self, changed: Collection[str], placing: Placing, ledger: Ledger, versions: dict[str, int]) -> Proposal | None:
+        """May an eviction make room for a pod that waits for that, on a node that changed or, where not all were searched, on
+        any? Those asked go to the end of the line; those not asked will have every node searched."""
+        lowest = min(self._priorities, default=0)
+        may = [uid for uid, (priority, searched) in self._wanting.items() if priority > lowest and (changed or not searched)]
+        for uid in may[SEARCHES:] if changed else ():
+            self._wanting[uid] = (self._wanting[uid][0], False)
+        for uid in may[:SEARCHES]:
+            (_, searched), entry = self._wanting.pop(uid), ledger.pods.get(uid)
+            if entry is None or entry.stage != "pending" or entry.terminating or uid in self.standing:
+                continue
+            version = versions.get(f"pod/{uid}", 0)
+            found = self._search(entry.pod, placing, ledger, version, versions, changed if searched else None)
+            if found is not None:
+                return found
+        return None

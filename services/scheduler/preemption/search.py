@@ -1,0 +1,289 @@
+"""Preemption: on which node do which few pods of lower priority stand in the way?
+
+A set of victims counts only if the pod would then be admitted in every state that is consistent with what is known: what the
+ledger would hold without them is folded by the ledger's own rules and judged like any node. Nodes whose reports carry no
+placements are left alone: what an eviction frees there is not known; nodes with a pod of unknown zone wait for its proof, since
+until then more would have to go than is in the way. More room can be worse for a pod of several containers: for those small sets
+are tried as well, so that nobody goes whose stay would not have hindered. Must not know budgets, the log or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from copy import copy
+from itertools import combinations, islice
+
+import msgspec
+
+from services.scheduler.deciding.blocking import blocked, plan_for
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.constraints.predicates import constraint_refusal, fits_node
+from services.scheduler.deciding.feasibility import spans
+from services.scheduler.deciding.feasibility.alignment import YES, aligned, surely
+from services.scheduler.deciding.feasibility.branches import fits
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.policy import SINGLE
+from services.scheduler.deciding.prediction.prediction import predict
+from services.scheduler.deciding.shape import Plan, Shape
+from shared.domain.effective import effective_request
+from shared.domain.pod import Pod
+from shared.domain.resources import CPU, PODS
+from shared.ledger.charge import charge_zones
+from shared.ledger.proof import held_zones
+from shared.ledger.settle import settle
+from shared.ledger.state import Charge, Ended, LedgerNode, LedgerPod, ZoneAmounts
+from shared.ledger.view import listed_of, restore
+
+MOST_CHECKS = 300
+"""Sets of victims judged for one pod."""
+MOST_NODES = 2_000
+"""Nodes looked at for one pod; the search for the next pod begins elsewhere."""
+MOST_FOUND = 16
+"""Nodes with a way out that are compared; the first ones in the caller's order."""
+MOST_SETS = 128
+"""Sets of few victims tried on one node for a pod of several containers."""
+NAMED = 3
+"""Pods that one obstacle names."""
+
+Pods = Mapping[str, LedgerPod]
+Victims = frozenset[str]
+Found = tuple[tuple[int, int, int, str], NodeFacts, Victims]
+"""(cost, node, victims)."""
+
+
+class Nomination(msgspec.Struct, frozen=True):
+    """Evict `victims` (uids) from `node`, then the pod fits. `zones` is the claim: per zone the most of what the victims hold
+    there and of what the pod will take, so that nobody else gets it meanwhile."""
+
+    node: str
+    victims: tuple[str, ...]
+    zones: ZoneAmounts
+
+
+def find(
+    pod: Pod, shape: Shape, nodes: Iterable[NodeFacts], pods: Pods, config: CycleConfig, spared: Container[str] = ()
+) -> Nomination | None:
+    """The least costly victims: the lowest highest priority, then the fewest, then the lowest sum, then the node's name.
+
+    `spared` are uids that may not be evicted. None when no eviction helps, or when room is on its way already."""
+    search = _Search(pod, shape, pods, config, spared)
+    looked = list(islice(nodes, MOST_NODES))
+    found = search.over(looked, search.on_node)
+    if found == []:
+        found = search.over(looked, search.on_node_by_few)
+    if not found:
+        return None
+    _, facts, victims = min(found, key=lambda each: each[0])
+    victims = search.fewer(facts, victims)
+    return Nomination(facts.name, tuple(sorted(victims)), search.claim(facts, victims))
+
+
+def stands(pod: Pod, shape: Shape, facts: NodeFacts, victims: Collection[str], pods: Pods, config: CycleConfig) -> bool:
+    """Would the pod, its own claim given back, fit once the victims that are left, and whoever is going anyway, are gone?"""
+    search = _Search(pod, shape, pods, config, ())
+    return search.fits(facts, frozenset(uid for uid in victims if uid in facts.ledger.charges) | search.going(facts))
+
+
+class _Search:
+    """One pod's search, bounded by `checks`."""
+
+    def __init__(self, pod: Pod, shape: Shape, pods: Pods, config: CycleConfig, spared: Container[str]) -> None:
+        self._pod, self._shape, self._pods, self._config, self._spared = pod, shape, pods, config, spared
+        self.checks = MOST_CHECKS
+
+    def over(self, nodes: Iterable[NodeFacts], on_node: Callable[[NodeFacts], Victims | None]) -> list[Found] | None:
+        """Nodes with a way out; None when the pod need only wait."""
+        found: list[Found] = []
+        for facts in nodes:
+            victims = on_node(facts)
+            if victims is not None and not victims:
+                return None
+            if victims:
+                found.append((self.cost(facts, victims), facts, victims))
+            if len(found) >= MOST_FOUND or self.checks <= 0:
+                break
+        return found
+
+    def on_node(self, facts: NodeFacts) -> Victims | None:
+        """The least costly victims here; empty when the pod need only wait, None when nothing helps."""
+        candidates, going = self._open(facts)
+        if not candidates or not self.fits(facts, frozenset(candidates) | going):
+            return None
+        if going and self.fits(facts, going):
+            return frozenset()
+        sets = [self._fewest(facts, group, going) for group in _groups(facts, candidates)]
+        return min((each for each in sets if each), key=lambda each: self.cost(facts, each), default=None)
+
+    def on_node_by_few(self, facts: NodeFacts) -> Victims | None:
+        """The same where the end of everybody does not help, but that of a few may."""
+        if len(self._plan(facts).parts) < 2:
+            return None
+        candidates, going = self._open(facts)
+        if candidates and going and self.fits(facts, going):
+            return frozenset()
+        return next((each for each in self._by_cost(candidates) if self.fits(facts, each | going)), None)
+
+    def fewer(self, facts: NodeFacts, victims: Victims) -> Victims:
+        """The cheapest set that helps, these victims when none cheaper is found."""
+        if len(self._plan(facts).parts) < 2:
+            return victims
+        (candidates, going), limit = self._open(facts), self.cost(facts, victims)
+        self.checks = max(self.checks, MOST_SETS)
+        for each in self._by_cost(candidates):
+            if self.cost(facts, each) < limit and self.fits(facts, each | going):
+                return each
+        return victims
+
+    def _by_cost(self, candidates: list[str]) -> Iterator[Victims]:
+        """Sets of victims: the lowest highest priority first, then the fewest."""
+        return islice(self._sets(candidates), MOST_SETS)
+
+    def _sets(self, candidates: list[str]) -> Iterator[Victims]:
+        priorities = {uid: self._pods[uid].pod.priority for uid in reversed(candidates)}
+        for top in sorted(set(priorities.values())):
+            pool = [uid for uid, priority in priorities.items() if priority <= top]
+            for size in range(1, len(pool) + 1):
+                for chosen in combinations(pool, size):
+                    if any(priorities[uid] == top for uid in chosen):
+                        yield frozenset(chosen)
+
+    def _open(self, facts: NodeFacts) -> tuple[list[str], Victims]:
+        """(who may be evicted, who is going anyway); nobody where an eviction could not help, or nobody could tell."""
+        going = self.going(facts)
+        if obstacle(facts) or facts.overlay or self._barred(facts):
+            return [], going
+        candidates = self._candidates(facts)
+        return (candidates if candidates and self._could(facts, [*candidates, *going]) else []), going
+
+    def _barred(self, facts: NodeFacts) -> bool:
+        plan = self._plan(facts)
+        closed = constraint_refusal(self._shape.pod.constraints, facts.observed, facts.name)
+        return closed is not None or blocked(self._shape, facts.profile, plan, self._config) is not None
+
+    def _could(self, facts: NodeFacts, gone: list[str]) -> bool:
+        """Cheap and necessary: with all they hold given back, some zone has as much as each part that needs one zone."""
+        plan = self._plan(facts)
+        if plan.mode != "aligned" or not spans.narrow(facts, plan):
+            return plan.mode != "aligned" or plan.rule.policy != SINGLE
+        room = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
+        for uid in gone:
+            charge = facts.ledger.charges[uid]
+            restore(room, charge.zones)
+            if charge.proven:
+                restore(room, held_zones(listed_of(facts.ledger, charge.key)))
+        return all(any(fits(part.amounts, zone) for zone in room.values()) for part in plan.parts)
+
+    def _plan(self, facts: NodeFacts) -> Plan:
+        return plan_for(self._shape, facts.profile, self._config)
+
+    def _candidates(self, facts: NodeFacts) -> list[str]:
+        """Who may be evicted, those to be spared first: high priorities, then small pods."""
+        found = []
+        for uid in facts.ledger.charges:
+            entry = self._pods.get(uid)
+            if entry is not None and self._evictable(uid, entry):
+                size = sum(part.amounts.get(CPU, 0) for part in facts.ledger.charges[uid].demand)
+                found.append((-entry.pod.priority, size, uid))
+        return [uid for _, _, uid in sorted(found)]
+
+    def _evictable(self, uid: str, entry: LedgerPod) -> bool:
+        lower = entry.pod.priority < self._pod.priority
+        return lower and entry.stage in ("bound", "running") and not (entry.static or entry.terminating or uid in self._spared)
+
+    def going(self, facts: NodeFacts) -> Victims:
+        """Pods that are being deleted already."""
+        return frozenset(uid for uid in facts.ledger.charges if (entry := self._pods.get(uid)) is not None and entry.terminating)
+
+    def _fewest(self, facts: NodeFacts, group: list[str], going: Victims) -> Victims | None:
+        """The group less everybody who can be spared; None when even the whole group does not help."""
+        left = frozenset(group)
+        if not left or not self.fits(facts, left | going):
+            return None
+        for uid in group:
+            fewer = left - {uid}
+            if fewer and self.fits(facts, fewer | going):
+                left = fewer
+        return left
+
+    def fits(self, facts: NodeFacts, gone: Victims) -> bool:
+        """Would the node surely take the pod without these?"""
+        self.checks -= 1
+        if self.checks < 0:
+            return False
+        freed, plan = self._without(facts, gone), self._plan(facts)
+        if not fits_node(self._shape.request, freed):
+            return False
+        return plan.mode == "free" or surely(freed, plan) or aligned(freed, plan, self._config) == YES
+
+    def _without(self, facts: NodeFacts, gone: Victims) -> NodeFacts:
+        freed = NodeFacts(facts.name, facts.slot)
+        freed.take_in(without(facts.ledger, gone, self._pods, self._pod.uid), self._config)
+        return freed
+
+    def cost(self, facts: NodeFacts, victims: Victims) -> tuple[int, int, int, str]:
+        priorities = [self._pods[uid].pod.priority for uid in victims]
+        return max(priorities), len(priorities), sum(priorities), facts.name
+
+    def claim(self, facts: NodeFacts, victims: Victims) -> ZoneAmounts:
+        """What the victims hold by zone, or what the pod will take there where that is more."""
+        claimed: ZoneAmounts = {}
+        for uid in sorted(victims):
+            for zone, amounts in holdings(facts.ledger, facts.ledger.charges[uid]).items():
+                target = claimed.setdefault(zone, {})
+                for name, amount in amounts.items():
+                    target[name] = target.get(name, 0) + amount
+        for zone, amounts in self._own(facts, victims).items():
+            target = claimed.setdefault(zone, {})
+            for name, amount in amounts.items():
+                target[name] = max(target.get(name, 0), amount)
+        return {zone: dict(sorted(claimed[zone].items())) for zone in sorted(claimed)}
+
+    def _own(self, facts: NodeFacts, victims: Victims) -> ZoneAmounts:
+        freed = self._without(facts, victims | self.going(facts))
+        predicted = predict(freed, self._plan(facts))
+        demand = self._shape.demand(freed.report.tracked) if freed.report is not None else ()
+        return charge_zones(demand, predicted, freed.zone_ids)
+
+
+def obstacle(facts: NodeFacts) -> str:
+    """Why nobody is evicted from this node, whoever asks and whoever stands there; empty where somebody may be."""
+    if not facts.ledger.charges:
+        return ""
+    if facts.ledger.listed is None:
+        return "its reports carry no placements: what an eviction frees there is not known"
+    anywhere = sorted(c.key for c in facts.ledger.charges.values() if len(c.zones) > 1 and not (c.proven or c.held))
+    if not anywhere:
+        return ""
+    more = f" and {len(anywhere) - NAMED} more" if len(anywhere) > NAMED else ""
+    return f"no report shows the zone of {', '.join(anywhere[:NAMED])}{more} yet"
+
+
+def _groups(facts: NodeFacts, candidates: list[str]) -> list[list[str]]:
+    """Those that hold something in one zone, zone by zone, and all of them."""
+    held = {uid: holdings(facts.ledger, facts.ledger.charges[uid]) for uid in candidates}
+    groups = [[uid for uid in candidates if zone in held[uid]] for zone in facts.zone_ids]
+    return [*(group for group in groups if len(group) < len(candidates)), candidates]
+
+
+def holdings(node: LedgerNode, charge: Charge) -> ZoneAmounts:
+    """Zone -> what the pod holds, or may hold, there."""
+    listed = listed_of(node, charge.key) if charge.proven else ()
+    return held_zones(listed) if listed else charge.zones
+
+
+def without(node: LedgerNode, gone: Victims, pods: Pods, claimant: str) -> LedgerNode:
+    """The node as the ledger will hold it once these pods have ended and the claimant's own claim is given back."""
+    left = copy(node)
+    left.charges = {uid: copy(charge) for uid, charge in node.charges.items() if uid not in gone}
+    left.ended = {key: copy(ended) for key, ended in node.ended.items()}
+    left.requested = dict(node.requested)
+    left.claims = {uid: zones for uid, zones in node.claims.items() if uid != claimant}
+    for uid in sorted(gone):
+        charge = node.charges[uid]
+        left.requested[PODS] = left.requested.get(PODS, 0) - 1
+        for name, amount in effective_request(pods[uid].pod).items():
+            left.requested[name] = left.requested.get(name, 0) - amount
+        if charge.demand:
+            left.ended[charge.key] = Ended(complete=charge.proven and charge.alias is None)
+    settle(left)
+    return left

@@ -1,0 +1,107 @@
+"""Proposals: what the core wants appended. Each becomes one commit; its id makes a repeated proposal a duplicate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.preemption.search import Nomination
+from shared.domain.pod import Pod
+from shared.domain.resources import Amounts
+from shared.eventlog.port import Draft
+from shared.events import streams
+from shared.events.scheduling_facts import (
+    NodeCharged,
+    NodeClaimed,
+    NominationWithdrawn,
+    PodNominated,
+    PodReserved,
+    PodVerdictChanged,
+)
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """One commit to be. `uid` and `node` are what to decide again on a conflict ("" for none)."""
+
+    commit_id: str
+    drafts: tuple[Draft, ...]
+    correlation: str
+    causation: int
+    uid: str = ""
+    node: str = ""
+
+    @property
+    def nominates(self) -> bool:
+        """True for a nomination."""
+        return any(isinstance(draft.fact, PodNominated) for draft in self.drafts)
+
+
+def firsts(proposals: Iterable[Proposal]) -> tuple[list[Proposal], list[Proposal]]:
+    """The proposals that stand on none before them, and those that follow another pod's on the same node."""
+    nodes: set[str] = set()
+    first: list[Proposal] = []
+    rest: list[Proposal] = []
+    for proposal in proposals:
+        follows = bool(proposal.uid and proposal.node) and proposal.node in nodes
+        (rest if follows else first).append(proposal)
+        if proposal.uid and proposal.node:
+            nodes.add(proposal.node)
+    return first, rest
+
+
+def reservation(
+    pod: Pod,
+    placed: Placed,
+    zones: dict[int, Amounts],
+    order: int,
+    position: int,
+    pod_version: int,
+    node_version: int,
+    nominated: bool = False,
+    narrowed: dict[str, tuple[int, ...]] | None = None,
+) -> Proposal:
+    """Reserve: one fact on the pod's stream, one on the node's, both at the versions that the decision saw."""
+    reserved = PodReserved(
+        uid=pod.uid,
+        node=placed.node,
+        report_version=placed.report_version,
+        based_on=position,
+        order=order,
+        score=placed.score,
+        candidates=placed.candidates,
+        predicted=placed.predicted,
+        nominated=nominated,
+    )
+    charged = NodeCharged(node=placed.node, uid=pod.uid, zones=zones, narrowed=narrowed or {})
+    drafts = (
+        Draft(streams.pod(pod.uid), reserved, pod_version),
+        Draft(streams.node(placed.node), charged, node_version),
+    )
+    return Proposal(f"reserve/{pod.uid}/{pod_version}", drafts, pod.uid, position, pod.uid, placed.node)
+
+
+def verdict(pod: Pod, refused: Unplaceable, position: int, pod_version: int) -> Proposal:
+    """A verdict that differs from the pod's last."""
+    fact = PodVerdictChanged(
+        uid=pod.uid, message=refused.message, counts=refused.counts, detail=refused.detail, based_on=position
+    )
+    draft = Draft(streams.pod(pod.uid), fact, pod_version)
+    return Proposal(f"verdict/{pod.uid}/{pod_version}", (draft,), pod.uid, position, pod.uid)
+
+
+def nomination(uid: str, found: Nomination, position: int, pod_version: int, node_version: int) -> Proposal:
+    """Nominate: the claim on both streams, at the versions that the search saw, so that no eviction rests on an old view."""
+    nominated = PodNominated(uid=uid, node=found.node, victims=found.victims, zones=found.zones, based_on=position)
+    drafts = (
+        Draft(streams.pod(uid), nominated, pod_version),
+        Draft(streams.node(found.node), NodeClaimed(found.node, uid), node_version),
+    )
+    return Proposal(f"nominate/{uid}/{pod_version}", drafts, uid, position, uid)
+
+
+def denomination(uid: str, node: str, cause: str, position: int, pod_version: int) -> Proposal:
+    """End a nomination."""
+    draft = Draft(streams.pod(uid), NominationWithdrawn(uid, node, cause), pod_version)
+    return Proposal(f"denominate/{uid}/{pod_version}", (draft,), uid, position, uid)

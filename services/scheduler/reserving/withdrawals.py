@@ -1,0 +1,34 @@
+"""Reservations whose node is gone: taken back before they are bound, so that the pod is decided again.
+
+A withdrawal competes with the binder's intent by the version of the pod's stream: one of the two is appended. Once intended, only
+the API server's answer counts. Must not know why the node went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from services.scheduler.reserving.proposals import Proposal
+from shared.eventlog.port import Draft
+from shared.events import streams
+from shared.events.scheduling_facts import ReservationWithdrawn
+from shared.ledger.state import Ledger
+
+
+def withdrawals(ledger: Ledger, changed: Iterable[str], versions: Mapping[str, int]) -> list[Proposal]:
+    """What to take back on those of the changed nodes that ended."""
+    found = []
+    for name in changed:
+        node = ledger.nodes.get(name)
+        if node is None or node.observed is not None:
+            continue
+        uids = [uid for uid in sorted(node.charges) if ledger.pods[uid].stage == "reserved"]
+        found += [_withdrawal(uid, name, ledger.position, versions) for uid in uids]
+    return found
+
+
+def _withdrawal(uid: str, node: str, position: int, versions: Mapping[str, int]) -> Proposal:
+    stream = streams.pod(uid)
+    version = versions.get(stream, 0)
+    draft = Draft(stream, ReservationWithdrawn(uid, node, "node_ended"), version)
+    return Proposal(f"withdraw/{uid}/{version}", (draft,), uid, position, node=node)

@@ -1,0 +1,253 @@
+"""From a Kubernetes object to a fact or to nothing: only what placement depends on is news."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.scheduler.observing import news
+from services.scheduler.observing.sightings import Sightings
+from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning, Taint
+from shared.events.scheduling_facts import NodeCharged, PodReserved
+from tests.ledger.given import History
+
+Json = dict[str, Any]
+
+
+def pod(name: str = "a", version: int = 5, node: str = "", phase: str = "Pending", cpu: str = "2", **metadata: Any) -> Json:
+    amounts = {"cpu": cpu, "memory": "1Gi"}
+    spec: Json = {
+        "schedulerName": "topolog",
+        "containers": [{"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}],
+    }
+    if node:
+        spec["nodeName"] = node
+    meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": str(version), **metadata}
+    return {"metadata": meta, "spec": spec, "status": {"phase": phase}}
+
+
+def node(name: str = "n1", uid: str = "node-1", version: int = 3, **status: Any) -> Json:
+    return {
+        "metadata": {"name": name, "uid": uid, "resourceVersion": str(version)},
+        "spec": {},
+        "status": {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"}, **status},
+    }
+
+
+class Watched:
+    """A ledger and what one watch of it makes of objects; every fact is folded at once."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.sightings = Sightings()
+
+    def pod(self, obj: Json) -> object:
+        fact = news.pod_fact(self.history.ledger, "topolog", obj, self.sightings)
+        if fact is not None:
+            uid = fact.pod.uid if isinstance(fact, PodObserved) else fact.uid
+            self.history.tell(f"pod/{uid}", fact)
+        return fact
+
+    def node(self, obj: Json) -> object:
+        fact = news.node_fact(self.history.ledger, obj)
+        if fact is not None:
+            self.history.tell(f"node/{fact.name}", fact)
+        return fact
+
+    def reserve(self, uid: str, name: str = "n1") -> None:
+        self.history.tell(f"pod/{uid}", PodReserved(uid, name))
+        self.history.tell(f"node/{name}", NodeCharged(name, uid))
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+def test_a_life_seen_step_by_step_tells_each_step_once(watched: Watched) -> None:
+    told = []
+    steps = [pod(), pod(version=6), pod(version=7, node="n1"), pod(version=8, node="n1", phase="Running")]
+    for obj in [*steps[:2], *steps[:2]]:
+        told.append(watched.pod(obj))
+    watched.reserve("uid-a")
+    for obj in [*steps[2:], *steps[2:], pod(version=9, node="n1", phase="Succeeded"), pod(version=9, phase="Succeeded")]:
+        told.append(watched.pod(obj))
+    kinds = [type(fact) for fact in told if fact is not None]
+    assert kinds == [PodObserved, PodRunning, PodEnded], told
+
+
+def test_a_binding_that_merged_annotations_in_is_no_news(watched: Watched) -> None:
+    watched.pod(pod())
+    watched.reserve("uid-a")
+    assert watched.pod(pod(version=9, node="n1", annotations={"topolog.io/placement": "c=0"})) is None
+
+
+def test_a_resize_of_a_running_pod_is_news(watched: Watched) -> None:
+    watched.pod(pod())
+    watched.reserve("uid-a")
+    watched.pod(pod(version=7, node="n1", phase="Running"))
+    fact = watched.pod(pod(version=8, node="n1", phase="Running", cpu="3"))
+    assert isinstance(fact, PodObserved)
+    assert fact.pod.containers[0].requests["cpu"] == 3000
+
+
+def test_a_pod_that_stands_elsewhere_than_reserved_is_news(watched: Watched) -> None:
+    watched.pod(pod())
+    watched.reserve("uid-a", "n1")
+    fact = watched.pod(pod(version=7, node="n2"))
+    assert isinstance(fact, PodObserved)
+    assert fact.node == "n2"
+
+
+def test_the_beginning_of_a_deletion_is_news_once(watched: Watched) -> None:
+    watched.pod(pod())
+    gone = pod(version=6, deletionTimestamp="2030-01-01T00:00:00Z")
+    assert isinstance(watched.pod(gone), PodObserved)
+    assert watched.pod(gone) is None
+
+
+def test_a_foreign_pod_is_a_fact_only_once_it_stands_on_a_node(watched: Watched) -> None:
+    foreign = pod("f")
+    foreign["spec"]["schedulerName"] = "default-scheduler"
+    assert watched.pod(foreign) is None
+    foreign["spec"]["nodeName"] = "n1"
+    fact = watched.pod(foreign)
+    assert isinstance(fact, PodObserved)
+    assert fact.node == "n1"
+
+
+def test_a_static_pod_is_known_by_its_mirror(watched: Watched) -> None:
+    fact = watched.pod(pod("s", node="n1", annotations={"kubernetes.io/config.mirror": "h"}))
+    assert isinstance(fact, PodObserved)
+    assert fact.static
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        ({"phase": "Succeeded"}, "succeeded"),
+        ({"phase": "Failed"}, "failed"),
+        ({"phase": "Failed", "reason": "TopologyAffinityError", "message": "cannot"}, "rejected"),
+        ({"phase": "Failed", "reason": "Evicted", "containerStatuses": [{"name": "c"}]}, "failed"),
+    ],
+)
+def test_every_end_has_its_cause(watched: Watched, status: Json, cause: str) -> None:
+    watched.pod(pod())
+    obj = pod(version=8, node="n1")
+    obj["status"] = status
+    fact = watched.pod(obj)
+    assert isinstance(fact, PodEnded)
+    assert (fact.cause, fact.reason, fact.message) == (cause, status.get("reason", ""), status.get("message", ""))
+
+
+def test_the_end_of_a_pod_that_nobody_knew_is_no_fact(watched: Watched) -> None:
+    assert watched.pod(pod(phase="Succeeded")) is None
+    assert news.pod_deleted(watched.history.ledger, pod()) is None
+
+
+def test_an_unparsable_quantity_is_told_with_field_value_and_remedy(watched: Watched) -> None:
+    fact = watched.pod(pod(cpu="two"))
+    assert isinstance(fact, PodObserved)
+    assert "cpu" in fact.problem
+    assert "two" in fact.problem
+    assert fact.pod.name == "a"
+    assert isinstance(watched.pod(pod(version=6, cpu="2")), PodObserved), "a corrected manifest is news"
+
+
+def test_after_a_list_absent_pods_end_unless_they_are_younger_than_it(watched: Watched) -> None:
+    for name, version in (("old", 5), ("present", 6), ("young", 99)):
+        watched.pod(pod(name, version))
+    absent = news.absent_pods(watched.history.ledger, [pod("present")], "50")
+    assert [(fact.uid, fact.cause, fact.resource_version) for fact in absent] == [("uid-old", "absent_from_list", "50")]
+
+
+def test_a_node_is_news_when_placement_depends_on_the_change(watched: Watched) -> None:
+    assert isinstance(watched.node(node()), NodeObserved)
+    heartbeat = node(version=4, conditions=[{"type": "Ready", "status": "True", "lastHeartbeatTime": "now"}])
+    assert watched.node(heartbeat) is None
+    tainted = node(version=5)
+    tainted["spec"] = {"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": True}
+    fact = watched.node(tainted)
+    assert isinstance(fact, NodeObserved)
+    assert fact.taints == (Taint("k", "", "NoSchedule"),)
+    assert fact.unschedulable
+    unready = watched.node(node(version=6, conditions=[{"type": "Ready", "status": "Unknown"}]))
+    assert isinstance(unready, NodeObserved)
+    assert not unready.ready
+
+
+def test_a_node_with_another_uid_is_news_although_nothing_else_changed(watched: Watched) -> None:
+    watched.node(node(uid="node-1"))
+    fact = watched.node(node(uid="node-2"))
+    assert isinstance(fact, NodeObserved)
+    assert fact.uid == "node-2"
+
+
+def test_an_unparsable_quantity_of_a_node_counts_as_none_of_it(watched: Watched) -> None:
+    fact = watched.node(node(allocatable={"cpu": "eight", "memory": "16Gi"}))
+    assert isinstance(fact, NodeObserved)
+    assert fact.allocatable.get("cpu", 0) == 0
+    assert fact.allocatable["memory"] == 16 * 2**30
+
+
+def test_nodes_that_a_list_lacks_end(watched: Watched) -> None:
+    watched.node(node("n1"))
+    watched.node(node("n2", uid="node-2"))
+    found = news.absent_nodes(watched.history.ledger, [node("n1")], "1000")
+    assert found == [NodeEnded("n2", "node-2", "absent_from_list")]
+
+
+def test_a_node_that_is_younger_than_a_list_is_not_missed_by_it(watched: Watched) -> None:
+    """A slow list of a new leader, told after the leader before it had seen the node: its end would be final, because the
+    same version of the node is never told twice."""
+    watched.node(node("n1", version=12))
+    assert news.absent_nodes(watched.history.ledger, [], "8") == []
+    assert news.absent_nodes(watched.history.ledger, [], "12") == [NodeEnded("n1", "node-1", "absent_from_list")]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.data())
+def test_no_object_whatsoever_raises(data: st.DataObject) -> None:
+    """Any part of a pod or node may be anything."""
+    made = copy.deepcopy(data.draw(st.sampled_from([pod(node="n1"), node()])))
+    part = data.draw(st.sampled_from(sorted(made)))
+    if data.draw(st.booleans()):
+        made[part] = data.draw(JSON)
+    else:
+        made[part][data.draw(st.sampled_from(sorted(made[part]) or ["x"]))] = data.draw(JSON)
+    watched = Watched()
+    news.pod_fact(watched.history.ledger, "topolog", made, watched.sightings)
+    news.node_fact(watched.history.ledger, made)
+    news.pod_deleted(watched.history.ledger, made)
+    news.node_deleted(watched.history.ledger, made)
+    news.absent_pods(watched.history.ledger, [made], "5")
+
+
+@given(st.lists(st.sampled_from(["pending", "bound", "running", "relabel", "resize", "deleting"]), max_size=12))
+def test_remembering_specs_changes_no_fact(events: list[str]) -> None:
+    """With a memory of specs and without one, the same objects tell the same facts."""
+    with_memory, without = Watched(), Watched()
+    state: Json = {"node": "", "phase": "Pending", "cpu": "2"}
+    for version, event in enumerate(events, start=5):
+        changes: dict[str, Json] = {
+            "pending": {},
+            "bound": {"node": "n1"},
+            "running": {"node": "n1", "phase": "Running"},
+            "relabel": {"labels": {"v": str(version)}},
+            "resize": {"cpu": str(version)},
+            "deleting": {"deletionTimestamp": "2030-01-01T00:00:00Z"},
+        }
+        state |= changes[event]
+        obj = pod(version=version, **state)
+        without.sightings.clear()
+        assert with_memory.pod(obj) == without.pod(obj), (event, obj)
