@@ -17,6 +17,7 @@ from services.binder.settings import BinderSettings
 from shared.eventlog.port import Lease
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.snapshots import fingerprint
+from shared.kube import rights
 from shared.kube.client import KubeClient
 from shared.runtime.app import Service, run_service
 from shared.runtime.groups import lease_losses
@@ -31,6 +32,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
     service.on_close("log", log.close)
     kube = KubeClient(settings.kubeconfig)
     service.on_close("kube", kube.close)
+    service.needs_kubernetes(kube, rights.BINDER)
     announcer = Announcer(kube)
     hearers: list[Binder | Evictor] = []
 

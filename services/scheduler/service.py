@@ -19,6 +19,7 @@ from services.scheduler.settings import SchedulerSettings
 from shared.bus.jetstream import JetStreamBus
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
+from shared.kube import rights
 from shared.kube.client import KubeClient
 from shared.ledger.digest import digest
 from shared.runtime.app import Exit, Service, run_service
@@ -68,6 +69,7 @@ async def _decide(decider: Decider, projector: Projector[SchedulerCore]) -> None
 def _observe(service: Service, settings: SchedulerSettings, log: EventLog, projector: Projector[SchedulerCore]) -> Observer:
     kube = KubeClient(settings.kubeconfig)
     service.on_close("kube", kube.close)
+    service.needs_kubernetes(kube, rights.SCHEDULER)
     observer = Observer(log, kube, projector, settings.scheduler_name, service.clock)
     leadership = Leadership(log, OBSERVER, service.holder, ttl_s=settings.lease_ttl_s)
     service.task("observe", lambda: leadership.run(observer.lead))

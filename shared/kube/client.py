@@ -23,6 +23,7 @@ from lightkube.config.models import Cluster, Context, User
 from lightkube.core.exceptions import ConfigError
 
 from shared.kube.port import Answer, Kind, KubeUnavailableError, Listed, Lost, Object, Seen, WatchExpiredError
+from shared.kube.rights import Right
 from shared.kube.transport import LeanTransport
 
 PAGE_LIMIT = 500
@@ -38,6 +39,7 @@ _PATHS: dict[Kind, str] = {
     "pods": "/api/v1/pods",
     "nodes": "/api/v1/nodes",
     "noderesourcetopologies": "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
+    "noderesourcetopologies.v1alpha1": "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies",
     "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
 }
 
@@ -161,10 +163,33 @@ class KubeClient:
     async def create_event(self, namespace: str, event: Object) -> Answer | Lost:
         return await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event)
 
-    async def apply_topology(self, name: str, topology: Object) -> Answer | Lost:
-        params = {"fieldManager": FIELD_MANAGER, "force": "true"}
+    async def apply_topology(self, name: str, topology: Object, force: bool = True) -> Answer | Lost:
+        params = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"}
         path = f"{_PATHS['noderesourcetopologies']}/{name}"
         return await self._call("PATCH", path, params=params, body=topology, content_type="application/apply-patch+yaml")
+
+    async def delete_topology(self, name: str, uid: str, resource_version: str) -> Answer | Lost:
+        exactly = {"uid": uid, "resourceVersion": resource_version}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": exactly}
+        return await self._call("DELETE", f"{_PATHS['noderesourcetopologies']}/{name}", body=body)
+
+    async def served_versions(self, group: str) -> tuple[str, ...] | Lost:
+        answer = await self._call("GET", f"/apis/{group}")
+        if isinstance(answer, Lost) or answer.status == 404:
+            return answer if isinstance(answer, Lost) else ()
+        if not answer.ok:
+            return Lost(f"GET /apis/{group} from {self._server}: {_describe(answer)}")
+        return tuple(str(one.get("version", "")) for one in answer.body.get("versions") or [])
+
+    async def may(self, right: Right) -> Answer | Lost:
+        resource, _, subresource = right.resource.partition("/")
+        asked = {"group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        return await self._call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
 
     async def close(self) -> None:
         await self._http.aclose()

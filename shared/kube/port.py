@@ -11,8 +11,10 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from shared.kube.rights import Right
+
 Object = dict[str, Any]
-Kind = Literal["pods", "nodes", "noderesourcetopologies", "poddisruptionbudgets"]
+Kind = Literal["pods", "nodes", "noderesourcetopologies", "noderesourcetopologies.v1alpha1", "poddisruptionbudgets"]
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -86,8 +88,18 @@ class Kube(Protocol):
     async def create_event(self, namespace: str, event: Object) -> Answer | Lost:
         """Create a core/v1 Event."""
 
-    async def apply_topology(self, name: str, topology: Object) -> Answer | Lost:
-        """Server-side apply of a NodeResourceTopology with Topolog's field manager."""
+    async def apply_topology(self, name: str, topology: Object, force: bool = True) -> Answer | Lost:
+        """Server-side apply of a NodeResourceTopology with Topolog's field manager. Without `force` fields of another manager are
+        a 409; a `metadata.resourceVersion` in the object must be the current one, or it is a 409 too."""
+
+    async def delete_topology(self, name: str, uid: str, resource_version: str) -> Answer | Lost:
+        """Delete exactly this NodeResourceTopology: 409 when it has changed meanwhile, 404 when it is gone."""
+
+    async def served_versions(self, group: str) -> tuple[str, ...] | Lost:
+        """The versions of an API group that the server serves; empty when it does not know the group."""
+
+    async def may(self, right: Right) -> Answer | Lost:
+        """Whether these credentials have a right (SelfSubjectAccessReview): `body["status"]["allowed"]`."""
 
     async def close(self) -> None:
         """Close connections."""

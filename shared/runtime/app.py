@@ -13,7 +13,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -21,6 +21,9 @@ from starlette.routing import Route
 
 from shared.bus.port import BusUnavailable
 from shared.eventlog.errors import LogNotMigrated, LogUnavailable
+from shared.kube.rights import Right
+from shared.runtime import api_readiness
+from shared.runtime.api_readiness import ApiReadiness, Reviews
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.runtime.health import Health
 from shared.runtime.http import HttpServer
@@ -76,6 +79,12 @@ class Service:
     def on_close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
         """Close something when everything has stopped; last opened, first closed."""
         self._closings.append((name, close))
+
+    def needs_kubernetes(self, kube: Reviews, rights: Collection[Right]) -> None:
+        """Not ready while the Kubernetes API does not answer these credentials, or lacks a right of the service."""
+        readiness = ApiReadiness(kube, rights, self.clock)
+        self.health.check(api_readiness.COMPONENT, readiness.problem)
+        self.task(api_readiness.COMPONENT, readiness.run)
 
     async def run(self) -> Exit:
         """Serve until stopped; returns the exit code."""

@@ -38,6 +38,7 @@ BUS_RESUBSCRIBED = counter("topolog_bus_resubscribed", "Subscriptions made anew,
 # Process.
 LEADER = gauge("topolog_leader", "1 while this process holds the role's lease.", "role")
 LEASE_LOST = counter("topolog_leases_lost", "Leases lost while their work ran.", "role")
+KUBE_READY = gauge("topolog_kube_ready", "1 while the Kubernetes API answers and grants what this service needs.")
 TASK_RUNNING = gauge("topolog_task_running", "1 while a task of the service runs.", "task")
 LOOP_DELAY = seconds("topolog_event_loop_delay", "How late the event loop runs its timers: above 0.1 s it is blocked.")
 
@@ -75,6 +76,7 @@ SPAN_DECIDE = span("pod.decide", "A decision about one pod, from the queue to th
 
 POD_RESERVED = event("pod.reserved", "A node was chosen for a pod, and the reservation stands in the log.")
 RELIST = event("kube.relist", "The watch cannot go on from where it was: everything is listed again.")
+KUBE_NOT_READY = event("kube.not_ready", "The Kubernetes API does not answer, or rights are missing: not ready until it does.")
 KUBE_UNAVAILABLE = event("kube.unavailable", "The Kubernetes API does not answer; it is tried again.")
 FOLD_BEHIND = event("fold.behind", "The fold has not reached what this process appended; nothing new is told until it has.")
 UNWISE_ARGUMENT = event("plugin.unwise_argument", "An argument of the upstream plugin is legal but unwise; says what is better.")

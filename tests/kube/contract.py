@@ -9,6 +9,7 @@ import pytest
 
 from shared.kube import client
 from shared.kube.port import Answer
+from shared.kube.rights import TOPOLOGY_GROUP, Right
 from tests.kube.world import World
 
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -174,3 +175,37 @@ async def test_a_topology_is_created_and_replaced_by_one_call(world: World) -> N
     (found,) = [one for one in listed.items if one["metadata"]["name"] == world.namespace]
     assert [(zone["name"], zone["resources"][0]["available"]) for zone in found["zones"]] == [("node-0", "6")]
     await world.ask("DELETE", f"/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{world.namespace}")
+
+
+async def test_a_topology_is_applied_over_the_version_that_was_seen_and_over_no_other_writers(world: World) -> None:
+    """One writer an object: without force a conflict, with a version an optimistic lock, and deleted is exactly what was seen."""
+    name = f"{world.namespace}-owned"
+    topology = {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": name},
+        "zones": [{"name": "node-0", "type": "Node"}],
+    }
+    path = f"/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{name}?fieldManager=other-exporter"
+    assert (await world.ask("PATCH", path, topology, "application/apply-patch+yaml")).ok
+    changed = {**topology, "zones": [{"name": "node-1", "type": "Node"}]}
+    refused = await world.kube.apply_topology(name, changed, force=False)
+    forced = await world.kube.apply_topology(name, changed)
+    assert [answer.status for answer in (refused, forced) if isinstance(answer, Answer)] == [409, 200]
+    seen = forced.body["metadata"]  # type: ignore[union-attr]
+    again = {**topology, "metadata": {"name": name, "resourceVersion": seen["resourceVersion"]}}
+    answers = [await world.kube.apply_topology(name, again), await world.kube.apply_topology(name, {**again, "zones": []})]
+    assert [answer.status for answer in answers if isinstance(answer, Answer)] == [200, 409]
+    newest = answers[0].body["metadata"]  # type: ignore[union-attr]
+    stale = await world.kube.delete_topology(name, seen["uid"], seen["resourceVersion"])
+    exact = await world.kube.delete_topology(name, seen["uid"], newest["resourceVersion"])
+    gone = await world.kube.delete_topology(name, seen["uid"], newest["resourceVersion"])
+    assert [answer.status for answer in (stale, exact, gone) if isinstance(answer, Answer)] == [409, 200, 404]
+
+
+async def test_groups_that_are_served_and_rights_that_are_held_can_be_asked(world: World) -> None:
+    assert "v1alpha2" in await world.kube.served_versions(TOPOLOGY_GROUP)  # type: ignore[operator]
+    assert await world.kube.served_versions("nothing.example.com") == ()
+    answer = await world.kube.may(Right("", "pods/binding", "create"))
+    assert isinstance(answer, Answer)
+    assert answer.body["status"]["allowed"] is True

@@ -1,0 +1,103 @@
+"""The table of rights is the calls of the client: each call of the port is made once against a server that writes down which
+right it would have asked for, and the table must hold exactly those."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from shared.kube import rights
+from shared.kube.client import KubeClient
+from shared.kube.port import Kind
+from shared.kube.rights import Right
+
+VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
+
+
+def right_of(method: str, path: str, watching: bool) -> Right:
+    """What the API server's authorizer would ask for (kubernetes.io, authorization: request attributes)."""
+    parts = path.strip("/").split("/")
+    group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
+    if rest[0] == "namespaces" and len(rest) > 2:
+        rest = rest[2:]
+    resource = "/".join([rest[0], *rest[2:3]])
+    read = "watch" if watching else ("get" if len(rest) > 1 else "list")
+    return Right(group, resource, VERBS.get(method, read))
+
+
+class Authorizer:
+    """Answers everything with 200 and remembers the rights."""
+
+    def __init__(self) -> None:
+        self.asked: set[Right] = set()
+
+    async def answer(self, request: Request) -> Response:
+        self.asked.add(right_of(request.method, request.url.path, "watch" in request.query_params))
+        if "watch" in request.query_params:
+            return Response(b"")
+        return JSONResponse({"items": [], "metadata": {"resourceVersion": "1"}})
+
+
+@pytest.fixture
+async def authorizer() -> AsyncIterator[tuple[Authorizer, KubeClient]]:
+    made = Authorizer()
+    methods = ["GET", *VERBS]
+    server = uvicorn.Server(
+        uvicorn.Config(Starlette(routes=[Route("/{path:path}", made.answer, methods=methods)]), port=0, log_level="error")
+    )
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    kube = KubeClient(f"http://127.0.0.1:{port}")
+    yield made, kube
+    await kube.close()
+    server.should_exit = True
+    await serving
+
+
+async def follow(kube: KubeClient, kind: Kind) -> None:
+    await kube.list(kind)
+    with contextlib.suppress(Exception):
+        async for _seen in kube.watch(kind, "1"):
+            pass
+
+
+CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
+    "scheduler": lambda kube: [follow(kube, kind) for kind in ("pods", "nodes", "poddisruptionbudgets")],
+    "binder": lambda kube: [
+        kube.get_pod("ns", "p"),
+        kube.bind("ns", "p", "u", "n", {}),
+        kube.evict("ns", "p", "u"),
+        kube.patch_pod_status("ns", "p", {}),
+        kube.create_event("ns", {}),
+    ],
+    "topology-store": lambda kube: [
+        follow(kube, "noderesourcetopologies"),
+        follow(kube, "noderesourcetopologies.v1alpha1"),
+        kube.apply_topology("n", {}),
+        kube.delete_topology("n", "u", "1"),
+    ],
+}
+"""The calls of each service. The extra right of an apply is `create`: it makes an object that is not there."""
+
+
+@pytest.mark.parametrize("service", CALLS)
+async def test_each_service_has_the_rights_of_its_calls_and_no_others(
+    service: str, authorizer: tuple[Authorizer, KubeClient]
+) -> None:
+    made, kube = authorizer
+    for call in CALLS[service](kube):
+        await call
+    needed = made.asked
+    if Right(rights.TOPOLOGY_GROUP, "noderesourcetopologies", "patch") in needed:
+        needed.add(Right(rights.TOPOLOGY_GROUP, "noderesourcetopologies", "create"))
+    assert rights.BY_SERVICE[service] == needed

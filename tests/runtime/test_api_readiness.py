@@ -1,0 +1,82 @@
+"""Readiness is red while the Kubernetes API is away, refuses the credentials, or has not granted what the service calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from shared.kube.client import KubeClient
+from shared.kube.port import Answer, Lost
+from shared.kube.rights import BINDER, SCHEDULER, Right
+from shared.runtime.api_readiness import ApiReadiness
+from shared.runtime.clock import SYSTEM_CLOCK
+from tests.fixtures.ports import free_port
+
+
+def allowed(answer: bool) -> Answer:
+    return Answer(201, body={"status": {"allowed": answer}})
+
+
+class Api:
+    """Answers each review by a function of the right."""
+
+    def __init__(self, answer: Callable[[Right], Answer | Lost]) -> None:
+        self.answer = answer
+        self.asked: list[Right] = []
+
+    async def may(self, right: Right) -> Answer | Lost:
+        self.asked.append(right)
+        return self.answer(right)
+
+
+async def asked(answer: Callable[[Right], Answer | Lost]) -> str:
+    readiness = ApiReadiness(Api(answer), BINDER, SYSTEM_CLOCK)
+    assert readiness.problem()
+    await readiness.ask()
+    return readiness.problem()
+
+
+async def test_every_right_granted_is_ready() -> None:
+    assert await asked(lambda _right: allowed(True)) == ""
+
+
+async def test_each_missing_right_is_named() -> None:
+    problem = await asked(lambda right: allowed(right.verb != "create"))
+    assert "create pods/binding" in problem
+    assert "create events" in problem
+    assert "get pods" not in problem
+
+
+@pytest.mark.parametrize("answer", [Answer(401, "Unauthorized", "no"), Answer(403, "Forbidden", "no"), Answer(503)])
+async def test_credentials_that_are_refused_are_told_with_the_servers_words(answer: Answer) -> None:
+    assert f"HTTP {answer.status} {answer.reason}".strip() in await asked(lambda _right: answer)
+
+
+async def test_an_api_without_reviews_says_nothing_about_rights() -> None:
+    assert await asked(lambda _right: Answer(404, "NotFound")) == ""
+
+
+async def test_a_server_that_does_not_answer_is_asked_once_a_round() -> None:
+    api = Api(lambda _right: Lost("GET x: refused"))
+    readiness = ApiReadiness(api, SCHEDULER, SYSTEM_CLOCK)
+    await readiness.ask()
+    assert len(api.asked) == 1
+    assert "does not answer" in readiness.problem()
+
+
+async def test_it_recovers_when_the_server_does() -> None:
+    api = Api(lambda _right: Lost("away"))
+    readiness = ApiReadiness(api, SCHEDULER, SYSTEM_CLOCK)
+    await readiness.ask()
+    api.answer = lambda _right: allowed(True)
+    await readiness.ask()
+    assert readiness.problem() == ""
+
+
+async def test_an_address_where_nobody_listens_is_not_ready() -> None:
+    kube = KubeClient(f"http://127.0.0.1:{free_port()}")
+    readiness = ApiReadiness(kube, SCHEDULER, SYSTEM_CLOCK)
+    await readiness.ask()
+    await kube.close()
+    assert "does not answer" in readiness.problem()
