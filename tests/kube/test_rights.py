@@ -54,7 +54,7 @@ async def authorizer() -> AsyncIterator[tuple[Authorizer, KubeClient]]:
         uvicorn.Config(Starlette(routes=[Route("/{path:path}", made.answer, methods=methods)]), port=0, log_level="error")
     )
     serving = asyncio.create_task(server.serve())
-    while not server.started:
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     kube = KubeClient(f"http://127.0.0.1:{port}")
