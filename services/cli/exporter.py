@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.output import EXIT_USAGE, CommandError
 from services.exporter import core, recorded
 from services.exporter.kubelet_config import KubeletConfigError
 from services.exporter.source_recording import RecordingError
@@ -42,12 +43,12 @@ def report_command(
 ) -> None:
     """Print the report of a recorded moment, as a table or as a NodeResourceTopology v1alpha2 object."""
     if method not in core.METHODS:
-        raise typer.BadParameter(f"{method!r} is unknown; use {' or '.join(core.METHODS)}", param_hint="--method")
+        raise CommandError(f"--method {method!r} is unknown", f"--method {' or --method '.join(core.METHODS)}", EXIT_USAGE)
     try:
         made = recorded.report(recording, sysfs, node or recording.resolve().name, kubelet_config, core.Rules(method))
     except (RecordingError, SysfsError, KubeletConfigError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from error
+        problem, _, remedy = str(error).rpartition("; ")
+        raise CommandError(problem or remedy, remedy if problem else "topolog exporter report --help", EXIT_USAGE) from error
     typer.echo(json.dumps(to_nrt(made), indent=2) if as_json else _text(made))
 
 

@@ -38,7 +38,8 @@ class LogSource:
         try:
             log = await PostgresEventLog.open(url, retry_for_s=5.0, role=READER)
         except (LogUnavailable, LogNotMigrated) as error:
-            raise CommandError(str(error), "topolog up, or --database-url of a running log") from error
+            problem = str(error).partition("; ")[0]
+            raise CommandError(problem, "topolog up, or --database-url of a running log") from error
         self._stack.push_async_callback(log.close)
         return log
 

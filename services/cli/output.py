@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,6 +20,9 @@ EXIT_LEFT = 4
 """0 done; 1 the check found something or the command failed; 2 wrong usage; 3 a kubelet rejected a pod; 4 a feasible pod
 was left."""
 
+PIPE_COLUMNS = 240
+"""A table's width where nobody looks: no cell is folded, so that lines can be searched and cut."""
+
 
 class CommandError(Exception):
     """What went wrong, what to do about it, and the exit code."""
@@ -28,20 +33,35 @@ class CommandError(Exception):
 
 
 def complain(error: CommandError) -> None:
-    """One or two lines on stderr."""
-    print(f"topolog: {error.problem}", file=sys.stderr)
-    if error.remedy:
-        print(f"  try: {error.remedy}", file=sys.stderr)
+    """Two lines on stderr: what is wrong, and what to try."""
+    remedy = error.remedy or "topolog --help"
+    if remedy[1:2].islower():
+        remedy = remedy[0].lower() + remedy[1:]
+    print(f"topolog: {error.problem.removesuffix('.')}", file=sys.stderr)
+    print(f"  try: {remedy}", file=sys.stderr)
 
 
 def json_line(value: Any) -> None:
-    """One JSON value on a line of its own."""
+    """One JSON value on a line of its own, out at once: a follower behind a pipe sees it."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def is_screen() -> bool:
+    """Whether standard output is a terminal that can move its cursor (TERM=dumb cannot)."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def console() -> Console:
-    """For tables; plain text when stdout is not a terminal."""
-    return Console(soft_wrap=True, highlight=False)
+    """For tables and styled lines: as wide as the terminal; wide and without styles elsewhere. NO_COLOR is heeded (rich)."""
+    if sys.stdout.isatty():
+        return Console(soft_wrap=True, highlight=False)
+    return Console(soft_wrap=True, highlight=False, width=PIPE_COLUMNS, no_color=True)
+
+
+def columns() -> int:
+    """The width of the terminal, or that of a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

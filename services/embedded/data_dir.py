@@ -9,6 +9,7 @@ from typing import Self
 import msgspec
 
 from services.embedded.errors import DataFolderError
+from shared.telemetry.reasons import plain
 
 LAYOUT_VERSION = 1
 """Raised when the arrangement of files in a data folder changes incompatibly."""
@@ -116,7 +117,7 @@ class DataDir:
             return None
         except (OSError, msgspec.DecodeError) as error:
             raise DataFolderError(
-                f"the file {path} cannot be read as a version stamp ({error})",
+                f"the file {path} cannot be read as a version stamp ({plain(error)})",
                 "Choose another folder with --data-dir, or put this one aside",
             ) from error
 
@@ -165,7 +166,9 @@ def _make_private(path: Path) -> None:
         if path.stat().st_mode & 0o066:
             path.chmod(0o700)
     except OSError as error:
-        raise DataFolderError(f"the data folder {path} cannot be used ({error})", "Choose another one with --data-dir") from error
+        raise DataFolderError(
+            f"the data folder {path} cannot be used ({plain(error)})", "Choose another one with --data-dir"
+        ) from error
 
 
 def _lock(lock_file: Path, data_dir: Path) -> int:

@@ -25,6 +25,7 @@ from shared.bus.port import BusUnavailable, Message
 from shared.bus.streams import StreamLimits
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
+from shared.telemetry.reasons import plain
 
 WINDOW_MESSAGES = 256
 WINDOW_BYTES = 1 << 20
@@ -241,7 +242,7 @@ class JetStreamBus:
             await asyncio.sleep(0.02)
 
     async def _on_error(self, error: BaseException) -> None:
-        self._out.warning(names.BUS_TROUBLE, problem=f"{type(error).__name__}: {error}")
+        self._out.warning(names.BUS_TROUBLE, problem=plain(error))
 
     async def _on_disconnected(self) -> None:
         set_gauge(names.BUS_CONNECTED, 0)
@@ -256,7 +257,7 @@ class JetStreamBus:
     def _unavailable(self, subject: str, error: BaseException) -> BusUnavailable:
         return BusUnavailable(
             f"NATS at {', '.join(self._servers)} did not take {subject} within {self._patience_s:g} s "
-            f"({type(error).__name__}: {error}); is it up, with JetStream? check TOPOLOG_NATS_URL"
+            f"({plain(error)}); is it up, with JetStream? check TOPOLOG_NATS_URL"
         )
 
 

@@ -19,6 +19,7 @@ from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_engine import LOST_CONNECTION, WRITER, connect, make_engine, masked_url
 from shared.eventlog.postgres_watch import HeadWatch
 from shared.events.envelope import Envelope
+from shared.telemetry.reasons import plain
 
 T = TypeVar("T")
 
@@ -175,6 +176,6 @@ class PostgresEventLog:
                     raise
         except _UNREACHABLE as error:
             raise LogUnavailable(
-                f"Postgres at {masked_url(self._url)} does not answer ({type(error).__name__}: {error}); "
+                f"Postgres at {masked_url(self._url)} does not answer ({plain(error)}); "
                 "is it up, and does TOPOLOG_DATABASE_URL name it?"
             ) from error

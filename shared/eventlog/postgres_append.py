@@ -20,6 +20,7 @@ from shared.eventlog.postgres_engine import LOST_CONNECTION
 from shared.telemetry import names
 from shared.telemetry.instruments import count, observe, timed
 from shared.telemetry.propagation import step
+from shared.telemetry.reasons import plain
 
 
 class _Job:
@@ -118,7 +119,7 @@ class Appender:
                     return await self._send_once(batch)
         except LOST_CONNECTION as error:
             raise LogUnavailable(
-                f"append failed for {self._retry_for_s:g} s: {type(error).__name__}: {error}; "
+                f"append failed for {self._retry_for_s:g} s: {plain(error)}; "
                 "is Postgres up, and does TOPOLOG_DATABASE_URL name it?"
             ) from error
         raise AssertionError("a retry context ends by return or raise")

@@ -25,6 +25,7 @@ from lightkube.core.exceptions import ConfigError
 from shared.kube.port import Answer, Kind, KubeUnavailableError, Listed, Lost, Object, Seen, WatchExpiredError
 from shared.kube.rights import Right
 from shared.kube.transport import LeanTransport
+from shared.telemetry.reasons import plain
 
 PAGE_LIMIT = 500
 WATCH_TIMEOUT_S = 300
@@ -61,18 +62,40 @@ def configuration(kubeconfig: str) -> SingleConfig:
     """
     if kubeconfig.startswith(("http://", "https://")):
         context = Context(cluster="server", user="anonymous")
-        cluster = Cluster(server=kubeconfig.rstrip("/"))
+        cluster = Cluster(server=_checked_address(kubeconfig, "the Kubernetes address"))
         return SingleConfig(context_name="server", context=context, cluster=cluster, user=User())
     try:
         found = (KubeConfig.from_file(Path(kubeconfig)) if kubeconfig else KubeConfig.from_service_account()).get()
     except _UNUSABLE as error:
         where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
         raise KubeUnavailableError(
-            f"{where} cannot be used ({type(error).__name__}: {error}); name a kubeconfig file or the http:// URL of a server"
+            f"{where} cannot be used: {_unusable(kubeconfig, error)}; name a kubeconfig file or the http:// URL of a server"
         ) from error
     if found is None:
         raise KubeUnavailableError(f"kubeconfig {kubeconfig!r} has no usable context; set current-context in it")
+    _checked_address(found.cluster.server, f"the server of kubeconfig {kubeconfig!r}" if kubeconfig else "the API server")
     return found
+
+
+def _checked_address(url: str, what: str) -> str:
+    """The URL without a slash at its end. Raises KubeUnavailableError: `http://:18001` would go to any host that answers to
+    no name, or to none."""
+    try:
+        parts = urlsplit(url)
+        good = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
+    except ValueError:
+        good = False
+    if not good:
+        raise KubeUnavailableError(f"{what} is {url!r}, which names no host and port; write http://HOST:PORT")
+    return url.rstrip("/")
+
+
+def _unusable(kubeconfig: str, error: BaseException) -> str:
+    if kubeconfig and not Path(kubeconfig).exists():
+        return "there is no such file"
+    if kubeconfig and Path(kubeconfig).is_dir():
+        return "it is a folder"
+    return plain(error)
 
 
 def _lean_client(config: SingleConfig, timeout: httpx2.Timeout, max_connections: int) -> httpx2.AsyncClient:
@@ -135,7 +158,7 @@ class KubeClient:
                 async for line in _lines(response.aiter_bytes()):
                     yield _seen(kind, line)
         except httpx2.HTTPError as error:
-            raise KubeUnavailableError(f"watch of {kind} from {self._server} broke: {error!r}") from error
+            raise KubeUnavailableError(f"watch of {kind} from {self._server} broke: {plain(error)}") from error
 
     async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
         return await self._call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
@@ -212,7 +235,7 @@ class KubeClient:
             request.extensions["timeout"] = _TIMEOUT
             response = await self._http.send(request)
         except httpx2.HTTPError as error:
-            return Lost(f"{method} {path}: {error!r}")
+            return Lost(f"{method} {path}: {plain(error)}")
         return _answer(response.status_code, response.content)
 
 

@@ -2,7 +2,7 @@
 
 `build(service, settings)` composes: it opens what the service needs and names tasks, routes and closings. It decides nothing
 else. A service ends by a signal (exit 0), by a failed task (1), by settings (2), by an epoch that is no longer its own (3),
-or because the log or the bus could not be reached at start (4).
+or because the log, the bus or the Kubernetes API could not be reached, or not by that address, at start (4).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 from shared.bus.port import BusUnavailable
 from shared.eventlog.errors import LogNotMigrated, LogUnavailable
+from shared.kube.port import KubeUnavailableError
 from shared.kube.rights import Right
 from shared.runtime import api_readiness
 from shared.runtime.api_readiness import ApiReadiness, Reviews
@@ -211,7 +212,7 @@ async def _main(name: str, settings: S, build: Build[S], telemetry: Telemetry) -
     code = Exit.FAILED
     try:
         code = await _build_and_run(service, settings, build)
-    except (LogUnavailable, LogNotMigrated, BusUnavailable) as error:
+    except (LogUnavailable, LogNotMigrated, BusUnavailable, KubeUnavailableError) as error:
         out.error(names.TASK_FAILED, task="build", problem=str(error))
         code = Exit.UNREACHABLE
     except Exception as error:

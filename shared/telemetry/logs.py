@@ -13,7 +13,11 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal, TextIO, cast
 
 import msgspec
+import stamina.instrumentation
 import structlog
+
+from shared.telemetry import names
+from shared.telemetry.reasons import plain
 
 Format = Literal["json", "console"]
 
@@ -86,6 +90,14 @@ def configure(service: str, form: Format = "json", level: str = "info") -> None:
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_Forward()], level=logging.WARNING, force=True)
+    stamina.instrumentation.set_on_retry_hooks([_retrying])
+
+
+def _retrying(details: stamina.instrumentation.RetryDetails) -> None:
+    """A retry as a line of ours: what is the matter and when it is tried again, not the arguments of a call."""
+    structlog.get_logger().warning(
+        names.RETRYING, problem=plain(details.caused_by), attempt=details.retry_num, next_in_s=round(details.wait_for, 3)
+    )
 
 
 def _json(line: dict[str, Any], **_options: Any) -> str:

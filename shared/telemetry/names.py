@@ -56,6 +56,7 @@ LOG_UNAVAILABLE = event("log.unavailable", "The log does not answer; what needs 
 SNAPSHOT_UNUSABLE = event("snapshot.unusable", "A snapshot could not be read and was ignored; the log is replayed instead.")
 LEASE_GAINED = event("lease.gained", "This process now holds a role.")
 LEASE_GONE = event("lease.lost", "Another holder has the role, or it could not be renewed in time; its work was stopped.")
+RETRYING = event("retry.scheduled", "Something outside (Postgres, mostly) did not answer; the same is tried again after a pause.")
 BUS_UP = event("bus.connected", "The connection to the bus is up.")
 BUS_DOWN = event("bus.disconnected", "The connection to the bus was lost; it is tried again for ever.")
 BUS_TROUBLE = event("bus.trouble", "The bus client reported an error.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,17 +88,33 @@ def test_without_a_verb_the_help_is_shown(topolog: Topolog) -> None:
         (["replay", "log", "--type", "PodReservd", "--data-dir", "/nonexistent/t"], 2, "PodReservd", "topolog replay log"),
         (["replay", "log", "--since", "yesterday", "--data-dir", "/nonexistent/t"], 2, "yesterday", "topolog replay log"),
         (["admit", "--machine", "/nonexistent.yaml", "--pods", "/nonexistent.yaml"], 2, "/nonexistent.yaml", "try:"),
-        (["exporter", "report", "--recording", "/nonexistent"], 2, "/nonexistent", "error"),
+        (["exporter", "report", "--recording", "/nonexistent"], 2, "/nonexistent", "try: give a folder"),
+        (["exporter", "report", "--recording", "/", "--method", "md5"], 2, "--method 'md5'", "try: --method"),
+        (["up", "--kubeconfig", "http://:18001"], 1, "'http://:18001', which names no host", "try: correct --kubeconfig"),
+        (["up", "--kubeconfig", "/nonexistent"], 1, "there is no such file", "try: correct --kubeconfig"),
+        (["up", "--nats-url", "nats://127.0.0.1:9"], 1, "connection refused", "try: correct --nats-url"),
+        (["up", "--data-dir", "/proc/topolog"], 1, "no such file or folder", "try: choose another"),
+        (["completion", "tcsh"], 2, "bash, zsh, fish", "try: topolog completion bash"),
+        (["downn"], 2, "no such command 'downn'", "try: topolog --help"),
+        (["up", "--nodez", "3"], 2, "no such option: --nodez", "try: topolog up --help"),
+        (["up", "--nodes", "many"], 2, "invalid value for '--nodes'", "try: topolog up --help"),
+        (["replay", "explain"], 2, "missing argument", "try: topolog replay explain --help"),
     ],
 )
 def test_an_error_is_one_sentence_with_a_remedy_and_no_traceback(
-    topolog: Topolog, arguments: list[str], code: int, says: str, remedy: str
+    topolog: Topolog, tmp_path: Path, arguments: list[str], code: int, says: str, remedy: str
 ) -> None:
+    if arguments[0] == "up" and "--data-dir" not in arguments:
+        arguments = [*arguments, "--data-dir", str(tmp_path)]
     done = topolog(*arguments)
     assert done.code == code, done.err
     assert says in done.err
     assert remedy in done.err
     assert "Traceback" not in done.err
+    assert "Errno" not in done.err
+    problem, remedied = done.err.splitlines()
+    assert problem.startswith("topolog: ")
+    assert remedied.startswith("  try: ")
     assert done.out == ""
 
 
@@ -138,8 +155,46 @@ def test_a_version_stamp_that_is_no_json_is_named(topolog: Topolog, tmp_path: Pa
     assert "--data-dir" in done.err
 
 
-def test_an_unknown_verb_or_option_is_usage(topolog: Topolog) -> None:
-    for arguments in (["downn"], ["up", "--nodez", "3"], ["up", "--nodes", "many"]):
-        done = topolog(*arguments)
-        assert done.code == 2
-        assert "Traceback" not in done.err
+def test_what_nobody_foresaw_is_told_in_the_same_voice(topolog: Topolog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("zone 7 of postgresql://u:s3cret@h/d")
+
+    monkeypatch.setattr("services.cli.admit.load_machine", fail)
+    done = topolog("admit", "--machine", "m.yaml", "--pods", "p.yaml")
+    assert done.code == 1
+    assert "KeyError, which nobody foresaw" in done.err
+    assert "  try: the same again with TOPOLOG_TRACEBACK=1" in done.err
+    assert "Traceback" not in done.err
+    assert "s3cret" not in done.err
+
+
+def test_the_version_is_told_and_completion_is_printed_for_every_shell(topolog: Topolog) -> None:
+    assert topolog("--version").out.startswith("topolog 0.")
+    for shell in ("bash", "zsh", "fish"):
+        assert "_TOPOLOG_COMPLETE" in topolog("completion", shell).out
+
+
+@pytest.mark.parametrize(
+    ("shell", "variables"),
+    [
+        ("bash", {"COMP_WORDS": "topolog rep", "COMP_CWORD": "1"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "topolog rep"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "topolog rep", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+    ],
+)
+def test_completion_completes_verbs(shell: str, variables: dict[str, str]) -> None:
+    done = subprocess.run(
+        [Path(sys.executable).parent / "topolog"],
+        env={"PATH": "/usr/bin:/bin", "_TOPOLOG_COMPLETE": f"complete_{shell}", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "replay" in done.stdout
+    assert "admit" not in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{Path(sys.executable).parent / 'topolog'} completion bash | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""

@@ -18,6 +18,7 @@ from shared.eventlog.migrate import upgrade
 from shared.eventlog.postgres_engine import connect, masked_url
 from shared.kube.client import KubeClient
 from shared.kube.port import KubeUnavailableError
+from shared.telemetry.reasons import plain
 
 _PATIENCE_S = 10.0
 _NATS_PORT = 4222
@@ -29,12 +30,17 @@ class OutsideServerError(EmbeddedError):
 
 async def check_outside(options: UpOptions) -> None:
     """Ask each outside server once. Raises OutsideServerError with every problem."""
-    asked = (_database(options.database_url), _nats(options.nats_url), _cluster(options.kubeconfig))
-    problems = [problem for problem in await asyncio.gather(*asked) if problem]
-    if problems:
+    asked = {
+        "--database-url": _database(options.database_url),
+        "--nats-url": _nats(options.nats_url),
+        "--kubeconfig": _cluster(options.kubeconfig),
+    }
+    problems = dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
+    wrong = [flag for flag, problem in problems.items() if problem]
+    if wrong:
         raise OutsideServerError(
-            "; ".join(problems),
-            "Correct --database-url, --nats-url, --kubeconfig or their TOPOLOG_ variables; without them Topolog brings its own",
+            "; ".join(problem for problem in problems.values() if problem),
+            f"correct {' and '.join(wrong)}; without them Topolog brings its own",
         )
 
 
@@ -44,7 +50,7 @@ async def migrate(database_url: str) -> None:
         await upgrade(database_url)
     except (LogNotMigrated, LogUnavailable, SQLAlchemyError, OSError) as error:
         raise OutsideServerError(
-            f"the database at {masked_url(database_url)} cannot hold the event log: {_words(error)}",
+            f"the database at {masked_url(database_url)} cannot hold the event log: {plain(error)}",
             "Give a database whose owner Topolog may be, or the release that it was made by",
         ) from error
 
@@ -57,7 +63,7 @@ async def _database(url: str) -> str:
     except LogUnavailable as error:
         return str(error)
     except Exception as error:  # whatever it is: the driver's errors have no names outside shared.eventlog
-        return f"no Postgres answers at {masked_url(url)}: {_words(error)}"
+        return f"no Postgres answers at {masked_url(url)}: {plain(error)}"
     await connection.close()
     return ""
 
@@ -79,7 +85,7 @@ async def _no_nats(server: str) -> str:
         async with asyncio.timeout(_PATIENCE_S):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except (OSError, OverflowError) as error:
-        return f"no NATS answers at {server}: {_words(error)}"
+        return f"no NATS answers at {server}: {plain(error)}"
     writer.close()
     return ""
 
@@ -92,7 +98,7 @@ async def _cluster(kubeconfig: str) -> str:
     except KubeUnavailableError as error:
         return str(error)
     except (ConfigError, OSError, ValueError) as error:
-        return f"the kubeconfig {kubeconfig} names credentials that cannot be used: {_words(error)}"
+        return f"the kubeconfig {kubeconfig} names credentials that cannot be used: {plain(error)}"
     try:
         await kube.list("nodes")
     except KubeUnavailableError as error:
@@ -100,7 +106,3 @@ async def _cluster(kubeconfig: str) -> str:
     finally:
         await kube.close()
     return ""
-
-
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
