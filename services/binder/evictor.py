@@ -16,7 +16,7 @@ from services.binder.appending import append_fenced
 from services.binder.core import BinderState
 from services.binder.evicting import Eviction
 from services.binder.settings import BinderSettings
-from shared.eventlog.port import Appended, Commit, Draft, Duplicate, EventLog, Lease
+from shared.eventlog.port import Appended, Commit, Draft, Duplicate, EventLog, Lease, Place
 from shared.events import binding_facts as binding
 from shared.kube.port import Kube, Lost
 from shared.runtime.clock import Clock
@@ -56,6 +56,7 @@ class Evictor:
         self._woken = asyncio.Event()
         self._tries: dict[str, Tries] = {}
         self._must_reach = 0
+        self._seen = Place()
         self._out = logs.get("binder")
 
     def folded(self, state: BinderState, folded: Folded) -> None:
@@ -64,7 +65,7 @@ class Evictor:
             self._woken.set()
 
     def reset(self, _state: BinderState) -> None:
-        """Another log or timeline."""
+        """Another log, timeline or history."""
         self._must_reach = 0
         self._tries.clear()
 
@@ -85,7 +86,7 @@ class Evictor:
             return
 
     async def _round(self, lease: Lease) -> None:
-        evictions = self._projector.state.evictions
+        evictions, self._seen = self._projector.state.evictions, self._projector.place
         self._tries = {uid: tries for uid, tries in self._tries.items() if uid in evictions}
         for victims in list(evicting.rehearsals(evictions).values())[:ROUND_LIMIT]:
             if all(self._due(each) for each in victims):
@@ -170,4 +171,5 @@ class Evictor:
             time_us=self._clock.now_us(),
             drafts=(Draft(core.stream_of(eviction.uid), fact),),
             correlation=eviction.preemptor,
+            seen=self._seen,
         )

@@ -15,7 +15,7 @@ from services.binder import core
 from services.binder.appending import append_fenced
 from services.binder.core import BinderState, Reply, Work
 from services.binder.settings import BinderSettings
-from shared.eventlog.port import Appended, Commit, Draft, Duplicate, EventLog, Lease, Outcome
+from shared.eventlog.port import Appended, Commit, Draft, Duplicate, EventLog, Lease, Outcome, Place
 from shared.events import binding_facts as binding
 from shared.kube.port import Answer, Kube, Lost
 from shared.runtime.clock import Clock
@@ -64,7 +64,7 @@ class Binder:
             self._woken.set()
 
     def reset(self, _state: BinderState) -> None:
-        """Another log or timeline."""
+        """Another log, timeline or history."""
         self._must_reach = 0
         self._due.clear()
         self._settled.clear()
@@ -94,14 +94,14 @@ class Binder:
 
     async def _intend(self, lease: Lease) -> None:
         """Append intents for all new reservations, a batch at a time; a lost race is seen by the next fold."""
-        state = self._projector.state
+        state, seen = self._projector.state, self._projector.place
         fresh = [work for work in state.work.values() if work.stage == "reserved"][:INTENT_BATCH]
         commits = []
         for work in fresh:
             intent = core.intend(state, work.uid)
             if intent is not None:
                 fact, version = intent
-                commits.append(self._commit(f"intent/{work.uid}/{work.reserved_at}", fact, version, work, lease))
+                commits.append(self._commit(f"intent/{work.uid}/{work.reserved_at}", fact, version, work, lease, seen))
         if not commits:
             return
         for outcome in await self._append(commits):
@@ -128,10 +128,11 @@ class Binder:
 
     async def _carry_out(self, work: Work, lease: Lease) -> None:
         """One call and its outcome. An error of this code concerns this pod only: it is sent again later."""
+        seen = self._projector.place
         try:
             outcome = await self._bind(work)
             crash_point("binder.after_call")
-            await self._settle(work, outcome, lease)
+            await self._settle(work, outcome, lease, seen)
             crash_point("binder.after_outcome")
         except LeaseLost:
             raise
@@ -156,7 +157,7 @@ class Binder:
         return outcome
 
     async def _settle(
-        self, work: Work, outcome: binding.PodBound | binding.BindRefused | binding.BindUncertain, lease: Lease
+        self, work: Work, outcome: binding.PodBound | binding.BindRefused | binding.BindUncertain, lease: Lease, seen: Place
     ) -> None:
         name = type(outcome).__name__
         count(names.BIND_CALLS, outcome=name)
@@ -165,7 +166,7 @@ class Binder:
         commit_id = f"{name}/{work.uid}/{work.reserved_at}"
         if isinstance(outcome, binding.BindUncertain):
             commit_id += f"/{outcome.attempts}"
-        (appended,) = await self._append([self._commit(commit_id, outcome, None, work, lease)])
+        (appended,) = await self._append([self._commit(commit_id, outcome, None, work, lease, seen)])
         if isinstance(appended, Appended | Duplicate):
             self._must_reach = max(self._must_reach, appended.last)
             self._settled[work.uid] = appended.last
@@ -195,7 +196,9 @@ class Binder:
     async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
         return await append_fenced(self._log, self._clock, commits)
 
-    def _commit(self, commit_id: str, fact: binding.BindingFact, version: int | None, work: Work, lease: Lease) -> Commit:
+    def _commit(
+        self, commit_id: str, fact: binding.BindingFact, version: int | None, work: Work, lease: Lease, seen: Place
+    ) -> Commit:
         stream = core.stream_of(work.uid)
         draft = Draft(stream, fact) if version is None else Draft(stream, fact, version)
         return Commit(
@@ -207,6 +210,7 @@ class Binder:
             correlation=work.uid,
             causation=work.reserved_at,
             trace=trace_of(names.SPAN_BIND, work.trace, pod=work.uid, node=work.node),
+            seen=seen,
         )
 
 

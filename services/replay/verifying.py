@@ -1,13 +1,15 @@
 """The invariants of design section 8 that the log alone can show, as a fold over all facts. Pure.
 
 S1 positions, S2 versions, S3 epochs by role, S5 one binding a uid, S7 intent before effect, S9 no pods no charges. S6 (equal
-positions, equal hashes) is judged by the caller, who knows the live hashes.
+positions, equal hashes) is judged by the caller, who knows the live hashes. "history": each row is what was appended, by the hash
+chain.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from shared.eventlog.chain import BEGINNING, linked
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events.catalog import Fact
@@ -37,10 +39,13 @@ class Audit(msgspec.Struct):
     intents: dict[str, str] = {}
     bound: dict[str, str] = {}
     rejected: int = 0
+    chain: bytes = BEGINNING
+    chained: bool = False
 
     def see(self, envelope: Envelope, fact: Fact) -> None:
         """Check one fact and fold it."""
         self._order(envelope)
+        self._history(envelope)
         self._writer(envelope)
         self._effects(envelope, fact)
         evolve(self.ledger, envelope, fact)
@@ -68,6 +73,14 @@ class Audit(msgspec.Struct):
         if envelope.version != expected:
             self._violated("S2", envelope.position, f"{envelope.stream} has version {envelope.version}, not {expected}")
         self.versions[envelope.stream] = envelope.version
+
+    def _history(self, envelope: Envelope) -> None:
+        """A row older than chains is vouched for by the first that has one."""
+        computed = linked(self.chain, envelope)
+        if envelope.chain != computed and (envelope.chain or self.chained):
+            self._violated("history", envelope.position, "the row is not what was appended (or one before it that has no chain)")
+        self.chained = self.chained or bool(envelope.chain)
+        self.chain = envelope.chain or computed
 
     def _writer(self, envelope: Envelope) -> None:
         if envelope.epoch == 0:

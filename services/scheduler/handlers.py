@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.reserving.proposals import Proposal, firsts
-from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Outcome
+from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Outcome, Place
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point
@@ -37,16 +37,18 @@ class Decider:
         self._resync_at_s = 0.0
         self._woken = asyncio.Event()
         self._must_reach = 0
+        self._place = Place()
         self._out = logs.get("decider")
 
     def folded(self, _core: SchedulerCore, folded: Folded) -> None:
         """Something may have changed."""
         if folded:
+            self._place = Place(folded[-1][0].position, folded[-1][0].chain)
             self._woken.set()
 
     def reset(self, _core: SchedulerCore) -> None:
-        """Another log or timeline: nothing appended before counts."""
-        self._must_reach = 0
+        """Another log, timeline or history: nothing appended before counts."""
+        self._must_reach, self._place = 0, Place()
         self._woken.set()
 
     async def run(self, projector: Projector[SchedulerCore]) -> None:
@@ -78,6 +80,7 @@ class Decider:
 
     async def _decide(self, core: SchedulerCore) -> bool:
         """One batch; False when there was nothing to append."""
+        seen = self._place
         with timed(names.DECIDE_LATENCY):
             proposals = core.decide(self._batch_pods)
         self._complain(core)
@@ -87,17 +90,17 @@ class Decider:
             return core.queue.ready_count() > 0
         observe(names.DECIDE_BATCH, len(proposals))
         while proposals:
-            proposals = await self._send(core, proposals)
+            proposals = await self._send(core, proposals, seen)
         return True
 
-    async def _send(self, core: SchedulerCore, proposals: Sequence[Proposal]) -> list[Proposal]:
+    async def _send(self, core: SchedulerCore, proposals: Sequence[Proposal], seen: Place) -> list[Proposal]:
         """Append the first of each node; returns what is left to append.
 
         The next reservation on a node expects the version that the one before it makes, and was decided with that one in mind.
         Another scheduler's facts may make the same version: so it is sent only after the one before it was appended.
         """
         first, rest = firsts(proposals)
-        commits = [self._commit(core, proposal) for proposal in first]
+        commits = [self._commit(core, proposal, seen) for proposal in first]
         # The overlay stands until the log has answered.
         outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
         crash_point("scheduler.after_reserve")
@@ -116,7 +119,7 @@ class Decider:
             self._out.error(names.UNDECIDABLE, pod=uid, problem=problem)
         core.undecidable.clear()
 
-    def _commit(self, core: SchedulerCore, proposal: Proposal) -> Commit:
+    def _commit(self, core: SchedulerCore, proposal: Proposal, seen: Place) -> Commit:
         return Commit(
             commit_id=proposal.commit_id,
             role=ROLE,
@@ -126,6 +129,7 @@ class Decider:
             correlation=proposal.correlation,
             causation=proposal.causation,
             trace=self._trace(core, proposal),
+            seen=seen,
         )
 
     def _trace(self, core: SchedulerCore, proposal: Proposal) -> str:

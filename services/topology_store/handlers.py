@@ -10,7 +10,7 @@ from services.topology_store import core, snapshot, validation
 from services.topology_store.core import Accepted, Known
 from shared.bus.port import Bus, Message
 from shared.domain.report import Report
-from shared.eventlog.port import Appended, Commit, Draft, EventLog, Outcome
+from shared.eventlog.port import Appended, Commit, Draft, EventLog, Outcome, Place
 from shared.events import streams
 from shared.events.codec import decode
 from shared.events.report_facts import NodeReported
@@ -41,24 +41,24 @@ class Reports:
 
     async def load(self) -> None:
         """Fold every node's stream as it stands, from the newest snapshot on."""
-        position = begun = await self._restore()
-        while page := await self._log.read(position, PAGE):
+        place = begun = await self._restore()
+        while page := await self._log.read(place.position, PAGE):
             for envelope in page:
                 if envelope.stream.startswith("report/"):
                     known = self.known.setdefault(envelope.stream.removeprefix("report/"), core.initial())
                     core.evolve(known, decode(envelope), envelope.version)
-            position = page[-1].position
-        if position - begun >= SNAPSHOT_EVERY:
-            await self._log.save_snapshot(snapshot.PROJECTION, snapshot.FINGERPRINT, position, snapshot.dump(self.known))
+            place = Place(page[-1].position, page[-1].chain)
+        if place.position - begun.position >= SNAPSHOT_EVERY:
+            await self._log.save_snapshot(snapshot.PROJECTION, snapshot.FINGERPRINT, place, snapshot.dump(self.known))
         now_s = self._clock.monotonic_s()
         self._heard_s = dict.fromkeys(self.known, now_s)
 
-    async def _restore(self) -> int:
-        """The position of a usable snapshot; 0, and nothing known, without one."""
+    async def _restore(self) -> Place:
+        """The place of a usable snapshot; the beginning, and nothing known, without one."""
         found = await self._log.load_snapshot(snapshot.PROJECTION, snapshot.FINGERPRINT)
         known = snapshot.load(found[1]) if found is not None else None
         if found is None or known is None:
-            return 0
+            return Place()
         self.known = known
         return found[0]
 

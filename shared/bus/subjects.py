@@ -14,6 +14,8 @@ FACT_SUBJECTS = "topolog.fact.>"
 MSG_ID = "Nats-Msg-Id"
 TRACEPARENT = "traceparent"
 POSITION = "Topolog-Position"
+CHAIN = "Topolog-Chain"
+"""Which history the position is of: another one after a restore has other chains (`shared.eventlog.chain`)."""
 
 
 def report(node: str) -> str:
@@ -26,9 +28,9 @@ def fact(area: str, type_name: str) -> str:
     return f"topolog.fact.{area}.{type_name}"
 
 
-def message_id(log_id: str, timeline: int, position: int) -> str:
-    """The duplicate-suppression id of a relayed fact."""
-    return f"{log_id}:{timeline}:{position}"
+def message_id(log_id: str, timeline: int, position: int, chain: str) -> str:
+    """The duplicate-suppression id of a relayed fact; `chain` tells apart what one position held before and after a restore."""
+    return f"{log_id}:{timeline}:{position}:{chain[:16]}"
 
 
 def escape(node: str) -> str:

@@ -3,8 +3,10 @@
 Theory of operation. The reader asks `next_step` what to do, does it, and tells the cursor what came of it: `opened` (the
 log's identity and head), `received` (a page), `heard` (somebody says that a position exists). Hints may be lost, repeated,
 early or false; nothing is believed but a page, and a page must continue at `position + 1`. The cursor knows no clock and
-no I/O. Rules: (1) facts are delivered once each, in order, without a hole; (2) another log, another timeline, or a head
-behind the position discards everything (`Reset`); (3) a hole is an error that stops the reader, never a guess.
+no I/O. Rules: (1) facts are delivered once each, in order, without a hole; (2) another log, another timeline, a head behind
+the position, or another chain at the position discards everything (`Reset`); (3) a hole is an error that stops the reader,
+never a guess. A page begins with the fact at the position itself, read again: its chain tells one history from another, also
+when a restored log has outgrown the reader before it looked.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class Phase(Enum):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Step: read the page after this position."""
+    """Step: read the page after this position, which is the reader's own less one (0 at the beginning)."""
 
     after: int
 
@@ -53,11 +55,15 @@ Step = Open | Read | Wait
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where a reader stands. `known` is the highest position that is believed to exist; `replay_to` the head at start."""
+    """Where a reader stands. `chain` is that of the fact at `position`, None where it is to be learnt. `known` is the highest
+    position that is believed to exist; `promised` the highest that did exist (an append was answered with it); `replay_to`
+    the head at start."""
 
     position: int = 0
+    chain: bytes | None = None
     identity: LogIdentity | None = None
     known: int = 0
+    promised: int = 0
     replay_to: int = 0
     opened_once: bool = False
     at_end: bool = False
@@ -74,8 +80,13 @@ def next_step(cursor: Cursor) -> Step:
     if not cursor.opened_once:
         return Open()
     if cursor.known > cursor.position or not cursor.at_end:
-        return Read(cursor.position)
+        return reading(cursor)
     return Wait(cursor.position)
+
+
+def reading(cursor: Cursor) -> Read:
+    """The read that goes on from here and checks where the reader stands."""
+    return Read(max(cursor.position - 1, 0))
 
 
 def opened(cursor: Cursor, identity: LogIdentity, head: int) -> tuple[Cursor, Reset | None]:
@@ -86,7 +97,8 @@ def opened(cursor: Cursor, identity: LogIdentity, head: int) -> tuple[Cursor, Re
     replay_to = cursor.replay_to if cursor.opened_once else head
     at_end = cursor.at_end and head <= cursor.position
     known = max(cursor.known, head)
-    return Cursor(cursor.position, identity, known, replay_to, True, at_end), None
+    fields = {"identity": identity, "known": known, "replay_to": replay_to, "opened_once": True, "at_end": at_end}
+    return msgspec.structs.replace(cursor, **fields), None
 
 
 def _reset_cause(cursor: Cursor, identity: LogIdentity, head: int) -> str:
@@ -95,7 +107,7 @@ def _reset_cause(cursor: Cursor, identity: LogIdentity, head: int) -> str:
         return "other_log"
     if before is not None and before.timeline != identity.timeline:
         return "other_timeline"
-    return "head_behind" if head < cursor.position else ""
+    return "head_behind" if head < max(cursor.position, cursor.promised) else ""
 
 
 def heard(cursor: Cursor, position: int) -> Cursor:
@@ -105,25 +117,42 @@ def heard(cursor: Cursor, position: int) -> Cursor:
     return msgspec.structs.replace(cursor, known=position)
 
 
-def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Envelope]]:
-    """The facts of a page that are new, in order. Raises LogBroken at a hole or disorder.
+def promised(cursor: Cursor, position: int) -> Cursor:
+    """The log answered that `position` exists: a head behind it belongs to another history."""
+    return heard(msgspec.structs.replace(cursor, promised=max(cursor.promised, position)), position)
 
-    An empty page says that nothing exists beyond the position, whatever hints said.
+
+def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Envelope] | Reset]:
+    """The facts of a page that are new, in order, or that the page is of another history. Raises LogBroken at a hole or disorder.
+
+    A page without news says that nothing exists beyond the position, whatever hints said.
     """
-    position = cursor.position
+    cause = _stranger(cursor, page)
+    if cause:
+        return Cursor(identity=cursor.identity, known=cursor.known, replay_to=cursor.known, opened_once=True), Reset(cause)
+    position, chain = cursor.position, cursor.chain
     fresh: list[Envelope] = []
     for envelope in page:
         if envelope.position <= position and not fresh:
+            chain = envelope.chain
             continue
         if envelope.position != position + 1:
             raise LogBroken(
                 f"after position {position} the log gave {envelope.position}: positions must have no hole; "
                 "stop, keep the database as it is, and run: topolog replay verify"
             )
-        position += 1
+        position, chain = position + 1, envelope.chain
         fresh.append(envelope)
     at_end = not fresh
     known = position if at_end else max(cursor.known, position)
-    moved = Cursor(position, cursor.identity, known, cursor.replay_to, cursor.opened_once, at_end)
+    moved = msgspec.structs.replace(cursor, position=position, chain=chain, known=known, at_end=at_end)
     # A page that reached all that is known ends the catching up without one more empty read.
     return (msgspec.structs.replace(moved, at_end=True) if position >= moved.known else moved), fresh
+
+
+def _stranger(cursor: Cursor, page: Sequence[Envelope]) -> str:
+    """Why the page cannot continue what was read: its first fact is not the one where the reader stands."""
+    if cursor.position and not page:
+        return "head_behind"
+    here = next((envelope for envelope in page if envelope.position == cursor.position), None) if cursor.chain else None
+    return "" if here is None or here.chain == cursor.chain else "other_history"

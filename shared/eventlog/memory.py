@@ -10,6 +10,9 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+import msgspec
+
+from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.limits import MAX_PAGE, check_commit, check_payload
 from shared.eventlog.port import (
     ANY_VERSION,
@@ -22,7 +25,9 @@ from shared.eventlog.port import (
     Lease,
     LogIdentity,
     Outcome,
+    Place,
 )
+from shared.events import streams
 from shared.events.catalog import CATALOG
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
@@ -42,9 +47,9 @@ class MemoryEventLog:
         self._heads: dict[str, int] = defaultdict(int)
         self._seen: dict[str, tuple[int, int]] = {}
         self._epochs: dict[str, int] = {}
-        self._leases: dict[str, tuple[Lease, float]] = {}
+        self._leases: dict[str, tuple[Lease, float, float]] = {}
         self._checkpoints: dict[str, int] = {}
-        self._snapshots: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._snapshots: dict[tuple[str, str], tuple[Place, bytes]] = {}
         self._grown = asyncio.Condition()
 
     async def identity(self) -> LogIdentity:
@@ -52,6 +57,8 @@ class MemoryEventLog:
 
     async def begin_timeline(self) -> LogIdentity:
         self._identity = LogIdentity(self._identity.log_id, self._identity.timeline + 1)
+        self._epochs = {role: epoch + 1 for role, epoch in self._epochs.items()}
+        self._leases = {role: (Lease(role, "", lease.epoch), 0.0, 0.0) for role, (lease, _, _) in self._leases.items()}
         return self._identity
 
     async def head(self) -> int:
@@ -85,6 +92,8 @@ class MemoryEventLog:
         current = self._epochs.get(commit.role, 0)
         if 0 < commit.epoch < current:
             return Fenced(commit.role, commit.epoch, current)
+        if commit.seen is not None and not self._holds(commit.seen):
+            return Conflict(streams.LOG, commit.seen.position, len(self._facts))
         checked: set[str] = set()
         for draft in commit.drafts:
             actual = self._heads.get(draft.stream, 0)
@@ -92,6 +101,12 @@ class MemoryEventLog:
                 return Conflict(draft.stream, draft.expected, actual)
             checked.add(draft.stream)
         return None
+
+    def _holds(self, place: Place) -> bool:
+        """Whether `place` is one of this history."""
+        if not 0 < place.position <= len(self._facts):
+            return place.position == 0
+        return self._facts[place.position - 1].chain == place.chain
 
     def _add(self, commit: Commit, draft: Draft) -> int:
         self._heads[draft.stream] += 1
@@ -111,7 +126,8 @@ class MemoryEventLog:
             causation=commit.causation,
             trace=commit.trace,
         )
-        self._facts.append(envelope)
+        before = self._facts[-1].chain if self._facts else BEGINNING
+        self._facts.append(msgspec.structs.replace(envelope, chain=linked(before, envelope)))
         return envelope.version
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
@@ -135,20 +151,22 @@ class MemoryEventLog:
 
     async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
         now_s = self._now_s()
-        held, until_s = self._leases.get(role, (Lease(role, "", 0), 0.0))
+        held, until_s, granted_s = self._leases.get(role, (Lease(role, "", 0), 0.0, ttl_s))
+        until_s = min(until_s, now_s + granted_s)
         if held.holder == holder and held.epoch == self._epochs.get(role):
-            self._leases[role] = (held, now_s + ttl_s)
+            self._leases[role] = (held, now_s + ttl_s, ttl_s)
             return held
         if until_s > now_s and held.holder != holder:
+            self._leases[role] = (held, until_s, granted_s)
             return None
         lease = Lease(role, holder, max(held.epoch, self._epochs.get(role, 0)) + 1)
         self._epochs[role] = lease.epoch
-        self._leases[role] = (lease, now_s + ttl_s)
+        self._leases[role] = (lease, now_s + ttl_s, ttl_s)
         return lease
 
     async def release(self, lease: Lease) -> None:
-        if self._leases.get(lease.role, (None, 0.0))[0] == lease:
-            self._leases[lease.role] = (Lease(lease.role, "", lease.epoch), 0.0)
+        if self._leases.get(lease.role, (None, 0.0, 0.0))[0] == lease:
+            self._leases[lease.role] = (Lease(lease.role, "", lease.epoch), 0.0, 0.0)
 
     async def load_checkpoint(self, consumer: str) -> int:
         return self._checkpoints.get(consumer, 0)
@@ -159,14 +177,14 @@ class MemoryEventLog:
         self._checkpoints[consumer] = position
         return True
 
-    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[int, bytes] | None:
+    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
         found = self._snapshots.get((projection, fingerprint))
-        return found if found and found[0] <= len(self._facts) else None
+        return found if found and found[0].position and self._holds(found[0]) else None
 
-    async def save_snapshot(self, projection: str, fingerprint: str, position: int, state: bytes) -> None:
+    async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
         kept = self._snapshots.get((projection, fingerprint))
-        if kept is None or kept[0] <= position:
-            self._snapshots[projection, fingerprint] = (position, state)
+        if kept is None or kept[0].position <= place.position or not self._holds(kept[0]):
+            self._snapshots[projection, fingerprint] = (place, state)
 
     async def close(self) -> None:
         self._snapshots.clear()

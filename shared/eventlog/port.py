@@ -24,6 +24,13 @@ class LogIdentity(msgspec.Struct, frozen=True):
     timeline: int
 
 
+class Place(msgspec.Struct, frozen=True):
+    """A position of one history: `chain` is that of the fact at `position` (empty at 0, and in rows older than chains)."""
+
+    position: int = 0
+    chain: bytes = b""
+
+
 class Draft(msgspec.Struct, frozen=True):
     """One fact to be appended. `expected` is the version that `stream` must have before this fact (0 = the stream is
     new), or ANY_VERSION. Several drafts on one stream in one commit: the first carries the expectation, the others' is
@@ -37,7 +44,8 @@ class Draft(msgspec.Struct, frozen=True):
 class Commit(msgspec.Struct, frozen=True):
     """A small set of facts on one or more streams, all or nothing. `commit_id` makes a retry safe for ever.
 
-    `role` and `epoch` are the writer's fence (epoch 0: the role is not fenced). `time_us` is the writer's clock.
+    `role` and `epoch` are the writer's fence (epoch 0: the role is not fenced). `time_us` is the writer's clock. `seen` is where
+    the fold stood that the commit was decided on: a log with another history there answers Conflict on stream `log`.
     """
 
     commit_id: str
@@ -48,6 +56,7 @@ class Commit(msgspec.Struct, frozen=True):
     correlation: str = ""
     causation: int = 0
     trace: str = ""
+    seen: Place | None = None
 
 
 class Appended(msgspec.Struct, frozen=True, tag=True):
@@ -102,7 +111,8 @@ class EventLog(Protocol):
         """The last position, 0 for an empty log."""
 
     async def begin_timeline(self) -> LogIdentity:
-        """After a restore from a backup: consumers of the timeline before discard their state and refold."""
+        """After a restore from a backup: consumers of the timeline before discard their state and refold, every lease ends and
+        every epoch is raised, so that no writer of the timeline before goes on."""
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         """Append each commit in order; one outcome each. A later commit sees the versions that an earlier one made.
@@ -134,11 +144,11 @@ class EventLog(Protocol):
     async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
         """Move the checkpoint by compare-and-set; False when somebody else moved it."""
 
-    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[int, bytes] | None:
-        """The newest snapshot of a projection made by the same fold, or None."""
+    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
+        """The newest snapshot of a projection made by the same fold of the same history, or None."""
 
-    async def save_snapshot(self, projection: str, fingerprint: str, position: int, state: bytes) -> None:
-        """Keep a snapshot; a disposable cache."""
+    async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
+        """Keep a snapshot of the state at `place`; a disposable cache."""
 
     async def close(self) -> None:
         """Release connections."""

@@ -14,7 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.limits import MAX_PAGE, MAX_SNAPSHOT_BYTES
 from shared.eventlog.migrate import require_current
-from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome
+from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome, Place
 from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_engine import LOST_CONNECTION, WRITER, connect, make_engine, masked_url
 from shared.eventlog.postgres_watch import HeadWatch
@@ -25,7 +25,9 @@ T = TypeVar("T")
 
 _UNREACHABLE: tuple[type[Exception], ...] = (*LOST_CONNECTION, PoolTimeout)
 
-_COLUMNS = "position, stream, version, type, schema, payload, time_us, role, epoch, commit_id, correlation, causation, trace"
+_COLUMNS = (
+    "position, stream, version, type, schema, payload, time_us, role, epoch, commit_id, correlation, causation, trace, chain"
+)
 # The upper bound is sound because positions have no holes, and it lets Postgres look into one partition only.
 _READ = f"SELECT {_COLUMNS} FROM fact WHERE position > $1 AND position <= $1 + $2 ORDER BY position"
 _READ_STREAM = f"SELECT {_COLUMNS} FROM fact WHERE stream = $1 AND version > $2 ORDER BY version LIMIT $3"
@@ -37,13 +39,15 @@ INSERT INTO checkpoint AS c (consumer, position)
     RETURNING true
 """
 _LOAD_SNAPSHOT = """
-SELECT s.position, s.state FROM snapshot s, counter c
-    WHERE s.projection = $1 AND s.fingerprint = $2 AND s.position <= c.position
+SELECT s.position, s.chain, s.state FROM snapshot s JOIN fact f ON f.position = s.position AND f.chain = s.chain
+    WHERE s.projection = $1 AND s.fingerprint = $2
 """
 _SAVE_SNAPSHOT = """
-INSERT INTO snapshot AS s (projection, fingerprint, position, state) VALUES ($1, $2, $3, $4)
+INSERT INTO snapshot AS s (projection, fingerprint, position, chain, state) VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (projection, fingerprint) DO UPDATE
-    SET position = excluded.position, state = excluded.state, saved_at = now() WHERE s.position <= excluded.position
+    SET position = excluded.position, chain = excluded.chain, state = excluded.state, saved_at = now()
+    WHERE s.position <= excluded.position
+       OR NOT EXISTS (SELECT 1 FROM fact f WHERE f.position = s.position AND f.chain = s.chain)
 """
 _DROP_OLD_SNAPSHOTS = """
 DELETE FROM snapshot WHERE projection = $1 AND fingerprint <> $2 AND saved_at < now() - interval '7 days'
@@ -131,14 +135,14 @@ class PostgresEventLog:
         row = await self._once(lambda c: c.fetchrow(_CHECKPOINT, consumer, position, expected))
         return row is not None
 
-    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[int, bytes] | None:
+    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
         row = await self._fetchrow(_LOAD_SNAPSHOT, projection, fingerprint)
-        return (row["position"], row["state"]) if row else None
+        return (Place(row["position"], row["chain"]), row["state"]) if row else None
 
-    async def save_snapshot(self, projection: str, fingerprint: str, position: int, state: bytes) -> None:
+    async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
         if len(state) > MAX_SNAPSHOT_BYTES:
             raise ValueError(f"snapshot of {projection} has {len(state)} bytes; the limit is {MAX_SNAPSHOT_BYTES}")
-        await self._retried(lambda c: c.execute(_SAVE_SNAPSHOT, projection, fingerprint, position, state))
+        await self._retried(lambda c: c.execute(_SAVE_SNAPSHOT, projection, fingerprint, place.position, place.chain, state))
         await self._retried(lambda c: c.execute(_DROP_OLD_SNAPSHOTS, projection, fingerprint))
 
     async def close(self) -> None:

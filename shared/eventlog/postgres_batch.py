@@ -1,6 +1,6 @@
 """A batch of commits as the parallel arrays that `topolog_append` takes, and its arrays back as outcomes.
 
-Pure: it knows the function's signature (migrations/versions/0001_event_log.py) and nothing about connections.
+Pure: it knows the function's signature (migrations/versions/0003_history.py) and nothing about connections.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from typing import Any
 import msgspec
 
 from shared.eventlog.limits import check_commit, check_payload
-from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, Fenced, Outcome
+from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, Fenced, Outcome, Place
+from shared.events import streams as names
 from shared.events.catalog import CATALOG
 from shared.events.codec import encode, type_of
 
 APPEND = """
 SELECT * FROM topolog_append(
     $1::text[], $2::int[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[], $9::text[],
-    $10::int[], $11::int[], $12::text[], $13::int[], $14::bigint[], $15::text[], $16::int[], $17::bytea[])
+    $10::int[], $11::int[], $12::text[], $13::int[], $14::bigint[], $15::text[], $16::int[], $17::bytea[],
+    $18::int[], $19::bigint[], $20::bytea[])
 """
 
 
@@ -82,7 +84,15 @@ def arguments(batch: Sequence[Encoded]) -> list[list[Any]]:
         types,
         [CATALOG[name].schema for name in types],
         [payload for encoded in batch for payload in encoded.payloads],
+        *_places(commits),
     ]
+
+
+def _places(commits: Sequence[Commit]) -> tuple[list[int], list[int], list[bytes]]:
+    """For each commit the 1-based index of the place that it was decided at (0: none), and those places, each once."""
+    index: dict[Place, int] = {}
+    place_of = [index.setdefault(commit.seen, len(index) + 1) if commit.seen is not None else 0 for commit in commits]
+    return place_of, [place.position for place in index], [place.chain for place in index]
 
 
 def _first_drafts(commits: Sequence[Commit]) -> list[int]:
@@ -106,6 +116,8 @@ def _outcome(commit: Commit, index: int, start: int, row: Any) -> Outcome:
         return Appended(row["firsts"][index], row["lasts"][index], {draft.stream: version for draft, version in made})
     if code == 1:
         return Duplicate(row["firsts"][index], row["lasts"][index])
+    if code == 2 and row["blamed"][index] == 0:
+        return Conflict(names.LOG, commit.seen.position if commit.seen is not None else 0, row["actual"][index])
     if code == 2:
         draft = commit.drafts[row["blamed"][index] - start]
         return Conflict(draft.stream, draft.expected, row["actual"][index])

@@ -5,7 +5,7 @@ The migrations make the tables; a test compares these declarations with a migrat
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, DateTime, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, Double, Integer, LargeBinary, MetaData, Table, Text
 
 metadata = MetaData()
 
@@ -25,6 +25,7 @@ fact = Table(
     Column("correlation", Text, nullable=False),
     Column("causation", BigInteger, nullable=False),
     Column("trace", Text, nullable=False),
+    Column("chain", LargeBinary, nullable=False),
 )
 counter = Table(
     "counter",
@@ -36,6 +37,7 @@ counter = Table(
     Column("partition_size", BigInteger, nullable=False),
     Column("ahead", Integer, nullable=False),
     Column("partitioned_to", BigInteger, nullable=False),
+    Column("chain", LargeBinary, nullable=False),
 )
 stream_head = Table(
     "stream_head", metadata, Column("stream", Text, primary_key=True), Column("version", BigInteger, nullable=False)
@@ -55,6 +57,7 @@ lease = Table(
     Column("holder", Text, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("expires_at", DateTime(timezone=True), nullable=False),
+    Column("granted_s", Double),
 )
 checkpoint = Table(
     "checkpoint", metadata, Column("consumer", Text, primary_key=True), Column("position", BigInteger, nullable=False)
@@ -67,4 +70,5 @@ snapshot = Table(
     Column("position", BigInteger, nullable=False),
     Column("state", LargeBinary, nullable=False),
     Column("saved_at", DateTime(timezone=True), nullable=False),
+    Column("chain", LargeBinary, nullable=False),
 )

@@ -14,6 +14,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     `position` is global and gapless from 1; `version` is per `stream`, gapless from 1. `time_us` is Unix microseconds as the
     writer saw them (for people; no fold decides by it). `causation` is the position of the fact that led to this one, 0 for
     none. `correlation` is the pod uid or node name that the story is about. `trace` is a W3C traceparent, empty for none.
+    `chain` is the hash of the history up to and with this row (`shared.eventlog.chain`), empty in rows older than chains.
     """
 
     position: int
@@ -29,3 +30,4 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     correlation: str = ""
     causation: int = 0
     trace: str = ""
+    chain: bytes = b""

@@ -79,9 +79,10 @@ class Consumer:
         self._clock = clock
         self._options = options
         self._rung = asyncio.Event()
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
         self._looked_s = 0.0
         self._hinted = 0
+        self._promised = 0
         self._trouble = ""
         self._out = logs.get(f"consumer {name}")
         if gates_readiness:
@@ -97,9 +98,9 @@ class Consumer:
         """Replaying, catching up, or live."""
         return self._cursor.phase
 
-    def seek(self, position: int) -> None:
-        """Before `run`: the state stands at `position` (a snapshot was loaded)."""
-        self._cursor = Cursor(position=position)
+    def seek(self, position: int, chain: bytes | None = None) -> None:
+        """Before `run`: the state stands at `position` (a snapshot was loaded); `chain` is that of the fact there, if known."""
+        self._cursor = Cursor(position=position, chain=chain)
 
     async def run(self) -> None:
         """Consume until cancelled. Raises what the handler raises, except what halts this consumer only."""
@@ -118,26 +119,28 @@ class Consumer:
                 await asyncio.gather(bell, return_exceptions=True)
 
     async def wait_for(self, position: int, timeout_s: float) -> bool:
-        """Wait until everything up to `position` was handled; False on timeout."""
+        """Wait until everything up to `position`, which the log says it has, was handled; False on timeout or a reset."""
         if self.position >= position:
             return True
+        self._promised = max(self._promised, position)
         if len(self._waiters) >= MAX_WAITERS:
             raise RuntimeError(f"consumer {self.name}: {MAX_WAITERS} waiters already; is it running?")
-        waiter = (position, asyncio.get_running_loop().create_future())
+        reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        waiter = (position, reached)
         self._waiters.append(waiter)
         try:
             async with asyncio.timeout(timeout_s):
-                await waiter[1]
+                return await reached
         except TimeoutError:
             return False
         finally:
             self._waiters.remove(waiter)
-        return True
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
     async def _one_step(self) -> None:
         self._cursor, self._hinted = machine.heard(self._cursor, self._hinted), 0
+        self._cursor, self._promised = machine.promised(self._cursor, self._promised), 0
         step = machine.next_step(self._cursor)
         if isinstance(step, machine.Open) or self._clock.monotonic_s() - self._looked_s > 5 * self._options.poll_s:
             await self._look()
@@ -147,33 +150,42 @@ class Consumer:
             await self._wait(step.after)
 
     async def _look(self) -> None:
-        """Ask the log who it is and where its head stands."""
+        """Ask the log who it is, where its head stands, and whether the fact where this reader stands is the one that it read."""
         identity = await self._insist(self._log.identity)
         head = await self._insist(self._log.head)
         self._looked_s = self._clock.monotonic_s()
         self._cursor, reset = machine.opened(self._cursor, identity, head)
         if reset is not None:
             await self._reset(reset)
+        await self._read(machine.reading(self._cursor).after)
 
     async def _reset(self, reset: Reset) -> None:
         self._out.warning(names.CONSUMER_RESET, cause=reset.cause)
         count(names.CONSUMER_RESETS, consumer=self.name, cause=reset.cause)
         self.live.clear()
+        self._promised = 0
+        for _, reached in self._waiters:
+            if not reached.done():
+                reached.set_result(False)
         if self._on_reset is not None:
             await self._on_reset(reset.cause)
         if self._checkpoint:
             await self._save(0)
 
     async def _read(self, after: int) -> None:
-        page = await self._insist(lambda: self._log.read(after, self._options.page_facts))
+        again = self._cursor.position - after
+        page = await self._insist(lambda: self._log.read(after, self._options.page_facts + again))
         moved, fresh = machine.received(self._cursor, page)
+        if isinstance(fresh, Reset):
+            self._cursor = moved
+            return await self._reset(fresh)
         if fresh:
             with timed(names.HANDLER_LATENCY, consumer=self.name):
                 await self._handle(fresh)
             if self._checkpoint:
                 await self._save(fresh[-1].position)
         self._cursor = moved
-        self._report(fresh)
+        return self._report(fresh)
 
     async def _save(self, position: int) -> None:
         """Move the checkpoint from where this consumer stands. Raises Overtaken."""
@@ -195,7 +207,7 @@ class Consumer:
         position = self._cursor.position
         for waiter in self._waiters:
             if waiter[0] <= position and not waiter[1].done():
-                waiter[1].set_result(None)
+                waiter[1].set_result(True)
         behind = max(self._cursor.known - position, 0)
         set_gauge(names.CONSUMER_POSITION, position, consumer=self.name)
         set_gauge(names.CONSUMER_LAG_FACTS, behind, consumer=self.name)

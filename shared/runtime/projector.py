@@ -13,7 +13,7 @@ import msgspec
 
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.limits import MAX_SNAPSHOT_BYTES
-from shared.eventlog.port import EventLog
+from shared.eventlog.port import EventLog, Place
 from shared.eventlog.snapshots import seal, unseal
 from shared.events.catalog import Fact
 from shared.events.codec import decode
@@ -43,7 +43,8 @@ class Fold(msgspec.Struct, Generic[S], frozen=True):
 
 
 class Projector(Generic[S]):
-    """`state` at `position`. `after(state, folded)` runs after each page, in the same turn: the state is consistent there.
+    """`state` at `place`, the position of one history. `after(state, folded)` runs after each page, in the same turn: the state
+    is consistent there.
 
     Takes the keyword arguments of `Consumer` (doorbell, health, clock, options).
     """
@@ -61,7 +62,7 @@ class Projector(Generic[S]):
     ) -> None:
         self.name = name
         self.state = fold.initial()
-        self.position = 0
+        self.place = Place()
         self._log = log
         self._fold = fold
         self._after = after
@@ -70,6 +71,11 @@ class Projector(Generic[S]):
         self._saved_at = 0
         self._out = logs.get(f"projector {name}")
         self.consumer = Consumer(name, log, self._handle, on_reset=self._reset, **consumer)
+
+    @property
+    def position(self) -> int:
+        """The position up to which the state is folded."""
+        return self.place.position
 
     @property
     def live(self) -> bool:
@@ -96,7 +102,7 @@ class Projector(Generic[S]):
             for envelope in page:
                 fact = decode(envelope)
                 self._fold.evolve(self.state, envelope, fact)
-                self.position = envelope.position
+                self.place = Place(envelope.position, envelope.chain)
                 folded.append((envelope, fact))
         finally:
             # What was folded before an undecodable fact is part of the state, and its hearers must know it.
@@ -106,7 +112,7 @@ class Projector(Generic[S]):
             await self.save()
 
     async def _reset(self, _cause: str) -> None:
-        self.state, self.position, self._saved_at = self._fold.initial(), 0, 0
+        self.state, self.place, self._saved_at = self._fold.initial(), Place(), 0
         if self._on_reset is not None:
             await _finished(self._on_reset(self.state))
 
@@ -119,7 +125,7 @@ class Projector(Generic[S]):
         if len(sealed) > MAX_SNAPSHOT_BYTES:
             return count(names.SNAPSHOTS, projection=self.name, result="too_large")
         try:
-            await self._log.save_snapshot(self.name, self._fold.fingerprint, self.position, sealed)
+            await self._log.save_snapshot(self.name, self._fold.fingerprint, self.place, sealed)
         except LogUnavailable:
             return count(names.SNAPSHOTS, projection=self.name, result="unsaved")
         return count(names.SNAPSHOTS, projection=self.name, result="saved")
@@ -133,10 +139,10 @@ class Projector(Generic[S]):
             return count(names.SNAPSHOTS, projection=self.name, result="absent")
         state = self._loaded(found[1])
         if state is None:
-            self._out.warning(names.SNAPSHOT_UNUSABLE, position=found[0])
+            self._out.warning(names.SNAPSHOT_UNUSABLE, position=found[0].position)
             return count(names.SNAPSHOTS, projection=self.name, result="unusable")
-        self.state, self.position, self._saved_at = state, found[0], found[0]
-        self.consumer.seek(found[0])
+        self.state, self.place, self._saved_at = state, found[0], found[0].position
+        self.consumer.seek(self.place.position, self.place.chain)
         if self._on_reset is not None:
             await _finished(self._on_reset(self.state))
         return count(names.SNAPSHOTS, projection=self.name, result="loaded")

@@ -94,9 +94,11 @@ class Relay:
 def message_of(identity: LogIdentity, envelope: Envelope) -> Message:
     """The message by which the bus hears of a fact."""
     entry = CATALOG.get(envelope.type)
+    chain = envelope.chain.hex()
     headers = {
-        subjects.MSG_ID: subjects.message_id(identity.log_id, identity.timeline, envelope.position),
+        subjects.MSG_ID: subjects.message_id(identity.log_id, identity.timeline, envelope.position, chain),
         subjects.POSITION: str(envelope.position),
+        subjects.CHAIN: chain,
     }
     if envelope.trace:
         headers[HEADER] = envelope.trace

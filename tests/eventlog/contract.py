@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
+from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.errors import CommitInvalid
 from shared.eventlog.limits import MAX_FACT_BYTES
-from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, EventLog, Fenced
+from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, EventLog, Fenced, Place
 from shared.events.cluster_facts import PodEnded, PodRunning
 from shared.events.codec import decode
-from tests.eventlog.words import commit, draft, given, places
+from tests.eventlog.words import commit, draft, given, place, places, seen
 
 
 class AppendingContract:
@@ -178,20 +179,63 @@ class ReadingContract:
 
     async def test_a_snapshot_is_found_by_projection_and_fingerprint_only(self, log: EventLog) -> None:
         await given(log, "a", "b", "c")
-        await log.save_snapshot("ledger", "f1", 2, b"two")
-        assert await log.load_snapshot("ledger", "f1") == (2, b"two")
+        two = await place(log, 2)
+        await log.save_snapshot("ledger", "f1", two, b"two")
+        assert await log.load_snapshot("ledger", "f1") == (two, b"two")
         assert await log.load_snapshot("ledger", "f2") is None
         assert await log.load_snapshot("other", "f1") is None
 
     async def test_the_newest_snapshot_is_kept(self, log: EventLog) -> None:
         await given(log, "a", "b", "c")
-        await log.save_snapshot("ledger", "f", 3, b"three")
-        await log.save_snapshot("ledger", "f", 2, b"two")
-        assert await log.load_snapshot("ledger", "f") == (3, b"three")
+        await log.save_snapshot("ledger", "f", await place(log, 3), b"three")
+        await log.save_snapshot("ledger", "f", await place(log, 2), b"two")
+        assert await log.load_snapshot("ledger", "f") == (await place(log, 3), b"three")
 
     async def test_a_snapshot_beyond_the_head_is_not_given(self, log: EventLog) -> None:
-        await log.save_snapshot("ledger", "f", 1, b"one")
+        await log.save_snapshot("ledger", "f", Place(1, b""), b"one")
         assert await log.load_snapshot("ledger", "f") is None
+
+    async def test_a_snapshot_of_another_history_is_not_given_and_gives_way(self, log: EventLog) -> None:
+        await given(log, "a", "b", "c")
+        await log.save_snapshot("ledger", "f", Place(3, b"another"), b"three")
+        assert await log.load_snapshot("ledger", "f") is None
+        await log.save_snapshot("ledger", "f", await place(log, 2), b"two")
+        assert await log.load_snapshot("ledger", "f") == (await place(log, 2), b"two")
+
+
+class HistoryContract:
+    """The chain over facts, and commits that name the history that they were decided on."""
+
+    async def test_every_fact_carries_the_chain_over_it_and_all_before_it(self, log: EventLog) -> None:
+        await given(log, "a", "b", "a")
+        await log.append([Commit("é", "ü", 3, 4, (draft("p"), draft("q", 0)), "corr", 2, "trace")])
+        chain = BEGINNING
+        for envelope in await log.read(0):
+            chain = linked(chain, envelope)
+            assert envelope.chain == chain
+        assert len(chain) == 32
+
+    async def test_a_commit_decided_on_this_history_is_appended(self, log: EventLog) -> None:
+        await given(log, "a", "b")
+        sent = [seen(f"at {at}", await place(log, at)) for at in (0, 1, 2)]
+        assert all(isinstance(outcome, Appended) for outcome in await log.append(sent))
+
+    async def test_a_commit_decided_on_another_history_is_a_conflict_and_harms_no_other(self, log: EventLog) -> None:
+        await given(log, "a", "b")
+        wrong = [seen("longer", Place(9, b"x")), seen("other", Place(2, b"x"))]
+        outcomes = await log.append([*wrong, seen("right", await place(log, 2)), commit("none")])
+        assert outcomes[:2] == [Conflict("log", 9, 2), Conflict("log", 2, 2)]
+        assert all(isinstance(outcome, Appended) for outcome in outcomes[2:])
+
+    async def test_a_new_timeline_ends_leases_and_fences_who_wrote_before(self, log: EventLog) -> None:
+        old = await log.acquire("role", "me", 30)
+        assert old is not None
+        await log.begin_timeline()
+        outcomes = await log.append([commit("a", role="role", epoch=old.epoch)])
+        assert isinstance(outcomes[0], Fenced)
+        new = await log.acquire("role", "you", 30)
+        assert new is not None
+        assert new.epoch > old.epoch
 
 
 class LeasingContract:
@@ -245,5 +289,5 @@ class LeasingContract:
         assert lease.epoch == 42
 
 
-class EventLogContract(AppendingContract, ReadingContract, LeasingContract):
+class EventLogContract(AppendingContract, ReadingContract, HistoryContract, LeasingContract):
     """The whole contract."""

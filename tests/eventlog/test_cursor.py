@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
-from shared.eventlog.cursor import Cursor, Open, Phase, Read, Wait, heard, next_step, opened, received
+from shared.eventlog.cursor import Cursor, Open, Phase, Read, Reset, Wait, heard, next_step, opened, promised, received
 from shared.eventlog.errors import LogBroken
 from shared.eventlog.port import LogIdentity
 from shared.events.envelope import Envelope
@@ -15,8 +16,9 @@ LOG = LogIdentity("log", 1)
 PAGE = 2
 
 
-def envelope(position: int) -> Envelope:
-    return Envelope(position, "s", position, "PodRunning", 1, b"", 0, "r", 0, str(position))
+def envelope(position: int, history: str = "one") -> Envelope:
+    chain = f"{history} {position}".encode()
+    return Envelope(position, "s", position, "PodRunning", 1, b"", 0, "r", 0, str(position), chain=chain)
 
 
 class World(NamedTuple):
@@ -39,6 +41,7 @@ def stepped(world: World) -> World:
         return world
     page = [envelope(position) for position in range(step.after + 1, min(step.after + PAGE, world.head) + 1)]
     cursor, fresh = received(world.cursor, page)
+    assert not isinstance(fresh, Reset)
     return world._replace(cursor=cursor, given=(*world.given, *(fact.position for fact in fresh)))
 
 
@@ -108,6 +111,7 @@ def test_a_hole_or_disorder_in_the_log_stops_the_reader(page: list[int]) -> None
 def test_facts_already_given_are_not_given_again() -> None:
     cursor, _ = opened(Cursor(position=2), LOG, 4)
     _, fresh = received(cursor, [envelope(position) for position in (1, 2, 3, 4)])
+    assert isinstance(fresh, list)
     assert [fact.position for fact in fresh] == [3, 4]
 
 
@@ -130,3 +134,37 @@ def test_another_history_resets_the_reader_to_the_beginning(identity: LogIdentit
 def test_a_reader_that_stands_beyond_the_head_at_its_start_is_reset() -> None:
     _, reset = opened(Cursor(position=7), LOG, 5)
     assert reset is not None
+
+
+def test_a_log_that_was_restored_and_outgrew_the_reader_is_told_by_the_chain_where_the_reader_stands() -> None:
+    cursor, _ = opened(Cursor(), LOG, 5)
+    cursor, _ = received(cursor, [envelope(position) for position in range(1, 6)])
+    cursor, reset = opened(cursor, LOG, 9)
+    assert reset is None, "neither identity nor head tell anything"
+    step = next_step(cursor)
+    assert step == Read(4), "the fact where the reader stands is read again"
+    cursor, fresh = received(cursor, [envelope(position, "other") for position in range(5, 10)])
+    assert fresh == Reset("other_history")
+    assert (cursor.position, cursor.phase, next_step(cursor)) == (0, Phase.REPLAYING, Read(0))
+
+
+def test_a_log_that_ends_before_the_reader_gives_an_empty_page_and_resets() -> None:
+    cursor, _ = opened(Cursor(), LOG, 5)
+    cursor, _ = received(cursor, [envelope(position) for position in range(1, 6)])
+    _, fresh = received(cursor, [])
+    assert fresh == Reset("head_behind")
+
+
+def test_a_position_that_was_appended_and_is_gone_resets_also_a_reader_that_had_not_read_so_far() -> None:
+    cursor, _ = opened(Cursor(), LOG, 3)
+    cursor, _ = received(cursor, [envelope(position) for position in range(1, 4)])
+    cursor, reset = opened(promised(cursor, 7), LOG, 5)
+    assert reset == Reset("head_behind")
+
+
+def test_rows_older_than_chains_tell_nothing_and_reset_nobody() -> None:
+    older = [msgspec.structs.replace(envelope(position), chain=b"") for position in (1, 2, 3)]
+    cursor, _ = received(opened(Cursor(), LOG, 3)[0], older[:2])
+    _, fresh = received(cursor, older[1:])
+    assert isinstance(fresh, list)
+    assert [fact.position for fact in fresh] == [3]

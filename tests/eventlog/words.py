@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.eventlog.port import ANY_VERSION, Appended, Commit, Draft, EventLog
+from shared.eventlog.port import ANY_VERSION, Appended, Commit, Draft, EventLog, Place
 from shared.events.cluster_facts import PodRunning
 
 
@@ -28,3 +28,13 @@ async def places(log: EventLog) -> list[tuple[int, str, int]]:
     while page := await log.read(len(found), 10_000):
         found += [(fact.position, fact.stream, fact.version) for fact in page]
     return found
+
+
+def seen(commit_id: str, where: Place) -> Commit:
+    """A commit that was decided at a place."""
+    return Commit(commit_id, "r", 0, 1, (draft("s"),), seen=where)
+
+
+async def place(log: EventLog, position: int) -> Place:
+    """The place of a position in the log's history."""
+    return Place(position, (await log.read(position - 1, 1))[0].chain) if position else Place()

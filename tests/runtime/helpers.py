@@ -30,6 +30,9 @@ class FaultyLog(MemoryEventLog):
     def restore(self, head: int) -> None:
         """A backup as of `head` takes the place of the log, without a new timeline."""
         self._facts = self._facts[:head]
+        self._heads.clear()
+        self._heads.update({fact.stream: fact.version for fact in self._facts})
+        self._seen = {id: places for id, places in self._seen.items() if places[1] <= head}
 
     async def _here(self) -> None:
         await asyncio.sleep(0)

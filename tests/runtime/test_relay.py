@@ -64,11 +64,16 @@ async def test_a_bus_that_is_down_stops_the_position_and_not_the_relay() -> None
         await until(lambda: len(bus.fact_messages) == 2)
 
 
-def test_a_message_names_log_timeline_and_position_and_carries_the_trace() -> None:
-    fact = Envelope(7, "pod/u", 1, "PodBound", 1, b"{}", 0, "r", 0, "c", trace="00-ab")
+def test_a_message_names_log_timeline_position_and_history_and_carries_the_trace() -> None:
+    fact = Envelope(7, "pod/u", 1, "PodBound", 1, b"{}", 0, "r", 0, "c", trace="00-ab", chain=b"\xab" * 32)
     message = message_of(LogIdentity("log", 2), fact)
     assert message.subject == "topolog.fact.binding.PodBound"
-    assert message.headers == {subjects.MSG_ID: "log:2:7", subjects.POSITION: "7", subjects.TRACEPARENT: "00-ab"}
+    assert message.headers == {
+        subjects.MSG_ID: "log:2:7:" + "ab" * 8,
+        subjects.POSITION: "7",
+        subjects.CHAIN: "ab" * 32,
+        subjects.TRACEPARENT: "00-ab",
+    }
 
 
 def test_a_fact_too_large_for_the_bus_is_announced_without_its_body() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.eventlog.memory import MemoryEventLog
-from shared.eventlog.port import Commit, Lease, Outcome
+from shared.eventlog.port import Commit, Lease, Outcome, Place
 from shared.events.envelope import Envelope
 from tests.simulation.fibers import Ask, at_once
 
@@ -53,11 +53,11 @@ class SimLog:
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         return await self._log.versions(streams)
 
-    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[int, bytes] | None:
+    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
         return await self._log.load_snapshot(projection, fingerprint)
 
-    async def save_snapshot(self, projection: str, fingerprint: str, position: int, state: bytes) -> None:
-        await self._log.save_snapshot(projection, fingerprint, position, state)
+    async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
+        await self._log.save_snapshot(projection, fingerprint, place, state)
 
     def append_now(self, commits: Sequence[Commit]) -> list[Outcome]:
         outcomes: list[Outcome] = at_once(self._log.append(commits))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from shared.eventlog.port import Place
 from shared.events.codec import decode
 from tests.simulation.fibers import Ask, Fiber
 from tests.simulation.log import SimLog
@@ -36,6 +37,11 @@ class Process:
         return f"{self.name}-{self._starts}"
 
     # -- a projector, to the loops -----------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> Place:
+        """Where the fold stands."""
+        return Place(self.position, self.log.read_now(self.position - 1, 1)[0].chain) if self.position else Place()
 
     @property
     def live(self) -> bool:

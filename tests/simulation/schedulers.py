@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, cast
 
 from services.scheduler.core import CoreConfig, SchedulerCore
@@ -49,8 +48,7 @@ class SchedulerProcess(Process):
         log, clock = cast(Any, self.log), cast(Any, self.clock)
         self.state = SchedulerCore(CoreConfig(scheduler_name=OURS, dirty_after_rejections=2))
         self.decider = Decider(log, clock, self.batch)
-        projector = cast(Any, SimpleNamespace(state=self.state, wait_for=self.wait_for, wait_live=self.wait_live))
-        self.observer = Observer(log, cast(Any, None), projector, OURS, clock)
+        self.observer = Observer(log, cast(Any, None), cast(Any, self), OURS, clock)
         self.lease, self.follows = None, {}
 
     def evolve(self, envelope: Any, fact: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from services.scheduler.core import SchedulerCore
 from services.scheduler.observing import news
 from services.scheduler.observing.sightings import Sightings
-from shared.eventlog.port import Commit, Draft, EventLog, Fenced, Lease
+from shared.eventlog.port import Commit, Conflict, Draft, EventLog, Fenced, Lease, Place
 from shared.events import streams
 from shared.events.cluster_facts import ClusterFact, NodeEnded, NodeObserved, PodObserved
 from shared.kube.port import Kind, Kube, KubeUnavailableError, Listed, Seen, WatchExpiredError
@@ -53,7 +53,7 @@ class Observer:
         self._out = logs.get("observer")
 
     def reset(self) -> None:
-        """Another log or timeline: list again."""
+        """Another log, timeline or history: list again."""
         self._generation += 1
         self._sightings.clear()
 
@@ -143,17 +143,24 @@ class Observer:
         return [*(fact for fact in pods if fact is not None), *absent]
 
     async def _tell(self, facts: Sequence[ClusterFact], lease: Lease) -> None:
+        seen, generation = self._projector.place, self._generation
         for start in range(0, len(facts), BATCH_EVENTS):
-            commits = [self._commit(fact, lease) for fact in facts[start : start + BATCH_EVENTS]]
+            commits = [self._commit(fact, lease, seen) for fact in facts[start : start + BATCH_EVENTS]]
             outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
             if any(isinstance(outcome, Fenced) for outcome in outcomes):
                 raise LeaseLost(f"{ROLE}: a newer epoch than {lease.epoch} leads")
+            if any(isinstance(outcome, Conflict) for outcome in outcomes):
+                # No version is expected: it is the history that is another, and the fold has yet to see it.
+                await self._clock.sleep(PAUSE_S)
+                raise _Relist
             count(names.OBSERVED, len(commits))
             last = max(getattr(outcome, "last", 0) for outcome in outcomes)
             while not await self._projector.wait_for(last, REACH_TIMEOUT_S):
+                if generation != self._generation:
+                    raise _Relist
                 self._out.warning(names.FOLD_BEHIND, position=last)
 
-    def _commit(self, fact: ClusterFact, lease: Lease) -> Commit:
+    def _commit(self, fact: ClusterFact, lease: Lease, seen: Place) -> Commit:
         stream, uid, about = _address(fact)
         version = fact.resource_version if not isinstance(fact, NodeEnded) else fact.cause
         suffix = "" if not isinstance(fact, PodObserved) else f"/{fact.node}"
@@ -165,6 +172,7 @@ class Observer:
             drafts=(Draft(stream, fact),),
             correlation=about,
             trace=trace_of(names.SPAN_OBSERVE, "", pod=uid),
+            seen=seen,
         )
 
 

@@ -1,0 +1,144 @@
+"""The history of a log in Postgres: rows older than chains, the release before, a database set back, an altered row; leases
+under a clock that was set back; the view for people over payloads that are no JSON for Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy.engine import Connection
+
+from services.replay.commands import verify
+from shared.eventlog.chain import BEGINNING, linked
+from shared.eventlog.migrate import _MIGRATIONS, upgrade
+from shared.eventlog.port import Appended, Commit, Conflict, Draft
+from shared.eventlog.postgres import PostgresEventLog
+from shared.eventlog.postgres_batch import arguments, encode_commit
+from shared.eventlog.postgres_engine import connect, make_engine
+from shared.events.cluster_facts import PodEnded
+from tests.eventlog.words import commit, draft, given, place, seen
+from tests.fixtures.servers import PostgresServer, database_name
+
+_OLD_APPEND = (
+    "SELECT * FROM topolog_append($1::text[], $2::int[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::text[], "
+    "$8::bigint[], $9::text[], $10::int[], $11::int[], $12::text[], $13::int[], $14::bigint[], $15::text[], $16::int[], "
+    "$17::bytea[])"
+)
+
+
+@pytest.fixture
+async def owner(log_url: str) -> AsyncIterator[Any]:
+    """The owner's connection."""
+    connection = await connect(log_url)
+    yield connection
+    await connection.close()
+
+
+async def append_as_the_release_before(connection: Any, *commits: Commit) -> None:
+    row = await connection.fetchrow(_OLD_APPEND, *arguments([encode_commit(each) for each in commits])[:17])
+    assert set(row["outcome"]) == {0}
+
+
+def _to_0002(connection: Connection) -> None:
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    command.upgrade(config, "0002")
+
+
+async def test_rows_older_than_chains_are_vouched_for_by_the_first_that_has_one(database_url: str) -> None:
+    engine = make_engine(database_url, pool_size=1)
+    async with engine.connect() as connection:
+        await connection.run_sync(_to_0002)
+        await connection.commit()
+    await engine.dispose()
+    old = await connect(database_url)
+    await append_as_the_release_before(old, commit("a", draft("s"), draft("t", 0, "é")), commit("b"))
+    await upgrade(database_url)
+    log = await PostgresEventLog.open(database_url)
+    try:
+        await given(log, "x", "y")
+        chain, rows = BEGINNING, await log.read(0)
+        for row in rows:
+            chain = linked(chain, row)
+        assert [bool(row.chain) for row in rows] == [False, False, False, True, True]
+        assert rows[-1].chain == chain
+        assert (await verify(log, [])).ok
+        await old.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
+        await old.execute("UPDATE fact SET time_us = 7 WHERE position = 2")
+        assert [(found.invariant, found.position) for found in (await verify(log, [])).violations] == [("history", 4)]
+    finally:
+        await log.close()
+        await old.close()
+
+
+async def test_services_of_the_release_before_append_to_the_same_chain(postgres_log: PostgresEventLog, owner: Any) -> None:
+    await given(postgres_log, "a")
+    await append_as_the_release_before(owner, commit("b"), commit("c"))
+    await given(postgres_log, "d")
+    assert (await verify(postgres_log, [])).ok
+    assert await postgres_log.head() == 4
+
+
+@pytest.mark.parametrize("change", ["time_us = 1000001", "payload = payload || ' '", "role = 'other'", "chain = ''"])
+async def test_an_altered_row_is_named_by_verify(postgres_log: PostgresEventLog, owner: Any, change: str) -> None:
+    await given(postgres_log, *"abcde")
+    await owner.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
+    await owner.execute(f"UPDATE fact SET {change} WHERE position = 3")
+    found = (await verify(postgres_log, [])).violations
+    assert ("history", 3) in [(each.invariant, each.position) for each in found]
+
+
+async def test_what_was_decided_before_the_database_was_set_back_is_not_appended_after_it(
+    postgres_server: PostgresServer, log_url: str
+) -> None:
+    before = await PostgresEventLog.open(log_url)
+    await given(before, *"abc")
+    await before.close()
+    backup = postgres_server.create(database_name(log_url))
+    lost, restored = [await PostgresEventLog.open(url) for url in (log_url, backup)]
+    try:
+        await given(lost, "node", "d")
+        decided = seen("decided on what is lost", await place(lost, 5))
+        await given(restored, "node", "other", "another")
+        assert await restored.append([decided]) == [Conflict("log", 5, 6)], "although the stream has the version it expects"
+        again = seen("decided anew", await place(restored, 6))
+        assert isinstance((await restored.append([again]))[0], Appended)
+    finally:
+        await lost.close()
+        await restored.close()
+        postgres_server.drop(backup)
+
+
+async def test_a_clock_that_was_set_back_keeps_no_role_without_a_leader(postgres_log: PostgresEventLog, owner: Any) -> None:
+    dead = await postgres_log.acquire("role", "dead", 0.3)
+    assert dead is not None
+    await owner.execute("UPDATE lease SET expires_at = expires_at + interval '1 hour'")
+    async with asyncio.timeout(30):
+        while (lease := await postgres_log.acquire("role", "alive", 0.3)) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert lease.epoch > dead.epoch
+
+
+async def test_a_holder_that_renews_keeps_its_lease_whatever_the_clock_does(postgres_log: PostgresEventLog, owner: Any) -> None:
+    lease = await postgres_log.acquire("role", "me", 30)
+    await owner.execute("UPDATE lease SET expires_at = expires_at + interval '1 hour'")
+    assert await postgres_log.acquire("role", "other", 0.1) is None
+    assert await owner.fetchval("SELECT expires_at <= clock_timestamp() + interval '30 seconds' FROM lease")
+    assert await postgres_log.acquire("role", "me", 30) == lease
+
+
+async def test_the_view_for_people_shows_payloads_that_postgres_would_not_take_as_json(
+    postgres_log: PostgresEventLog, owner: Any
+) -> None:
+    await postgres_log.append([commit("nul", Draft("pod/u", PodEnded("u", "failed", "n", "why", "a\x00b")))])
+    await postgres_log.append([commit("plain", draft("pod/u"))])
+    await owner.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
+    await owner.execute("UPDATE fact SET payload = '\\xff00' WHERE position = 2")
+    shown = [json.loads(row["payload"]) for row in await owner.fetch("SELECT payload FROM fact_json ORDER BY position")]
+    assert shown[0]["message"] == "a\ufffdb"
+    assert shown[1] == {"unreadable": "/wA="}
