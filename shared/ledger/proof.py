@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from shared.domain.demand import ContainerDemand, kept_init_cpu, peak
-from shared.domain.report import Placement
-from shared.domain.resources import CPU, Amounts, is_memory
+from shared.domain.report import Placement, Report
+from shared.domain.resources import CPU, MEMORY, Amounts, is_memory
 from shared.ledger.charge import apart
 from shared.ledger.state import Alias, Charge, ZoneAmounts
 
@@ -54,35 +54,46 @@ def alias_stands(alias: Alias | None, uid: str, listed: Sequence[Placement]) -> 
     return alias.baseline is None or tuple(listed) == alias.baseline
 
 
-def residual(charge: Charge, listed: Sequence[Placement]) -> ZoneAmounts:
+def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAmounts:
     """What ordinary init containers may still hold of a proven pod, invisibly to podresources, for the pod's life.
 
     CPUs count nothing when the listing shows the init containers themselves (read from the kubelet's CPU checkpoint); their
-    devices are never shown. A later container that wants the same resource was drawn to the init container's zone; where
-    none does, or where masks differ from container to container, the init container may stand in any zone that was possible
-    for it. Each amount is held once, in whichever of its zones. Memory draws nobody: until the pod is known to run, which
-    frees it (kubelet 1.36: at the start of a later container), it may be in any zone, not reused by what is listed."""
+    devices are never shown. Each amount is held once, in whichever of its zones (`_stays`). Memory draws nobody: until the pod
+    is known to run, which frees all of it (kubelet 1.36: at the start of a later container), it may be in any zone, not reused
+    by what is listed."""
     init = [part for part in charge.demand if part.kind == "init"]
     if not init:
         return {}
-    scattered = apart(charge.possible)
     shown = {part.name for part in init} <= {placement.container for placement in listed}
     beside = peak([part for part in charge.demand if part.kind != "init"])
     kept: Amounts = {name: amount - beside.get(name, 0) for name, amount in peak(charge.demand).items()}
-    kept[CPU] = 0 if shown else max(kept.get(CPU, 0), kept_init_cpu(charge.demand, scattered))
-    kept = {name: kept[name] for name in sorted(kept) if kept[name] > 0}
-    anywhere = tuple(sorted({zone for zones in charge.possible.values() for zone in zones}))
-    near = tuple(sorted(held_zones(listed))) or anywhere
+    kept[CPU] = 0 if shown else max(kept.get(CPU, 0), kept_init_cpu(charge.demand, apart(charge.possible)))
+    kept = {name: kept[name] for name in sorted(kept) if kept[name] > 0 and not is_memory(name)}
+    anywhere = {zone for zones in charge.possible.values() for zone in zones}
+    near = set(held_zones(listed)) or anywhere
     zones: ZoneAmounts = {}
     for name, amount in kept.items():
-        drawn = (name in beside and not scattered) or is_memory(name)
-        for zone in near if drawn else sorted({*near, *anywhere}):
+        for zone in sorted(near if _stays(name, charge.demand, report) else near | anywhere):
             zones.setdefault(zone, {})[name] = amount
     for name, amount in () if charge.admitted else _init_memory(init):
-        for zone in sorted({*near, *anywhere}):
-            amounts = zones.setdefault(zone, {})
-            amounts[name] = max(amount, amounts.get(name, 0))
+        for zone in sorted(near | anywhere):
+            zones.setdefault(zone, {})[name] = amount
     return {zone: {name: zones[zone][name] for name in sorted(zones[zone])} for zone in sorted(zones)}
+
+
+def _stays(name: str, demand: Sequence[ContainerDemand], report: Report) -> bool:
+    """Whether what init containers hold of a resource is surely in the zones that are listed for the pod.
+
+    In pod scope one mask holds all containers: under single-numa-node any listed zone is that mask, under restricted listed
+    memory shows it whole. In container scope a *later* container's mask must hold every zone of what it may reuse (kubelet
+    1.36, CPU and device hints), and where only masks of the least size are admitted it then uses all of them. Whatever came
+    before an init container says nothing about it."""
+    if report.policy not in ("single-numa-node", "restricted"):
+        return False
+    if report.scope == "pod":
+        return report.policy == "single-numa-node" or any(MEMORY in part.amounts for part in demand if part.kind != "init")
+    wants = [part.kind for part in demand if name in part.amounts]
+    return wants[-1] != "init"
 
 
 def _init_memory(init: Sequence[ContainerDemand]) -> list[tuple[str, int]]:

@@ -36,7 +36,7 @@ def _settle_charge(node: LedgerNode, charge: Charge) -> None:
     if charge.proven:
         if listed:
             charge.held, charge.held_boot = held_zones(listed), basis.boot_id
-        charge.zones = residual(charge, listed)
+        charge.zones = residual(charge, listed, basis)
         return
     widen_possible(node, charge)
     charge.zones = pending_zones(charge, basis)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shared.domain.pod import Container
 from shared.events import streams
 from shared.events.binding_facts import BindRefused
 from shared.events.cluster_facts import NodeEnded
@@ -205,6 +206,19 @@ def test_an_ordinary_init_containers_cpus_stay_charged_after_proof() -> None:
     history.report(*two_zones(free0=4), at=2, placements=(held("a", 0, 4),))
     assert history.charge(made).proven
     assert (history.free(0), history.free(1)) == (2, 8)
+
+
+def test_only_a_later_container_draws_an_init_container_to_its_zone() -> None:
+    """The sidecar came first, and the app pins no CPUs: the init container's two may be in either zone."""
+    history = History()
+    app = Container("c", "app", {"cpu": 500}, {"cpu": 500})
+    made = pod("a", container("side", cpus=1, kind="sidecar"), container("setup", cpus=2, kind="init"), app)
+    history.report(*two_zones())
+    history.reserve(made)
+    listing = (held("a", 0, 1, container_name="side"), listed_empty("a"))
+    history.report(*two_zones(free0=7), at=2, placements=listing)
+    assert history.charge(made).proven
+    assert (history.free(0), history.free(1)) == (5, 6)
 
 
 def test_init_cpus_read_from_the_checkpoint_need_no_charge_beside_the_report() -> None:

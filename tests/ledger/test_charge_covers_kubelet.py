@@ -1,4 +1,5 @@
-"""A charge is at least what a kubelet can give the pod, zone by zone, and on the node as a whole."""
+"""A charge is at least what a kubelet can give the pod, zone by zone, and on the node as a whole; and what stays charged of a
+proven pod is at least what the kubelet holds for it beyond its listing."""
 
 from __future__ import annotations
 
@@ -9,10 +10,13 @@ import pytest
 from services.scheduler.deciding.node_facts import held_once
 from shared.domain.demand import zonal_demand
 from shared.domain.pod import Pod
+from shared.domain.report import Report, available
 from shared.domain.resources import Amounts, is_memory
-from shared.kubelet.admission import admit, placements, settle
+from shared.kubelet.admission import admit, placements, settle, start_containers
 from shared.kubelet.machine import KubeletState
 from shared.ledger.charge import charge_zones, possible_zones
+from shared.ledger.proof import covers, held_zones, residual
+from shared.ledger.reports import by_key
 from shared.ledger.state import Charge, ZoneAmounts
 from shared.ledger.view import total
 from tests.scheduler.kubelet_worlds import consistent_states, random_pod, report_of, scene
@@ -33,21 +37,51 @@ def test_no_kubelet_gives_a_pod_more_than_it_is_charged(policy: str, scope: str)
             verdict = admit(state, pod)
             if verdict.admitted:
                 pods += 1
-                _check(pod, state, settle(verdict.state))
+                after = settle(verdict.state)
+                _check(pod, state, after)
+                _check_hidden(pod, state, after)
     assert pods > SCENES // 2
 
 
-def _check(pod: Pod, before: KubeletState, after: KubeletState) -> None:
+def _charged(pod: Pod, before: KubeletState, after: KubeletState) -> tuple[Report, Charge, ZoneAmounts]:
+    """The report before the pod came, its charge by that report, and what the kubelet took for it, zone by zone."""
     was, now = report_of(before), report_of(after)
     demand = zonal_demand(pod, was.tracked)
-    free = {zone.id: {name: held.available for name, held in zone.resources.items()} for zone in was.zones}
-    left = {zone.id: {name: held.available for name, held in zone.resources.items()} for zone in now.zones}
+    free, left = _free(was), _free(now)
     possible = possible_zones(demand, was, free)
     charge = Charge(pod.uid, pod.key, 0, demand, possible, zones=charge_zones(demand, possible, tuple(free)))
-    taken = {zone: {name: amount - left[zone][name] for name, amount in held.items()} for zone, held in free.items()}
+    return was, charge, {zone: {n: amount - left[zone][n] for n, amount in held.items()} for zone, held in free.items()}
+
+
+def _free(report: Report) -> ZoneAmounts:
+    return {zone.id: available(zone) for zone in report.zones}
+
+
+def _check(pod: Pod, before: KubeletState, after: KubeletState) -> None:
+    _, charge, taken = _charged(pod, before, after)
     _within(taken, charge, _groups(after, pod))
     whole = held_once(charge)
     assert all(amount <= whole.get(name, 0) for name, amount in total(taken.values()).items() if not is_memory(name))
+
+
+def _check_hidden(pod: Pod, before: KubeletState, after: KubeletState) -> None:
+    """The listing has no uid and no init containers: there is no CPU checkpoint. Once the pod runs, memory is free."""
+    _check_listed(pod, before, after, runs=False)
+    _check_listed(pod, before, start_containers(after, pod), runs=True)
+
+
+def _check_listed(pod: Pod, before: KubeletState, after: KubeletState, runs: bool) -> None:
+    was, charge, taken = _charged(pod, before, after)
+    charge.admitted, groups = runs, _groups(after, pod)
+    listed = by_key(report_of(after).placements or ())[pod.key]
+    if not covers(charge.demand, listed):
+        return
+    shown, kept = held_zones(listed), residual(charge, listed, was)
+    for zone in was.zones:
+        for name, amount in taken[zone.id].items():
+            hidden = amount - shown.get(zone.id, Amounts()).get(name, 0)
+            if not (groups and is_memory(name)):
+                assert hidden <= kept.get(zone.id, Amounts()).get(name, 0), (zone.id, name, hidden, kept, charge)
 
 
 def _within(taken: ZoneAmounts, charge: Charge, groups: bool) -> None:
