@@ -44,7 +44,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """Nothing to append. `reason` is one of: unchanged, older, superseded."""
+    """Nothing to append. `reason` is one of: unchanged, older, superseded, outranked."""
 
     reason: str
 
@@ -61,7 +61,7 @@ def evolve(known: Known, fact: Fact, version: int) -> Known:
     """Fold one fact of the node's report stream."""
     known.version = version
     if isinstance(fact, NodeReported):
-        _supersede(known, fact.report.boot_id)
+        _supersede(known, fact.report)
         known.report, known.deltas, known.expired = fact.report, 0, False
     elif isinstance(fact, NodeReportChanged) and known.report is not None:
         known.report, known.expired = apply_change(known.report, fact), False
@@ -73,10 +73,14 @@ def evolve(known: Known, fact: Fact, version: int) -> Known:
     return known
 
 
-def _supersede(known: Known, boot_id: str) -> None:
-    if known.report is not None and known.report.boot_id != boot_id:
-        known.superseded.append(known.report.boot_id)
-        known.heard_ms = 0
+def _supersede(known: Known, report: Report) -> None:
+    """Of two sources of one node neither supersedes the other's boots: the operator may choose again."""
+    before = known.report
+    if before is None or before.boot_id == report.boot_id:
+        return
+    known.heard_ms = 0
+    if before.source == report.source:
+        known.superseded.append(before.boot_id)
 
 
 def heard(known: Known, report: Report) -> None:
@@ -85,11 +89,14 @@ def heard(known: Known, report: Report) -> None:
         known.heard_ms = max(known.heard_ms, report.boot_time_ms)
 
 
-def decide(known: Known, report: Report) -> Decision:
-    """Judge one valid report against what is known of its node."""
+def decide(known: Known, report: Report, exporter_wins: bool = True) -> Decision:
+    """Judge one valid report against what is known of its node. A node whose own exporter has reported takes nothing from
+    NodeResourceTopology objects while `exporter_wins`."""
     if report.boot_id in known.superseded:
         return _refuse(known, report)
     before = known.report
+    if exporter_wins and before is not None and before.source == "bus" and report.source != "bus":
+        return Ignored("outranked")
     if before is None or before.boot_id != report.boot_id:
         return _accept(known, NodeReported(report), report)
     if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):

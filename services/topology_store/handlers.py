@@ -4,7 +4,7 @@ times. Must not decide what a report is worth (`core`, `validation`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from services.topology_store import core, snapshot, validation
 from services.topology_store.core import Accepted, Known
@@ -30,8 +30,9 @@ SNAPSHOT_EVERY = 20_000
 class Reports:
     """What the topology-store knows, and how it learns. `known` is the fold of the report streams, by node."""
 
-    def __init__(self, log: EventLog, bus: Bus, report_max_age_s: float, clock: Clock) -> None:
+    def __init__(self, log: EventLog, bus: Bus, report_max_age_s: float, clock: Clock, exporter_wins: bool = True) -> None:
         self._log = log
+        self._exporter_wins = exporter_wins
         self._bus = bus
         self._report_max_age_s = report_max_age_s
         self._clock = clock
@@ -69,7 +70,10 @@ class Reports:
 
     async def take(self, messages: Sequence[Message]) -> None:
         """One batch. Of several reports of one node all are judged, in order, one round each."""
-        waiting = [found for message in messages if (found := self._read(message)) is not None]
+        await self.judge([found for message in messages if (found := self._read(message)) is not None])
+
+    async def judge(self, waiting: Sequence[tuple[Report, str]]) -> None:
+        """Judge valid reports, each with the trace that it came with, until none is left or the races are lost too often."""
         for _ in range(MAX_TRIES):
             waiting = await self._round(waiting)
             if not waiting:
@@ -77,13 +81,17 @@ class Reports:
         for report, _trace in waiting:
             self._contested(report)
 
+    def heard(self, nodes: Iterable[str]) -> None:
+        """These nodes are not silent."""
+        self._heard_s.update(dict.fromkeys(nodes, self._clock.monotonic_s()))
+
     def _read(self, message: Message) -> tuple[Report, str] | None:
         read = validation.read(message.subject, message.data)
         if isinstance(read, validation.RefusedReport):
             count(names.REPORTS, verdict="refused")
             self._out.warning(names.REPORT_REFUSED, node=read.node, problem=read.problem)
             return None
-        self._heard_s[read.node] = self._clock.monotonic_s()
+        self.heard([read.node])
         return read, from_headers(message.headers)
 
     async def _round(self, waiting: Sequence[tuple[Report, str]]) -> list[tuple[Report, str]]:
@@ -93,7 +101,7 @@ class Reports:
             if report.node in chosen:
                 left.append((report, trace))
                 continue
-            decision = core.decide(self._known(report.node), report)
+            decision = core.decide(self._known(report.node), report, self._exporter_wins)
             if isinstance(decision, Accepted):
                 chosen[report.node] = (report, trace, decision)
             else:
