@@ -13,9 +13,10 @@ from shared.eventlog.port import EventLog
 class LogSource:
     """`async with LogSource(url, data_dir) as log:`. A stopped data folder's Postgres is started for the time of reading."""
 
-    def __init__(self, database_url: str, data_dir: Path | None) -> None:
+    def __init__(self, database_url: str, data_dir: Path | None, writes: bool = False) -> None:
         self._url = database_url
         self._data_dir = data_dir
+        self._writes = writes
         self._stack = AsyncExitStack()
 
     def state_urls(self) -> list[str]:
@@ -32,11 +33,11 @@ class LogSource:
     async def __aenter__(self) -> EventLog:
         from shared.eventlog.errors import LogNotMigrated, LogUnavailable
         from shared.eventlog.postgres import PostgresEventLog
-        from shared.eventlog.postgres_engine import READER
+        from shared.eventlog.postgres_engine import READER, WRITER
 
         url = self._url or await self._url_of_folder(self._folder())
         try:
-            log = await PostgresEventLog.open(url, retry_for_s=5.0, role=READER)
+            log = await PostgresEventLog.open(url, retry_for_s=5.0, role=WRITER if self._writes else READER)
         except (LogUnavailable, LogNotMigrated) as error:
             problem = str(error).partition("; ")[0]
             raise CommandError(problem, "topolog up, or --database-url of a running log") from error

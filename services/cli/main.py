@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from services.cli import about, admit, exporter, replay, up
+from services.cli import about, admit, exporter, node, replay, up
 from services.cli.voice import spoken
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ for room in (
     replay,
     admit,
     exporter,
+    node,
     about,
 ):
     room.register(app)

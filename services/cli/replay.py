@@ -112,7 +112,15 @@ def at_command(
     out.print(f"position {stands['position']} of {stands['head']}, state {stands['hash']}", markup=False)
     for entry in stands["nodes"]:
         flags = ", ".join(
-            flag for flag in (entry["policy"], entry["scope"], entry["dirty"] and "dirty", entry["expired"] and "expired") if flag
+            flag
+            for flag in (
+                entry["policy"],
+                entry["scope"],
+                entry["dirty"] and "dirty",
+                entry["expired"] and "expired",
+                entry["locked"] and "locked out",
+            )
+            if flag
         )
         zones = table(
             f"\n{entry['node']} ({flags})", ("zone", "resource", "#allocatable", "#surely free", "#at best"), entry["zones"]

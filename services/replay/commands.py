@@ -110,10 +110,16 @@ def _node_rows(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
         "report_version": node.report_version,
         "dirty": node.dirty,
         "expired": node.expired,
-        "problems": _label_problems(node.observed),
+        "locked": node.locked,
+        "problems": [*_lockout(node), *_label_problems(node.observed)],
         "zones": _zone_rows(node),
         "charges": [_charge_row(ledger, charge) for charge in node.charges.values()],
     }
+
+
+def _lockout(node: LedgerNode) -> list[str]:
+    """Why nothing is believed of a silent node, and the way out."""
+    return [f"locked out: {node.locked}; look at the machine, then: topolog node release {node.name}"] if node.locked else []
 
 
 def _label_problems(observed: cluster.NodeObserved | None) -> list[str]:

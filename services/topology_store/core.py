@@ -1,29 +1,48 @@
 """Deciding which reports are believed, and what of them is a fact.
 
 State is the fold of the report streams; a report is a command. Within a boot only a newer report is accepted; a boot once
-superseded never returns; unchanged content is no fact. This module must not know the bus, the log or a clock: `now` and
-silence arrive as numbers.
+superseded never returns; unchanged content is no fact. What a report says of its own moment is bounded by the clock (`moments`).
+A node whose reports are refused while nothing else is heard of it is locked out: that is a fact, and an operator's fact releases
+it. This module must not know the bus, the log or a clock: moments and silence arrive as numbers.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from services.topology_store import moments
 from services.topology_store.delta import changes, resembles
 from shared.domain.report import Report
 from shared.events.catalog import Fact
-from shared.events.report_facts import NodeReportChanged, NodeReported, NodeReportExpired, NodeReportRefused
+from shared.events.report_facts import (
+    NodeReleased,
+    NodeReportChanged,
+    NodeReported,
+    NodeReportExpired,
+    NodeReportRefused,
+    ReportFact,
+)
 from shared.ledger.reports import apply_change
 
 FULL_EVERY = 50
 """A full report after this many deltas, so that a reader of one stream never replays far."""
 
 
+REFUSED_EXPORTERS = 16
+SUPERSEDED_BOOTS = 1000
+"""Beyond these, refused exporters are no more facts, and the longest superseded boots are forgotten."""
+
+
 class Known(msgspec.Struct):
     """What the log says of one node: its newest report, the stream's version, boots that may not return.
 
+    `begun_ms` and `alive_ms` are Unix milliseconds: the earliest estimate of when the boot began, and when it was last heard.
+    `locked` says why a silent node's reports are refused. `released`: an operator said that the next report counts, whatever it
+    is.
+
     `heard_ms` is volatile: the newest boot time of the report's boot that was heard, unchanged reports included. Without it
-    a late report would count as news after a newer one that said the same as the report before.
+    a late report would count as news after a newer one that said the same as the report before. So is `vain`: boot and boot
+    time of the newest report that was heard in vain; one that goes on from there is no late message but a living exporter.
     """
 
     report: Report | None = None
@@ -32,21 +51,36 @@ class Known(msgspec.Struct):
     refused: list[str] = []
     deltas: int = 0
     expired: bool = False
+    locked: str = ""
+    released: bool = False
+    begun_ms: int = 0
+    alive_ms: int = 0
     heard_ms: int = 0
+    vain: tuple[str, int] = ("", 0)
 
 
 class Accepted(msgspec.Struct, frozen=True):
     """Append `fact` to the node's report stream, which must stand at `expected`."""
 
-    fact: NodeReported | NodeReportChanged | NodeReportExpired | NodeReportRefused
+    fact: ReportFact
     expected: int
     commit_id: str
 
+    @property
+    def alive(self) -> bool:
+        """Whether it is a report that was believed."""
+        return isinstance(self.fact, NodeReported | NodeReportChanged)
+
 
 class Ignored(msgspec.Struct, frozen=True):
-    """Nothing to append. `reason` is one of: unchanged, older, superseded, outranked."""
+    """Nothing to append. `reason` is one of: unchanged, older, refused. Only an unchanged report says that its node is alive."""
 
     reason: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether the report was believed."""
+        return self.reason == "unchanged"
 
 
 Decision = Accepted | Ignored
@@ -57,67 +91,99 @@ def initial() -> Known:
     return Known()
 
 
-def evolve(known: Known, fact: Fact, version: int) -> Known:
-    """Fold one fact of the node's report stream."""
+def evolve(known: Known, fact: Fact, version: int, at_ms: int) -> Known:
+    """Fold one fact of the node's report stream, written at `at_ms`."""
     known.version = version
     if isinstance(fact, NodeReported):
-        _supersede(known, fact.report)
-        known.report, known.deltas, known.expired = fact.report, 0, False
+        _supersede(known, fact.report.boot_id)
+        known.report, known.deltas = fact.report, 0
+        _living(known, fact.report.boot_time_ms, at_ms)
     elif isinstance(fact, NodeReportChanged) and known.report is not None:
-        known.report, known.expired = apply_change(known.report, fact), False
+        known.report = apply_change(known.report, fact)
         known.deltas += 1
+        _living(known, fact.boot_time_ms, at_ms)
     elif isinstance(fact, NodeReportExpired):
         known.expired = True
     elif isinstance(fact, NodeReportRefused):
-        known.refused.append(fact.exporter)
+        known.refused = [*known.refused, fact.exporter] if fact.exporter not in known.refused else known.refused
+        known.locked = fact.reason if known.expired else ""
+    elif isinstance(fact, NodeReleased):
+        known.superseded, known.refused, known.locked, known.released = [], [], "", True
     return known
 
 
-def _supersede(known: Known, report: Report) -> None:
-    """Of two sources of one node neither supersedes the other's boots: the operator may choose again."""
-    before = known.report
-    if before is None or before.boot_id == report.boot_id:
-        return
-    known.heard_ms = 0
-    if before.source == report.source:
-        known.superseded.append(before.boot_id)
+def _supersede(known: Known, boot_id: str) -> None:
+    anew = known.report is None or known.report.boot_id != boot_id
+    if anew and known.report is not None and not known.released:
+        known.superseded = [*known.superseded, known.report.boot_id][-SUPERSEDED_BOOTS:]
+    if anew or known.released:
+        known.heard_ms = known.begun_ms = 0
+    known.released = False
 
 
-def heard(known: Known, report: Report) -> None:
-    """A report of the current boot was judged, whatever came of it."""
-    if known.report is not None and known.report.boot_id == report.boot_id:
+def _living(known: Known, boot_time_ms: int, at_ms: int) -> None:
+    """A report of the running boot was believed."""
+    known.expired, known.locked, known.vain = False, "", ("", 0)
+    known.begun_ms = moments.began(known.begun_ms, boot_time_ms, at_ms)
+    known.alive_ms = max(known.alive_ms, at_ms)
+
+
+def heard(known: Known, report: Report, decision: Decision, at_ms: int) -> None:
+    """A report was judged that is no fact."""
+    if decision.alive:
         known.heard_ms = max(known.heard_ms, report.boot_time_ms)
+        _living(known, report.boot_time_ms, at_ms)
+    else:
+        known.vain = (report.boot_id, report.boot_time_ms)
 
 
-def decide(known: Known, report: Report, exporter_wins: bool = True) -> Decision:
-    """Judge one valid report against what is known of its node. A node whose own exporter has reported takes nothing from
-    NodeResourceTopology objects while `exporter_wins`."""
-    if report.boot_id in known.superseded:
-        return _refuse(known, report)
+def decide(known: Known, report: Report, at_ms: int) -> Decision:
+    """Judge one valid report, which reached the bus at `at_ms`, against what is known of its node."""
     before = known.report
-    if exporter_wins and before is not None and before.source == "bus" and report.source != "bus":
-        return Ignored("outranked")
-    if before is None or before.boot_id != report.boot_id:
+    if moments.is_absurd(report.boot_time_ms, at_ms):
+        return _refuse(known, report, f"boot_time_ms {report.boot_time_ms} is before the clock's own beginning")
+    if before is None or known.released:
         return _accept(known, NodeReported(report), report)
+    if report.boot_id in known.superseded:
+        return _refuse(known, report, f"boot {report.boot_id} was superseded; is a second exporter running for this node?")
+    if report.boot_id != before.boot_id:
+        return _decide_boot(known, before, report, at_ms)
+    if not known.expired and moments.runs_ahead(known.begun_ms, report.boot_time_ms, at_ms):
+        return _refuse(known, report, f"boot_time_ms {report.boot_time_ms} runs ahead of the clock")
     if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):
-        return Ignored("older")
+        reason = f"boot_time_ms {report.boot_time_ms} comes after {before.boot_time_ms}; was the machine set back to a snapshot?"
+        return _refuse(known, report, reason) if _locks(known, report) else Ignored("older")
     if known.expired or not resembles(before, report) or known.deltas >= FULL_EVERY:
         return _accept(known, NodeReported(report), report)
     change = changes(before, report)
     return Ignored("unchanged") if change is None else _accept(known, change, report)
 
 
+def _decide_boot(known: Known, before: Report, report: Report, at_ms: int) -> Decision:
+    """Another boot cannot have begun while the one before was still heard; one that has fallen silent says nothing against it."""
+    if not known.expired and moments.overlaps(known.alive_ms, report.boot_time_ms, at_ms):
+        return _refuse(known, report, f"boot {report.boot_id} says that it began while boot {before.boot_id} was still running")
+    return _accept(known, NodeReported(report), report)
+
+
 def _accept(known: Known, fact: NodeReported | NodeReportChanged, report: Report) -> Accepted:
-    return Accepted(fact, known.version, f"report/{report.node}/{report.boot_id}/{report.boot_time_ms}")
+    again = f"/{known.version}" if known.released else ""
+    return Accepted(fact, known.version, f"report/{report.node}/{report.boot_id}/{report.boot_time_ms}{again}")
 
 
-def _refuse(known: Known, report: Report) -> Decision:
-    """Say once for each exporter instance that a superseded boot tried to return."""
-    if report.exporter in known.refused:
-        return Ignored("superseded")
-    reason = f"boot {report.boot_id} was superseded; is a second exporter running for node {report.node}?"
+def _refuse(known: Known, report: Report, reason: str) -> Decision:
+    """Say once for each exporter instance that it was refused, and once that the node is locked out by it. A node that never
+    reported has no stream to say it on."""
+    told = report.exporter in known.refused or len(known.refused) >= REFUSED_EXPORTERS
+    if known.report is None or (told and not _locks(known, report)):
+        return Ignored("refused")
     fact = NodeReportRefused(report.node, report.boot_id, report.exporter, reason)
-    return Accepted(fact, known.version, f"refused/{report.node}/{report.boot_id}/{report.exporter}")
+    return Accepted(fact, known.version, f"refused/{report.node}/{report.boot_id}/{report.exporter}/{known.version}")
+
+
+def _locks(known: Known, report: Report) -> bool:
+    """True when a living exporter is refused while nothing is heard of the boot that is believed."""
+    return known.expired and not known.locked and known.vain[0] == report.boot_id and 0 < known.vain[1] < report.boot_time_ms
 
 
 def expire(node: str, known: Known, silent_s: float, report_max_age_s: float) -> Decision:
@@ -126,3 +192,8 @@ def expire(node: str, known: Known, silent_s: float, report_max_age_s: float) ->
         return Ignored("unchanged")
     fact = NodeReportExpired(node, int(silent_s))
     return Accepted(fact, known.version, f"expired/{node}/{known.version}")
+
+
+def lockout(node: str, reason: str) -> str:
+    """What an operator is told of a node that is locked out."""
+    return f"nothing is believed of node {node} ({reason}); look at the machine, then: topolog node release {node}"

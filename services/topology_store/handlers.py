@@ -1,19 +1,22 @@
 """The report loop: messages in, judged, appended; a conflict refolds that node's stream and judges again, a bounded number of
-times. Must not decide what a report is worth (`core`, `validation`).
+times. Must not decide what a report is worth (`core`, `validation`, `allowance`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+import msgspec
 
 from services.topology_store import core, snapshot, validation
-from services.topology_store.core import Accepted, Known
+from services.topology_store.allowance import Allowance
+from services.topology_store.core import Accepted, Decision, Known
 from shared.bus.port import Bus, Message
 from shared.domain.report import Report
 from shared.eventlog.port import Appended, Commit, Draft, EventLog, Outcome, Place
 from shared.events import streams
 from shared.events.codec import decode
-from shared.events.report_facts import NodeReported
+from shared.events.report_facts import NodeReported, NodeReportRefused
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.telemetry import logs, names
@@ -23,21 +26,30 @@ from shared.telemetry.propagation import from_headers, trace_of
 ROLE = "topology-store"
 MAX_TRIES = 4
 PAGE = 1000
-TICK_S = 1.0
 SNAPSHOT_EVERY = 20_000
 
 
-class Reports:
-    """What the topology-store knows, and how it learns. `known` is the fold of the report streams, by node."""
+class Heard(msgspec.Struct, frozen=True):
+    """A report on its way: its size, trace context, and when it reached the bus (Unix milliseconds)."""
 
-    def __init__(self, log: EventLog, bus: Bus, report_max_age_s: float, clock: Clock, exporter_wins: bool = True) -> None:
+    report: Report
+    size_bytes: int
+    trace: str
+    at_ms: int
+
+
+class Reports:
+    """What the topology-store knows, and how it learns. `known` is the fold of the report streams, by node; `heard_s` when each
+    node was last believed, on the monotonic clock."""
+
+    def __init__(self, log: EventLog, bus: Bus, clock: Clock) -> None:
         self._log = log
-        self._exporter_wins = exporter_wins
         self._bus = bus
-        self._report_max_age_s = report_max_age_s
         self._clock = clock
-        self._heard_s: dict[str, float] = {}
+        self._allowance = Allowance()
+        self._wall_ms = clock.now_us() // 1000 - int(clock.monotonic_s() * 1000)
         self._out = logs.get("reports")
+        self.heard_s: dict[str, float] = {}
         self.known: dict[str, Known] = {}
 
     async def load(self) -> None:
@@ -47,12 +59,14 @@ class Reports:
             for envelope in page:
                 if envelope.stream.startswith("report/"):
                     known = self.known.setdefault(envelope.stream.removeprefix("report/"), core.initial())
-                    core.evolve(known, decode(envelope), envelope.version)
+                    core.evolve(known, decode(envelope), envelope.version, envelope.time_us // 1000)
             place = Place(page[-1].position, page[-1].chain)
         if place.position - begun.position >= SNAPSHOT_EVERY:
             await self._log.save_snapshot(snapshot.PROJECTION, snapshot.FINGERPRINT, place, snapshot.dump(self.known))
-        now_s = self._clock.monotonic_s()
-        self._heard_s = dict.fromkeys(self.known, now_s)
+        self.heard_s = dict.fromkeys(self.known, self._clock.monotonic_s())
+        for node, known in self.known.items():
+            if known.report is not None:
+                self._allowance.holds(node, known.report, len(msgspec.json.encode(known.report)))
 
     async def _restore(self) -> Place:
         """The place of a usable snapshot; the beginning, and nothing known, without one."""
@@ -70,61 +84,82 @@ class Reports:
 
     async def take(self, messages: Sequence[Message]) -> None:
         """One batch. Of several reports of one node all are judged, in order, one round each."""
-        await self.judge([found for message in messages if (found := self._read(message)) is not None])
-
-    async def judge(self, waiting: Sequence[tuple[Report, str]]) -> None:
-        """Judge valid reports, each with the trace that it came with, until none is left or the races are lost too often."""
+        waiting = [found for message in messages if (found := self._read(message)) is not None]
         for _ in range(MAX_TRIES):
             waiting = await self._round(waiting)
             if not waiting:
                 return
-        for report, _trace in waiting:
-            self._contested(report)
+        for heard in waiting:
+            self._contested(heard.report)
 
-    def heard(self, nodes: Iterable[str]) -> None:
-        """These nodes are not silent."""
-        self._heard_s.update(dict.fromkeys(nodes, self._clock.monotonic_s()))
+    def now_ms(self) -> int:
+        """Unix milliseconds that never jump: the clock as it stood at the start, and what has passed since."""
+        return self._wall_ms + int(self._clock.monotonic_s() * 1000)
 
-    def _read(self, message: Message) -> tuple[Report, str] | None:
+    def _read(self, message: Message) -> Heard | None:
         read = validation.read(message.subject, message.data)
+        if not isinstance(read, validation.RefusedReport):
+            problem = self._allowance.refuses(read, len(message.data), self._clock.monotonic_s())
+            read = validation.RefusedReport(read.node, problem) if problem else read
         if isinstance(read, validation.RefusedReport):
             count(names.REPORTS, verdict="refused")
-            self._out.warning(names.REPORT_REFUSED, node=read.node, problem=read.problem)
+            self._out.warning(names.REPORT_REFUSED, node=read.node[: validation.NAME_LIMIT], problem=read.problem)
             return None
-        self.heard([read.node])
-        return read, from_headers(message.headers)
+        now_ms = self.now_ms()
+        return Heard(read, len(message.data), from_headers(message.headers), min(message.time_us // 1000 or now_ms, now_ms))
 
-    async def _round(self, waiting: Sequence[tuple[Report, str]]) -> list[tuple[Report, str]]:
+    async def _round(self, waiting: Sequence[Heard]) -> list[Heard]:
         """Judge the first report of each node; returns what is left to judge."""
-        left, chosen = [], dict[str, tuple[Report, str, Accepted]]()
-        for report, trace in waiting:
+        left, chosen = [], dict[str, tuple[Heard, Accepted]]()
+        for heard in waiting:
+            report = heard.report
             if report.node in chosen:
-                left.append((report, trace))
+                left.append(heard)
                 continue
-            decision = core.decide(self._known(report.node), report, self._exporter_wins)
+            decision = core.decide(self._known(report.node), report, heard.at_ms)
             if isinstance(decision, Accepted):
-                chosen[report.node] = (report, trace, decision)
+                chosen[report.node] = (heard, decision)
             else:
-                core.heard(self._known(report.node), report)
+                core.heard(self._known(report.node), report, decision, heard.at_ms)
+                self._believed(heard, decision)
                 count(names.REPORTS, verdict=decision.reason)
-        outcomes = await self._append([self._commit(node, accepted, trace) for node, (_, trace, accepted) in chosen.items()])
-        for (report, trace, accepted), outcome in zip(chosen.values(), outcomes, strict=True):
+        outcomes = await self.append([self.commit(node, accepted, heard.trace) for node, (heard, accepted) in chosen.items()])
+        for (heard, accepted), outcome in zip(chosen.values(), outcomes, strict=True):
+            report = heard.report
             if isinstance(outcome, Appended):
-                core.evolve(self._known(report.node), accepted.fact, accepted.expected + 1)
-                count(names.REPORTS, verdict="full" if isinstance(accepted.fact, NodeReported) else "changed")
+                core.evolve(self._known(report.node), accepted.fact, accepted.expected + 1, heard.at_ms)
+                self._tell(heard, accepted)
             elif await self._overtaken(report):
                 self._contested(report)
-                left = [other for other in left if (other[0].node, other[0].boot_id) != (report.node, report.boot_id)]
+                left = [other for other in left if (other.report.node, other.report.boot_id) != (report.node, report.boot_id)]
             else:
-                left.insert(0, (report, trace))
+                left.insert(0, heard)
         set_gauge(names.NODES_KNOWN, len(self.known))
         return left
+
+    def _tell(self, heard: Heard, accepted: Accepted) -> None:
+        """A fact about a report stands in the log."""
+        fact, report = accepted.fact, heard.report
+        self._believed(heard, accepted)
+        if isinstance(fact, NodeReportRefused):
+            count(names.REPORTS, verdict="refused")
+            self._out.warning(names.REPORT_REFUSED, node=report.node, problem=fact.reason)
+            if self._known(report.node).locked:
+                self._out.error(names.NODE_LOCKED_OUT, node=report.node, problem=core.lockout(report.node, fact.reason))
+            return
+        count(names.REPORTS, verdict="full" if isinstance(fact, NodeReported) else "changed")
+
+    def _believed(self, heard: Heard, decision: Decision) -> None:
+        """Only what is believed says that a node is alive."""
+        if decision.alive:
+            self.heard_s[heard.report.node] = self._clock.monotonic_s()
+            self._allowance.holds(heard.report.node, heard.report, heard.size_bytes)
 
     async def _overtaken(self, report: Report) -> bool:
         """Learn what another replica appended. True when it saw the node in another boot meanwhile: this report may be of a boot
         before, kept here for long; taken in, it would shut out the node's own. The next report of the running boot counts."""
         before = self._known(report.node).report
-        await self._refold(report.node)
+        await self.refold(report.node)
         now = self._known(report.node).report
         return now is not None and now.boot_id not in (report.boot_id, before.boot_id if before is not None else "")
 
@@ -136,45 +171,25 @@ class Reports:
     def _known(self, node: str) -> Known:
         return self.known.setdefault(node, core.initial())
 
-    async def _refold(self, node: str) -> None:
+    async def refold(self, node: str) -> None:
+        """Read the node's stream again: somebody else wrote on it."""
         known, version = core.Known(heard_ms=self._known(node).heard_ms), 0
         while page := await self._log.read_stream(streams.report(node), version, PAGE):
             for envelope in page:
-                known = core.evolve(known, decode(envelope), envelope.version)
+                known = core.evolve(known, decode(envelope), envelope.version, envelope.time_us // 1000)
             version = page[-1].version
         self.known[node] = known
 
-    async def watch_silence(self) -> None:
-        """Say which nodes fell silent, until cancelled."""
-        while True:
-            await self._clock.sleep(TICK_S)
-            await self._expire()
-
-    async def _expire(self) -> None:
-        now_s = self._clock.monotonic_s()
-        commits, nodes = [], []
-        for node, known in self.known.items():
-            silent_s = now_s - self._heard_s.get(node, now_s)
-            decision = core.expire(node, known, silent_s, self._report_max_age_s)
-            if isinstance(decision, Accepted):
-                commits.append(self._commit(node, decision, ""))
-                nodes.append((node, decision))
-                self._out.warning(names.NODE_SILENT, node=node, silent_s=int(silent_s))
-        for (node, decision), outcome in zip(nodes, await self._append(commits), strict=True):
-            if isinstance(outcome, Appended):
-                core.evolve(self._known(node), decision.fact, decision.expected + 1)
-            else:
-                await self._refold(node)
-        set_gauge(names.NODES_SILENT, sum(known.expired for known in self.known.values()))
-
-    async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
+    async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
+        """The outcomes, one for each commit."""
         return await append_until_answered(self._log, self._clock, self._out, commits) if commits else []
 
-    def _commit(self, node: str, accepted: Accepted, trace: str) -> Commit:
+    def commit(self, node: str, accepted: Accepted, trace: str = "", role: str = ROLE, epoch: int = 0) -> Commit:
+        """The commit of one decision."""
         return Commit(
             commit_id=accepted.commit_id,
-            role=ROLE,
-            epoch=0,
+            role=role,
+            epoch=epoch,
             time_us=self._clock.now_us(),
             drafts=(Draft(streams.report(node), accepted.fact, accepted.expected),),
             correlation=node,

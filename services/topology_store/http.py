@@ -27,7 +27,7 @@ def serve(service: Service, reports: Reports, log: EventLog) -> None:
 
     async def node(request: Request) -> Response:
         name, at = request.path_params["node"], request.query_params.get("position", "")
-        if at and not at.isdigit():
+        if at and not (at.isascii() and at.isdigit() and len(at) < 19):
             return json_response({"error": f"position={at!r} is not a number; give a position of the log"}, 400)
         known = await _as_it_stood(log, name, int(at)) if at else reports.known.get(name)
         if known is None or known.report is None:
@@ -45,6 +45,7 @@ def summary(name: str, known: Known) -> dict[str, object]:
         "node": name,
         "version": known.version,
         "expired": known.expired,
+        "locked": known.locked,
         "boot_id": report.boot_id if report else "",
         "zones": len(report.zones) if report else 0,
         "policy": report.policy if report else "",
@@ -57,6 +58,6 @@ async def _as_it_stood(log: EventLog, node: str, position: int) -> Known | None:
         for envelope in page:
             if envelope.position > position:
                 return known
-            known = core.evolve(known, decode(envelope), envelope.version)
+            known = core.evolve(known, decode(envelope), envelope.version, envelope.time_us // 1000)
         version = page[-1].version
     return known

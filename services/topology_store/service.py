@@ -1,29 +1,18 @@
-"""The topology-store service: composition only. Report loop, silence watch, topology objects (leased), and topology over HTTP."""
+"""The topology-store service: composition only. Report loop, silence watch (leased), mirror, and topology over HTTP."""
 
 from __future__ import annotations
 
-import asyncio
-
 from services.topology_store import http
 from services.topology_store.handlers import Reports
-from services.topology_store.intake import Intake
 from services.topology_store.mirror import Mirror
-from services.topology_store.mirroring import Terms
-from services.topology_store.objects import Listener, Objects
 from services.topology_store.settings import TopologyStoreSettings
+from services.topology_store.silence import ROLE as SILENCE
+from services.topology_store.silence import Silence
 from shared.bus.jetstream import JetStreamBus
-from shared.eventlog.port import EventLog, Lease
 from shared.eventlog.postgres import PostgresEventLog
-from shared.kube import rights
 from shared.kube.client import KubeClient
-from shared.kube.port import KubeUnavailableError
-from shared.runtime.app import Service, Work, run_service
-from shared.runtime.groups import lease_losses
+from shared.runtime.app import Service, run_service
 from shared.runtime.leadership import Leadership
-from shared.telemetry import logs, names
-
-OBJECTS = "topology-objects"
-"""The role that reads and writes NodeResourceTopology objects."""
 
 
 async def build(service: Service, settings: TopologyStoreSettings) -> None:
@@ -33,56 +22,19 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     bus = JetStreamBus(settings.nats_url)
     service.on_close("bus", bus.close)
     await bus.ensure_streams()
-    reports = Reports(log, bus, settings.report_max_age_s, service.clock, exporter_wins=settings.reports == "both")
+    reports = Reports(log, bus, service.clock)
     await reports.load()
-    if settings.reports != "nrt":
-        service.task("reports", reports.run)
-    service.task("silence", reports.watch_silence)
-    kube = _kube(service, settings)
-    if kube is not None:
-        _follow_objects(service, settings, log, kube, reports)
-    http.serve(service, reports, log)
-
-
-def _kube(service: Service, settings: TopologyStoreSettings) -> KubeClient | None:
-    """The client; None where nothing needs it, or where no API is configured and nothing was asked for that cannot do without."""
-    reads, writes = settings.reports != "bus", settings.mirror != "false"
-    if not (reads or writes):
-        return None
-    try:
+    service.task("reports", reports.run)
+    silence = Silence(reports, log, bus, settings.report_max_age_s, service.clock, service.health)
+    service.health.check("bus", silence.waits_for)
+    service.task("hearing", silence.hear)
+    leadership = Leadership(log, SILENCE, service.holder, ttl_s=settings.lease_ttl_s, clock=service.clock)
+    service.task("silence", lambda: silence.run(leadership))
+    if settings.mirror:
         kube = KubeClient(settings.kubeconfig)
-    except KubeUnavailableError as error:
-        if settings.reports == "nrt" or settings.mirror == "true" or settings.kubeconfig:
-            raise
-        logs.get("topology-store").warning(names.TOPOLOGY_OFF, problem=str(error))
-        return None
-    service.on_close("kube", kube.close)
-    service.needs_kubernetes(kube, rights.TOPOLOGY_MIRROR if writes else rights.TOPOLOGY_INTAKE)
-    return kube
-
-
-def _follow_objects(service: Service, settings: TopologyStoreSettings, log: EventLog, kube: KubeClient, reports: Reports) -> None:
-    """One replica at a time follows the objects: taken in, mirrored, or both."""
-    terms = Terms(settings.mirror_pessimism, settings.mirror_keep_expired_s)
-
-    async def lead(_lease: Lease) -> None:
-        listeners: list[Listener] = []
-        works: list[Work] = []
-        if settings.reports != "bus":
-            intake = Intake(reports, service.clock)
-            listeners.append(intake)
-            works.append(intake.run)
-        if settings.mirror != "false":
-            mirror = Mirror(kube, service.clock, terms, settings.mirror_interval_s, settings.mirror_writes_per_s)
-            listeners.append(mirror)
-            works += [mirror.projector(log, service.health).run, mirror.run]
-        with lease_losses():
-            async with asyncio.TaskGroup() as group:
-                for work in [Objects(kube, service.clock, *listeners).run, *works]:
-                    group.create_task(work())
-
-    leadership = Leadership(log, OBJECTS, service.holder, ttl_s=settings.lease_ttl_s)
-    service.task("objects", lambda: leadership.run(lead))
+        service.on_close("kube", kube.close)
+        service.task("mirror", Mirror(reports, kube, settings.mirror_interval_s, service.clock).run)
+    http.serve(service, reports, log)
 
 
 def main() -> int:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from shared.bus import subjects
-from shared.domain.report import Report, Zone
+from shared.domain.report import Placement, Report, Zone, ZonedAmount
 
-ZONE_ID_LIMIT = 1024
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 SCOPES = ("container", "pod")
-AMOUNT_LIMIT = 2**62
+AMOUNT_LIMIT = 2**56
+"""In millicpu, bytes or counts; also what `shared.domain.fields` takes of a manifest. A node's sum stays within 64 bits."""
+REPORT_BYTES = 512 << 10
+ZONE_ID_LIMIT = 1024
+ZONES = 64
+RESOURCES = 64
+CONTAINERS = 4096
+HELD = 256
+OPTIONS = 32
+TEXT_LIMIT = 256
+RESOURCE_NAME_LIMIT = 317
+"""A DNS subdomain of 253, a slash, a name of 63 (Kubernetes' qualified names)."""
 # The node's name and its boot id become names in the log, the node's also a path of the Kubernetes API.
 NAME_LIMIT = 253
 BOOT_ID_LIMIT = 128
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
+_RESOURCE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
+_POD = re.compile(r"[-A-Za-z0-9._]+")
 
 _decoder = msgspec.json.Decoder(Report)
 # Text that is no UTF-8, and values nested beyond all measure in a field that nobody reads, are errors of Python's own.
@@ -34,19 +46,14 @@ class RefusedReport(msgspec.Struct, frozen=True):
 def read(subject: str, data: bytes) -> Report | RefusedReport:
     """Decode and check one message of the report stream."""
     node = subjects.unescape(subject.rsplit(".", 1)[-1])
+    if len(data) > REPORT_BYTES:
+        return RefusedReport(node, f"a report of {len(data)} bytes; at most {REPORT_BYTES} are read")
     try:
         report = _decoder.decode(data)
     except _UNREADABLE as error:
         return RefusedReport(node, f"not a report: {error}; upgrade the exporter of this node, or stop what else publishes")
-    problem = problem_of(node, report)
-    if problem is None and report.source != "bus":
-        problem = f"source: {report.source[:40]!r} over the bus; exporters leave it out"
+    problem = next(_problems(node, report), None)
     return report if problem is None else RefusedReport(node, problem)
-
-
-def problem_of(node: str, report: Report) -> str | None:
-    """The first thing that is wrong with a report that came for a node."""
-    return next(_problems(node, report), None)
 
 
 def _problems(node: str, report: Report) -> Iterator[str]:
@@ -58,20 +65,76 @@ def _problems(node: str, report: Report) -> Iterator[str]:
         yield "boot_id: empty; the exporter cannot read it, see its --boot-id-file"
     if len(report.boot_id) > BOOT_ID_LIMIT or not (report.boot_id.isascii() and report.boot_id.isprintable()):
         yield f"boot_id: {report.boot_id[:40]!r} is none (at most {BOOT_ID_LIMIT} printable ASCII characters)"
+    if report.boot_time_ms < 0:
+        yield f"boot_time_ms: {report.boot_time_ms} is negative"
     if report.policy not in POLICIES:
-        yield f"policy: {report.policy!r} is none of {', '.join(POLICIES)}"
+        yield f"policy: {report.policy[:40]!r} is none of {', '.join(POLICIES)}"
     if report.scope not in SCOPES:
-        yield f"scope: {report.scope!r} is none of {', '.join(SCOPES)}"
+        yield f"scope: {report.scope[:40]!r} is none of {', '.join(SCOPES)}"
+    yield from _setting_problems(report)
     ids = [zone.id for zone in report.zones]
+    if len(ids) > ZONES:
+        yield f"zones: {len(ids)} of them; at most {ZONES}"
     if len(set(ids)) != len(ids):
         yield f"zones: an id stands twice in {ids}"
     for zone in report.zones:
         yield from _zone_problems(zone)
+    yield from _placement_problems(report.placements or (), frozenset(ids))
+
+
+def _setting_problems(report: Report) -> Iterator[str]:
+    if len(report.options) > OPTIONS or len(report.tracked) > RESOURCES:
+        yield f"options, tracked: more than {OPTIONS} options or {RESOURCES} resources"
+    for name in report.tracked:
+        yield from _resource_name_problems("tracked", name)
+    texts = (report.exporter, report.fingerprint, report.fingerprint_method, *report.options, *report.options.values())
+    if any(len(text) > TEXT_LIMIT or not text.isprintable() for text in texts):
+        yield f"exporter, options, fingerprint: a text of more than {TEXT_LIMIT} printable characters"
+    if not 0 <= report.max_numa_nodes <= ZONE_ID_LIMIT:
+        yield f"max_numa_nodes: {report.max_numa_nodes} is outside 0..{ZONE_ID_LIMIT}"
+
+
+def _resource_name_problems(where: str, name: str) -> Iterator[str]:
+    if len(name) > RESOURCE_NAME_LIMIT or not _RESOURCE.fullmatch(name):
+        yield f"{where}: {name[:40]!r} is no resource (letters, digits, '-', '_', '.', '/', at most {RESOURCE_NAME_LIMIT})"
 
 
 def _zone_problems(zone: Zone) -> Iterator[str]:
     if not 0 <= zone.id < ZONE_ID_LIMIT:
         yield f"zones: id {zone.id} is outside 0..{ZONE_ID_LIMIT - 1}"
+    if len(zone.resources) > RESOURCES:
+        yield f"zones[{zone.id}]: {len(zone.resources)} resources; at most {RESOURCES}"
+    if len(zone.costs) > ZONE_ID_LIMIT or not all(0 <= cost <= AMOUNT_LIMIT for cost in zone.costs.values()):
+        yield f"zones[{zone.id}].costs: too many, negative or absurd"
     for name, amounts in zone.resources.items():
+        yield from _resource_name_problems(f"zones[{zone.id}]", name)
         if not all(0 <= amount <= AMOUNT_LIMIT for amount in (amounts.capacity, amounts.allocatable, amounts.available)):
             yield f"zones[{zone.id}].{name}: negative or absurd amount"
+
+
+def _placement_problems(placements: Sequence[Placement], zones: frozenset[int]) -> Iterator[str]:
+    """A placement in a zone that the report does not list says that it was read of two machines, or of none."""
+    if len(placements) > CONTAINERS:
+        yield f"placements: {len(placements)} containers; at most {CONTAINERS}"
+    for placement in placements:
+        where = f"placements[{placement.namespace[:40]}/{placement.pod[:40]}/{placement.container[:40]}]"
+        names = (placement.namespace, placement.pod, placement.container)
+        if any(len(name) > NAME_LIMIT or not _POD.fullmatch(name) for name in names):
+            yield f"{where}: a name that Kubernetes would not take"
+        if len(placement.pod_uid) > BOOT_ID_LIMIT or not placement.pod_uid.isprintable():
+            yield f"{where}: pod_uid is none"
+        if len(placement.held) > HELD:
+            yield f"{where}: {len(placement.held)} entries; at most {HELD}"
+        for held in placement.held:
+            yield from _held_problems(where, held, zones)
+
+
+def _held_problems(where: str, held: ZonedAmount, zones: frozenset[int]) -> Iterator[str]:
+    if len(held.zones) > ZONES or len(set(held.zones)) != len(held.zones):
+        yield f"{where}.{held.resource[:40]}: zones that stand twice, or more than {ZONES}"
+    unlisted = [zone for zone in held.zones if zone not in zones]
+    if unlisted:
+        yield f"{where}.{held.resource[:40]}: zone {unlisted[0]} is none of the report's zones {sorted(zones)}"
+    if not 0 <= held.amount <= AMOUNT_LIMIT:
+        yield f"{where}.{held.resource[:40]}: negative or absurd amount"
+    yield from _resource_name_problems(where, held.resource)

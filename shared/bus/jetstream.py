@@ -15,12 +15,13 @@ from urllib.parse import unquote, urlsplit
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, StorageType, StreamConfig
-from nats.js.errors import BadRequestError, NoStreamResponseError, NotFoundError
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
+from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, NotFoundError
 
 from shared.bus import subjects
 from shared.bus.buffers import Doorbell, LatestReports, position_in
-from shared.bus.jetstream_subscription import HEARTBEAT_S, Subscription, pass_on_cancellation, stream_sequence
+from shared.bus.jetstream_streams import heal, stream_configs
+from shared.bus.jetstream_subscription import HEARTBEAT_S, Subscription, pass_on_cancellation, stored_at
 from shared.bus.port import BusUnavailable, Message
 from shared.bus.streams import StreamLimits
 from shared.telemetry import logs, names
@@ -30,12 +31,15 @@ from shared.telemetry.reasons import plain
 WINDOW_MESSAGES = 256
 WINDOW_BYTES = 1 << 20
 PENDING_BYTES = 8 << 20
+ECHO_EVERY_S = 1.0
 _TROUBLE = (NatsError, OSError, asyncio.TimeoutError)
 _DEFAULT_LIMITS = StreamLimits()
+_SUBJECTS = {"reports": subjects.REPORT_SUBJECTS, "facts": subjects.FACT_SUBJECTS}
 
 
 class JetStreamBus:
-    """A Bus. Connects in the background from the first use on, for ever; `patience_s` bounds what a caller waits."""
+    """A Bus. Connects in the background from the first use on, for ever; `patience_s` bounds what a caller waits.
+    `keeps_streams`: this user may make streams, and makes those anew that a full disk has spoilt."""
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class JetStreamBus:
         patience_s: float = 5.0,
         limits: StreamLimits = _DEFAULT_LIMITS,
         heartbeat_s: float = HEARTBEAT_S,
+        keeps_streams: bool = True,
     ) -> None:
         self._servers, credentials = split_credentials(url)
         self._credentials: dict[str, Any] = dict(credentials)
@@ -58,6 +63,9 @@ class JetStreamBus:
         self._running: dict[asyncio.Task[None], Subscription] = {}
         self._endings: list[LatestReports | Doorbell] = []
         self._publishing = asyncio.Lock()
+        self._keeps_streams = keeps_streams
+        self._echoing: asyncio.Task[None] | None = None
+        self._echoed_s: float | None = None
         self._out = logs.get("bus")
 
     # -- publishing -------------------------------------------------------------------------------------------------
@@ -90,26 +98,34 @@ class JetStreamBus:
             pass_on_cancellation()
             if asyncio.get_running_loop().time() >= deadline_s:
                 raise self._unavailable(window[0].subject, error) from error
-            await self._repair(error)
+            await self._repair(error, stream)
             count(names.BUS_RETRIES, stream=stream)
             return False
         count(names.BUS_PUBLISHED, len(window), stream=stream)
         return True
 
-    async def _repair(self, error: BaseException) -> None:
-        """A wiped server has no streams: make them again. A context whose publication failed half-way is replaced."""
+    async def _repair(self, error: BaseException, stream: str) -> None:
+        """A wiped server has no streams, and one whose disk was full has streams that take nothing for ever: make them again. A
+        context whose publication failed half-way is replaced."""
         await asyncio.sleep(0.1)
         self._js = self._client.jetstream()
-        if isinstance(error, NoStreamResponseError | NotFoundError):
-            with contextlib.suppress(*_TROUBLE, BusUnavailable):
+        if not self._keeps_streams or not self._client.is_connected:
+            return
+        with contextlib.suppress(*_TROUBLE, BusUnavailable):
+            if isinstance(error, NoStreamResponseError | NotFoundError):
                 await self.ensure_streams()
+            elif isinstance(error, asyncio.TimeoutError | APIError):
+                config = next(config for config in stream_configs(self._limits) if config.subjects == [_SUBJECTS[stream]])
+                if problem := await heal(self._js, config):
+                    count(names.BUS_STREAMS_MADE_ANEW, stream=stream)
+                    self._out.warning(names.BUS_STREAM_MADE_ANEW, stream=config.name, problem=problem)
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
     async def ensure_streams(self) -> None:
         """Create or update the two streams. Raises BusUnavailable."""
         deadline_s = asyncio.get_running_loop().time() + self._patience_s
-        for config in _streams(self._limits):
+        for config in stream_configs(self._limits):
             try:
                 await self._ready(deadline_s)
                 await self._ensure(config)
@@ -131,10 +147,26 @@ class JetStreamBus:
             "reports",
             subjects.REPORT_STREAM,
             lambda _again: ConsumerConfig(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, filter_subject=subjects.REPORT_SUBJECTS),
-            lambda message: buffer.put(_message(message)),
+            lambda message: self._heard_echo() if message.subject == subjects.ECHO else buffer.put(_message(message)),
         )
         self._endings.append(buffer)
+        if self._keeps_streams and self._echoing is None:
+            self._echoing = asyncio.create_task(self._echo(), name="bus echo")
         return buffer.batches()
+
+    async def _echo(self) -> None:
+        """Send through the stream of reports, for ever: what comes back proves the whole way, and what fails heals the stream."""
+        while True:
+            with contextlib.suppress(BusUnavailable):
+                await self.publish(subjects.ECHO, b"", {})
+            pass_on_cancellation()
+            await asyncio.sleep(ECHO_EVERY_S)
+
+    def _heard_echo(self) -> None:
+        self._echoed_s = asyncio.get_running_loop().time()
+
+    def unheard_s(self) -> float:
+        return float("inf") if self._echoed_s is None else asyncio.get_running_loop().time() - self._echoed_s
 
     def facts(self) -> AsyncIterator[int]:
         bell = Doorbell()
@@ -191,7 +223,7 @@ class JetStreamBus:
         return bool(self._client.is_connected)
 
     async def close(self) -> None:
-        tasks = [*self._running, *([self._connecting] if self._connecting else [])]
+        tasks = [*self._running, *(task for task in (self._connecting, self._echoing) if task is not None)]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -287,28 +319,4 @@ def _window(messages: list[Message], start: int) -> list[Message]:
 
 
 def _message(message: Any) -> Message:
-    return Message(message.subject, message.data, message.headers or {}, stream_sequence(message.reply))
-
-
-def _streams(limits: StreamLimits) -> list[StreamConfig]:
-    reports = StreamConfig(
-        name=subjects.REPORT_STREAM,
-        description="The newest report of every node.",
-        subjects=[subjects.REPORT_SUBJECTS],
-        max_msgs_per_subject=1,
-        max_bytes=limits.report_bytes,
-        max_age=limits.report_age_s,
-    )
-    facts = StreamConfig(
-        name=subjects.FACT_STREAM,
-        description="A mirror of the event log; what is dropped here is still there.",
-        subjects=[subjects.FACT_SUBJECTS],
-        max_bytes=limits.fact_bytes,
-        max_age=limits.fact_age_s,
-    )
-    for config in (reports, facts):
-        config.storage = StorageType.FILE
-        config.discard = DiscardPolicy.OLD
-        config.max_msg_size = limits.message_bytes
-        config.duplicate_window = limits.duplicate_window_s
-    return [reports, facts]
+    return Message(message.subject, message.data, message.headers or {}, *stored_at(message.reply))

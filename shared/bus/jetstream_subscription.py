@@ -109,8 +109,10 @@ def consumer_sequence(reply: str) -> int:
     return int(tokens[index]) if len(tokens) > index and tokens[index].isdigit() else 0
 
 
-def stream_sequence(reply: str) -> int:
-    """The stream's own sequence of the message, from the acknowledgement subject; 0 when unreadable."""
+def stored_at(reply: str) -> tuple[int, int]:
+    """The stream's own sequence of the message, and when it was stored there (Unix microseconds), from the acknowledgement
+    subject; 0 when unreadable."""
     tokens = reply.split(".")
     index = 5 if len(tokens) == 9 else 7
-    return int(tokens[index]) if len(tokens) > index and tokens[index].isdigit() else 0
+    sequence, time_ns = (tokens[index], tokens[index + 2]) if len(tokens) > index + 2 else ("", "")
+    return int(sequence) if sequence.isdigit() else 0, int(time_ns) // 1000 if time_ns.isdigit() else 0

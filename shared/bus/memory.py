@@ -61,6 +61,9 @@ class MemoryBus:
     async def connected(self) -> bool:
         return not self.down and not self._closed
 
+    def unheard_s(self) -> float:
+        return float("inf") if self.down or self._closed else 0.0
+
     async def close(self) -> None:
         self._closed = True
         for reader in self._readers:

@@ -9,12 +9,14 @@ import msgspec
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message: subject, headers (trace context, message id), body, and the bus's own sequence in its stream."""
+    """One message: subject, headers (trace context, message id), body, the bus's own sequence in its stream, and when it was
+    stored there (Unix microseconds, 0 where the bus does not say)."""
 
     subject: str
     data: bytes
     headers: Mapping[str, str] = {}
     sequence: int = 0
+    time_us: int = 0
 
 
 class Bus(Protocol):
@@ -37,6 +39,10 @@ class Bus(Protocol):
 
     async def connected(self) -> bool:
         """For readiness."""
+
+    def unheard_s(self) -> float:
+        """How long ago this process surely heard what is reported: what it sent through the stream of reports itself came back.
+        Infinite before the first time; asked of a bus whose `reports` are read. Silence of nodes since then is no evidence."""
 
     async def close(self) -> None:
         """Drain and disconnect; never raises."""

@@ -11,6 +11,9 @@ REPORT_SUBJECTS = "topolog.report.*"
 FACT_STREAM = "TOPOLOG_FACTS"
 FACT_SUBJECTS = "topolog.fact.>"
 
+ECHO = "topolog.report._echo"
+"""What a reader of reports sends through their stream to hear it back; no node's name begins like that."""
+
 MSG_ID = "Nats-Msg-Id"
 TRACEPARENT = "traceparent"
 POSITION = "Topolog-Position"

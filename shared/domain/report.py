@@ -60,7 +60,6 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     `tracked` names the resources that this node's managers pin (cpu with the static CPU Manager, memory and hugepages
     with the Static Memory Manager, device resources with topology): only those can be proven by a placement.
     `fingerprint_method` is `all` or `with-exclusive-resources`; `fingerprint` is empty when the source computes none.
-    `source` is `bus` (the node's own exporter) or `nrt` (a NodeResourceTopology object of another exporter).
     """
 
     node: str
@@ -76,7 +75,6 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     placements: tuple[Placement, ...] | None = None
     fingerprint: str = ""
     fingerprint_method: str = ""
-    source: str = "bus"
 
     @property
     def freshness(self) -> Freshness:

@@ -6,9 +6,7 @@ state that was damaged, or made by other code, is never used; the log is replaye
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Iterable
 from types import ModuleType
 
@@ -29,11 +27,6 @@ def fingerprint(fold: Iterable[ModuleType], extra: str = "") -> str:
         digest.update(f"\0{name}\0{CATALOG[name].schema}\0{inspect.getsource(CATALOG[name].struct)}".encode())
     digest.update(f"\0{extra}".encode())
     return digest.hexdigest()
-
-
-def modules_of(package: ModuleType) -> list[ModuleType]:
-    """Every module of a package: what a fold that stands on all of it names as its source."""
-    return [importlib.import_module(f"{package.__name__}.{found.name}") for found in pkgutil.iter_modules(package.__path__)]
 
 
 def seal(state: bytes) -> bytes:

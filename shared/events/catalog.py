@@ -29,7 +29,14 @@ def _area(area: str, *structs: type[Fact]) -> dict[str, Entry]:
 
 
 CATALOG: dict[str, Entry] = {
-    **_area("report", report.NodeReported, report.NodeReportChanged, report.NodeReportExpired, report.NodeReportRefused),
+    **_area(
+        "report",
+        report.NodeReported,
+        report.NodeReportChanged,
+        report.NodeReportExpired,
+        report.NodeReportRefused,
+        report.NodeReleased,
+    ),
     **_area("cluster", cluster.NodeObserved, cluster.NodeEnded, cluster.PodObserved, cluster.PodRunning, cluster.PodEnded),
     **_area(
         "scheduling",

@@ -38,7 +38,8 @@ class NodeReportExpired(msgspec.Struct, frozen=True, tag=True):
 
 
 class NodeReportRefused(msgspec.Struct, frozen=True, tag=True):
-    """A report that contradicts what is known (a superseded boot returning) was refused; kept once per exporter instance."""
+    """A report that contradicts what is known (a superseded boot returning, a boot time that the clock forbids) was refused; kept
+    once per exporter instance, and once more when the node has expired meanwhile: then these refusals lock it out."""
 
     node: str
     boot_id: str
@@ -46,4 +47,13 @@ class NodeReportRefused(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-ReportFact = NodeReported | NodeReportChanged | NodeReportExpired | NodeReportRefused
+class NodeReleased(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """An operator released the node: its next report counts as that of a new boot, whatever boot and moment it names, and boots
+    superseded before are forgotten. `by` is who said so, for people."""
+
+    node: str
+    by: str = ""
+    reason: str = ""
+
+
+ReportFact = NodeReported | NodeReportChanged | NodeReportExpired | NodeReportRefused | NodeReleased

@@ -50,6 +50,21 @@ def _report_expired(ledger: Ledger, fact: report.NodeReportExpired, at: Envelope
     return (fact.node,)
 
 
+def _report_refused(ledger: Ledger, fact: report.NodeReportRefused, at: Envelope) -> Touched:
+    """Refusals lock a node out when nothing else is heard of it."""
+    node = ledger.nodes.get(fact.node)
+    if node is not None and node.expired:
+        node.locked = fact.reason
+    return ()
+
+
+def _released(ledger: Ledger, fact: report.NodeReleased, at: Envelope) -> Touched:
+    node = ledger.nodes.get(fact.node)
+    if node is not None:
+        node.locked, node.released = "", True
+    return ()
+
+
 def _node_observed(ledger: Ledger, fact: cluster.NodeObserved, at: Envelope) -> Touched:
     node = node_of(ledger, fact.name)
     node.observed = fact
@@ -86,6 +101,8 @@ _HANDLERS: dict[type[Fact], Callable[[Ledger, Any, Envelope], Touched]] = {
     report.NodeReported: _reported,
     report.NodeReportChanged: _report_changed,
     report.NodeReportExpired: _report_expired,
+    report.NodeReportRefused: _report_refused,
+    report.NodeReleased: _released,
     cluster.NodeObserved: _node_observed,
     cluster.NodeEnded: _node_ended,
     cluster.PodObserved: pods.observed,

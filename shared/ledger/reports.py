@@ -73,8 +73,9 @@ def _changed_zone(zone: Zone, available: dict[str, int]) -> Zone:
 
 def _current(ledger: Ledger, node: LedgerNode, report: Report, version: int, position: int) -> None:
     before = node.report
-    node.report, node.report_version, node.report_position, node.expired = report, version, position, False
-    moved = before is None or shape(before) != shape(report)
+    node.report, node.report_version, node.report_position = report, version, position
+    moved = before is None or node.released or shape(before) != shape(report)
+    node.expired, node.locked, node.released = False, "", False
     if node.listed is not None or moved:
         node.basis = report
     if moved:

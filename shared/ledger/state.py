@@ -104,7 +104,8 @@ class LedgerNode(msgspec.Struct, gc=False):
     carries none; both reports are kept without theirs). `ended` holds names of ended pods that reports may still list.
     `freed` is what pods that ended and that the basis may still count have given back, where no listing says it (upper bound
     only).
-    `requested` is the node-level sum of live pods' effective requests; `claims` are nominees' by uid.
+    `requested` is the node-level sum of live pods' effective requests; `claims` are nominees' by uid. `locked` says why the
+    reports of an expired node are refused; `released`: an operator said that the next one counts, as that of a new boot.
     """
 
     name: str
@@ -115,6 +116,8 @@ class LedgerNode(msgspec.Struct, gc=False):
     basis: Report | None = None
     listed: dict[str, tuple[Placement, ...]] | None = None
     expired: bool = False
+    locked: str = ""
+    released: bool = False
     charges: dict[str, Charge] = {}
     ended: dict[str, Ended] = {}
     freed: list[Freed] = []

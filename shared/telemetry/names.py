@@ -34,6 +34,9 @@ BUS_CONNECTED = gauge("topolog_bus_connected", "1 while the connection to the bu
 BUS_PUBLISHED = counter("topolog_bus_published", "Messages that the bus acknowledged.", "stream")
 BUS_RETRIES = counter("topolog_bus_publish_retries", "Publications that were sent again.", "stream")
 BUS_RESUBSCRIBED = counter("topolog_bus_resubscribed", "Subscriptions made anew, by cause.", "stream", "cause")
+BUS_STREAMS_MADE_ANEW = counter(
+    "topolog_bus_streams_made_anew", "Streams that took nothing any more and were made anew.", "stream"
+)
 
 # Process.
 LEADER = gauge("topolog_leader", "1 while this process holds the role's lease.", "role")
@@ -60,6 +63,7 @@ RETRYING = event("retry.scheduled", "Something outside (Postgres, mostly) did no
 BUS_UP = event("bus.connected", "The connection to the bus is up.")
 BUS_DOWN = event("bus.disconnected", "The connection to the bus was lost; it is tried again for ever.")
 BUS_TROUBLE = event("bus.trouble", "The bus client reported an error.")
+BUS_STREAM_MADE_ANEW = event("bus.stream_made_anew", "A stream took nothing any more, as after a full disk; it was made anew.")
 RELAY_OVERTAKEN = event("relay.overtaken", "Another relay moved the position: this one stopped.")
 
 # The scheduler.
@@ -69,14 +73,6 @@ DECIDE_CONFLICTS = counter("topolog_decide_conflicts", "Proposals that lost a ra
 RESERVED = counter("topolog_reservations", "Pods for which a reservation was appended.")
 QUEUE_READY = gauge("topolog_queue_ready_pods", "Pods that wait to be decided.")
 QUEUE_WAITING = gauge("topolog_queue_waiting_pods", "Pods that fit nowhere now and wait for a change.")
-NODES_DIRTY = gauge(
-    "topolog_nodes_dirty", "Nodes marked dirty: their reports are compared until one agrees with what is expected."
-)
-COMPARISONS = counter(
-    "topolog_fingerprint_comparisons",
-    "Reports of dirty nodes by what the comparison said: fingerprint, proof, empty, mismatch.",
-    "result",
-)
 OBSERVED = counter("topolog_observed_facts", "Facts about the cluster that the observer appended.")
 KUBE_TROUBLE = counter("topolog_kube_trouble", "Lists and watches of the Kubernetes API that failed.")
 
@@ -110,19 +106,14 @@ EVICT_REFUSED = event("pod.evict_refused", "An eviction was given up, most often
 REPORTS = counter("topolog_reports", "Reports by what became of them.", "verdict")
 NODES_KNOWN = gauge("topolog_nodes_known", "Nodes that have reported.")
 NODES_SILENT = gauge("topolog_nodes_silent", "Nodes that were silent for longer than report_max_age_s.")
-MIRRORED = counter("topolog_topology_writes", "NodeResourceTopology objects written or deleted, by result.", "result")
-TOPOLOGY_OBJECTS = gauge("topolog_topology_objects", "NodeResourceTopology objects there are, by who writes them.", "writer")
+NODES_LOCKED_OUT = gauge("topolog_nodes_locked_out", "Silent nodes whose reports are refused; see topolog node release.")
+MIRRORED = counter("topolog_topology_objects", "NodeResourceTopology objects written, by result.", "result")
 
 SPAN_REPORT = span("report.judge", "A report was judged and, when it is news, appended.")
 
+NODE_LOCKED_OUT = event("node.locked_out", "A silent node's reports are refused: it takes no aligned pod until it is released.")
+NODE_RELEASED = event("node.released", "An operator released a node: its next report counts.")
 REPORT_REFUSED = event("report.refused", "A report was refused; names the node, the field and the remedy.")
-TOPOLOGY_VERSION = event(
-    "topology.version", "The API version of NodeResourceTopology objects that is read and written from now on."
-)
-TOPOLOGY_NOT_WRITTEN = event(
-    "topology.not_written", "A NodeResourceTopology object was not written or deleted; it is tried again."
-)
-TOPOLOGY_OFF = event("topology.off", "NodeResourceTopology objects are neither read nor written, because no API is configured.")
 NODE_SILENT = event("node.silent", "A node has not reported for longer than report_max_age_s.")
 
 # The exporter.

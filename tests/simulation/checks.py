@@ -11,6 +11,7 @@ import msgspec
 
 from services.replay.verifying import Audit
 from shared.domain.pod import Pod
+from shared.domain.report import Report
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events import scheduling_facts as scheduling
@@ -78,7 +79,7 @@ class Checks:
         if isinstance(fact, scheduling.PodReserved):
             node = self.audit.ledger.nodes.get(fact.node)
             report, seen = (node.report, node.observed) if node is not None else (None, None)
-            moment = report.boot_time_ms if report is not None else -1
+            moment = self._moment(report) if report is not None else -1
             version = int(seen.resource_version) if seen is not None else -1
             self.reserved[fact.uid] = Reserved(fact.node, envelope.position, fact.based_on, moment, version)
             self._ours.add((fact.uid, fact.node))
@@ -109,6 +110,11 @@ class Checks:
         elsewhere = [node for node in self.api.bound.get(fact.uid, []) if node != fact.node]
         if not elsewhere and self.api.by_uid(fact.uid) is not None:
             self.broken.append(f"S5: pod {fact.uid} may yet be bound to {fact.node}, the log says that it was refused")
+
+    def _moment(self, report: Report) -> int:
+        """When the report was true, in virtual time."""
+        node = next(node for node in self.nodes if node.name == report.node)
+        return node.booted_ms[report.boot_id] + report.boot_time_ms
 
     def _note_charge(self, fact: scheduling.NodeCharged) -> None:
         charge = self.audit.ledger.nodes[fact.node].charges.get(fact.uid)

@@ -60,6 +60,7 @@ class SimNode:
         self.ended: dict[str, int] = {}
         self.refused: Callable[[SimNode, Pod, Admission, bool], None] = lambda *_: None
         self._boots = 1
+        self.booted_ms: dict[str, int] = {self.boot_id: clock.now_ms}
         self._trial: Trial | None = None
         self._steps: list[KubeletState] = []
         self._queue: list[str] = []
@@ -226,9 +227,13 @@ class SimNode:
 
     def reboot(self) -> str:
         """A new boot: the same pods and checkpoints."""
-        self._boots += 1
+        self._boot()
         self._register()
         return self.restart("reboot")
+
+    def _boot(self) -> None:
+        self._boots += 1
+        self.booted_ms[self.boot_id] = self.clock.now_ms
 
     def _new_policy(self) -> str:
         """The kubelet is configured anew and restarted within the boot."""
@@ -280,7 +285,7 @@ class SimNode:
 
     def rejoin(self) -> str:
         """Another machine registers under the name."""
-        self._boots += 1
+        self._boot()
         self.shape = lay_out(self.name, self._size(), policies(self.rng))
         self.kubelet = kubelet.start(self.shape)
         self.down, self._trial, self._steps, self._queue, self._posts, self._sick = False, None, [], [], [], set()
@@ -313,7 +318,7 @@ class SimNode:
         config = self.shape.kubelet
         facts = KubeletFacts(config.topology_policy, config.topology_scope, {**config.topology_options, **config.cpu_options})
         entries = {uid: {name: tuple(each_cpu(cpus)) for name, cpus in held.items()} for uid, held in shown.cpu.entries.items()}
-        freshness = Freshness(self.boot_id, self.clock.now_ms)
+        freshness = Freshness(self.boot_id, self.clock.now_ms - self.booted_ms[self.boot_id])
         scan = exporter.Scan(freshness, self._machine(), allocatable, listed, facts, entries if self.mode == "uid" else {})
         rules = exporter.Rules(ALL if self.mode == "all prints" else EXCLUSIVE)
         report = exporter.report(self.name, f"exporter-{self.name}", scan, rules)

@@ -8,9 +8,13 @@ from typing import Any, cast
 import msgspec
 
 from services.topology_store.handlers import Reports
+from services.topology_store.silence import ROLE, Silence
 from shared.bus import subjects
+from shared.bus.memory import MemoryBus
 from shared.bus.port import Message
 from shared.domain.report import Report
+from shared.eventlog.port import Lease
+from shared.runtime.health import Health
 from tests.simulation.fibers import at_once
 from tests.simulation.log import SimClock, SimLog
 from tests.simulation.node import Add
@@ -57,8 +61,9 @@ class StoreProcess(Process):
         self.begin()
 
     def begin(self) -> None:
-        self.reports = Reports(cast(Any, self.log), cast(Any, None), MAX_AGE_S, cast(Any, self.clock))
+        self.reports = Reports(cast(Any, self.log), MemoryBus(), cast(Any, self.clock))
         at_once(self.reports.load())
+        self.silence = Silence(self.reports, cast(Any, self.log), MemoryBus(), MAX_AGE_S, cast(Any, self.clock), Health())
 
     def offer(self, add: Add) -> None:
         """Everything that this process could do next."""
@@ -78,5 +83,5 @@ class StoreProcess(Process):
     def _expire(self) -> str:
         """Long silence."""
         self.clock.now_ms += int(MAX_AGE_S * 500)
-        self.spawn("expire", self.reports._expire())
+        self.spawn("expire", self.silence.expire(Lease(ROLE, self.name, 0)))
         return ""

@@ -66,7 +66,7 @@ def test_a_superseded_boot_never_returns_and_is_refused_once_for_each_exporter()
     assert isinstance(refused, Accepted)
     assert "boot-1" in str(refused.fact)
     assert "second exporter" in str(refused.fact)
-    assert node.take(report(at=100_000, boot="boot-1")) == Ignored("superseded")
+    assert node.take(report(at=100_000, boot="boot-1")) == Ignored("refused")
     assert isinstance(node.take(report(at=100_001, boot="boot-1", exporter="exporter-2")), Accepted)
     assert node.kinds() == ["NodeReported", "NodeReported", "NodeReportRefused", "NodeReportRefused"]
     assert node.known.report is not None
@@ -128,7 +128,7 @@ def test_a_report_older_than_the_last_one_does_not_end_the_silence() -> None:
 
 
 def test_the_commit_of_a_report_is_made_from_boot_and_time_so_that_a_repeat_is_a_duplicate() -> None:
-    decisions = [core.decide(core.initial(), report(at=7)) for _ in range(2)]
+    decisions = [core.decide(core.initial(), report(at=7), 1000) for _ in range(2)]
     assert isinstance(decisions[0], Accepted)
     assert decisions[0] == decisions[1]
     assert decisions[0].commit_id == "report/n1/boot-1/7"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 
 from services.topology_store.handlers import Reports
@@ -12,36 +11,13 @@ from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.memory import MemoryBus
 from shared.bus.port import Bus, Message
-from shared.domain.report import Report
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Appended, Commit, Draft
 from shared.events import streams
 from shared.events.codec import decode
 from shared.events.report_facts import NodeReported
 from tests.runtime.helpers import running, until
-from tests.topology_store.words import report
-
-
-class Hands:
-    """A clock that stands still until it is moved; sleeping lets others run."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def now_us(self) -> int:
-        return int(self.now_s * 1e6)
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    async def sleep(self, delay_s: float) -> None:
-        import asyncio
-
-        await asyncio.sleep(0)
-
-
-def message(made: Report) -> Message:
-    return Message(subjects.report(made.node), msgspec.json.encode(made))
+from tests.topology_store.words import Hands, message, report
 
 
 async def types(log: MemoryEventLog, node: str = "n1") -> list[str]:
@@ -55,7 +31,7 @@ def log() -> MemoryEventLog:
 
 @pytest.fixture
 def store(log: MemoryEventLog) -> Reports:
-    return Reports(log, MemoryBus(), 30.0, Hands())
+    return Reports(log, MemoryBus(), Hands())
 
 
 async def test_several_reports_of_one_node_in_a_batch_are_judged_in_order(store: Reports, log: MemoryEventLog) -> None:
@@ -78,17 +54,17 @@ async def test_a_stream_that_somebody_else_moved_is_folded_again_and_the_report_
 
 
 async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: MemoryEventLog) -> None:
-    stores = [Reports(log, MemoryBus(), 30.0, Hands()) for _ in range(2)]
+    stores = [Reports(log, MemoryBus(), Hands()) for _ in range(2)]
     for at in range(1, 20):
         await stores[at % 2].take([message(report(at=at, free=at % 8))])
-    fresh = Reports(log, MemoryBus(), 30.0, Hands())
+    fresh = Reports(log, MemoryBus(), Hands())
     await fresh.load()
     assert fresh.known["n1"].report == report(at=19, free=3)
 
 
 async def test_a_report_kept_for_long_does_not_shut_out_the_boot_that_another_store_saw_since(log: MemoryEventLog) -> None:
     """A boot once superseded never returns: if the late report of the boot before were taken in, the node were deaf for ever."""
-    paused, other = (Reports(log, MemoryBus(), 30.0, Hands()) for _ in range(2))
+    paused, other = (Reports(log, MemoryBus(), Hands()) for _ in range(2))
     for store in (paused, other):
         await store.take([message(report(at=1, boot="first"))])
     await other.take([message(report(at=1, boot="third"))])
@@ -122,38 +98,10 @@ async def test_a_late_report_is_old_even_when_the_newest_one_was_no_news(store: 
 async def test_a_restart_knows_what_the_process_before_knew(store: Reports, log: MemoryEventLog) -> None:
     await store.take([message(report(at=1, boot="boot-1"))])
     await store.take([message(report(at=1, boot="boot-2"))])
-    again = Reports(log, MemoryBus(), 30.0, Hands())
+    again = Reports(log, MemoryBus(), Hands())
     await again.load()
     await again.take([message(report(at=2, boot="boot-2")), message(report(at=9, boot="boot-1"))])
     assert await types(log) == ["NodeReported", "NodeReported", "NodeReportRefused"]
-
-
-async def test_a_silent_exporter_is_told_once_and_forgiven_at_its_next_report(log: MemoryEventLog) -> None:
-    clock = Hands()
-    store = Reports(log, MemoryBus(), 30.0, clock)
-    await store.take([message(report(at=1)), message(report(at=1, node="n2"))])
-    async with running(store.watch_silence()):
-        clock.now_s = 20.0
-        await store.take([message(report(at=2, node="n2"))])
-        clock.now_s = 35.0
-        await until(lambda: store.known["n1"].expired)
-        assert await types(log) == ["NodeReported", "NodeReportExpired"]
-        assert await types(log, "n2") == ["NodeReported"]
-    await store.take([message(report(at=2))])
-    assert await types(log) == ["NodeReported", "NodeReportExpired", "NodeReported"]
-
-
-async def test_a_restart_gives_every_node_its_time_to_report_again(log: MemoryEventLog) -> None:
-    before = Reports(log, MemoryBus(), 30.0, Hands())
-    await before.take([message(report(at=1))])
-    clock = Hands()
-    clock.now_s = 1_000_000.0
-    again = Reports(log, MemoryBus(), 30.0, clock)
-    await again.load()
-    async with running(again.watch_silence()):
-        for _ in range(20):
-            await clock.sleep(0)
-        assert not again.known["n1"].expired
 
 
 @pytest.fixture
@@ -166,7 +114,7 @@ async def jetstream(private_nats_url: str) -> AsyncIterator[Bus]:
 
 async def test_reports_travel_a_real_jetstream_into_the_log(jetstream: Bus, log: MemoryEventLog) -> None:
     await jetstream.publish(subjects.report("early"), message(report(node="early")).data, {})
-    store = Reports(log, jetstream, 30.0, Hands())
+    store = Reports(log, jetstream, Hands())
     async with running(store.run()):
         await until(lambda: "early" in store.known)
         for at in (1, 3):

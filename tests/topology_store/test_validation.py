@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from services.topology_store.validation import RefusedReport, read
 from shared.bus import subjects
-from shared.domain.report import Report, Zone, ZoneResource
+from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
+from tests.ledger.given import held
 from tests.topology_store.words import report
 
 
@@ -87,7 +88,24 @@ def test_a_node_is_called_what_the_log_can_write(node: str) -> None:
         ({"zones": (Zone(1024),)}, "id 1024 is outside"),
         ({"zones": (Zone(0, {"cpu": ZoneResource(8, 8, -1)}),)}, "zones[0].cpu: negative or absurd"),
         ({"zones": (Zone(0, {"cpu": ZoneResource(2**63 - 1, 8, 8)}),)}, "zones[0].cpu: negative or absurd"),
+        ({"at": -1}, "boot_time_ms: -1 is negative"),
+        ({"zones": tuple(Zone(id) for id in range(65))}, "zones: 65 of them; at most 64"),
+        ({"zones": (Zone(0, {f"r{n}": ZoneResource(1, 1, 1) for n in range(65)}),)}, "zones[0]: 65 resources; at most 64"),
+        ({"zones": (Zone(0, {"gpu\x00": ZoneResource(1, 1, 1)}),)}, "zones[0]: 'gpu\\x00' is no resource"),
+        ({"zones": (Zone(0, {"r" * 318: ZoneResource(1, 1, 1)}),)}, "is no resource"),
+        ({"placements": (held("p", 7, 1),)}, "placements[ns/p/c].cpu: zone 7 is none of the report's zones [0, 1]"),
+        ({"placements": tuple(held(f"p{n}", 0, 1) for n in range(4097))}, "placements: 4097 containers; at most 4096"),
+        ({"placements": (Placement("ns", "a/b", "c"),)}, "placements[ns/a/b/c]: a name that Kubernetes would not take"),
+        ({"placements": (Placement("ns", "p", "c", (ZonedAmount("cpu", (0,), -1),)),)}, "cpu: negative or absurd"),
+        ({"placements": (Placement("ns", "p", "c", (ZonedAmount("cpu", (0, 0), 1),)),)}, "zones that stand twice"),
+        ({"options": {f"o{n}": "" for n in range(33)}}, "more than 32 options"),
+        ({"fingerprint": "f" * 257}, "a text of more than 256"),
+        ({"tracked": ("",)}, "tracked: '' is no resource"),
     ],
 )
 def test_a_field_that_cannot_be_believed_is_named(fields: dict[str, object], says: str) -> None:
     assert says in problem(read_as("n1", msgspec.json.encode(report(**fields))))  # type: ignore[arg-type]
+
+
+def test_a_report_is_bounded_in_size_before_it_is_read() -> None:
+    assert "at most 524288 are read" in problem(read_as("n1", GOOD[:-1] + b" " * (512 << 10) + b"}"))

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
+
 from services.topology_store import core
 from services.topology_store.core import Accepted, Decision, Known
+from shared.bus import subjects
+from shared.bus.port import Message
 from shared.domain.report import Placement, Report, Zone
+from shared.events.report_facts import NodeReleased
 from tests.ledger.given import held, zone
 
 
@@ -30,17 +37,45 @@ def without_zone(made: Report, zone_id: int) -> tuple[Zone, ...]:
     return tuple(zone for zone in made.zones if zone.id != zone_id)
 
 
-class Node:
-    """One node's stream in miniature: every accepted report is folded at once."""
+class Hands:
+    """A clock that stands still until it is moved; sleeping lets others run."""
 
     def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def now_us(self) -> int:
+        return int(self.now_s * 1e6)
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(0)
+
+
+def message(made: Report) -> Message:
+    """As the bus hands it out."""
+    return Message(subjects.report(made.node), msgspec.json.encode(made))
+
+
+class Node:
+    """One node's stream in miniature: every accepted report is folded at once. `now_ms` is the clock, Unix milliseconds."""
+
+    def __init__(self, now_ms: int = 10**12) -> None:
         self.known: Known = core.initial()
+        self.now_ms = now_ms
         self.facts: list[object] = []
 
-    def take(self, made: Report) -> Decision:
-        decision = self._fold(core.decide(self.known, made))
-        core.heard(self.known, made)
+    def take(self, made: Report, at_ms: int = 0) -> Decision:
+        """A report comes, now or as the bus had it at `at_ms`."""
+        decision = self._fold(core.decide(self.known, made, at_ms or self.now_ms))
+        if not isinstance(decision, Accepted):
+            core.heard(self.known, made, decision, at_ms or self.now_ms)
         return decision
+
+    def release(self) -> None:
+        """An operator says that the next report counts."""
+        core.evolve(self.known, NodeReleased("n1"), self.known.version + 1, self.now_ms)
 
     def silent(self, seconds: float, max_age_s: float = 30.0) -> Decision:
         return self._fold(core.expire("n1", self.known, seconds, max_age_s))
@@ -48,7 +83,7 @@ class Node:
     def _fold(self, decision: Decision) -> Decision:
         if isinstance(decision, Accepted):
             assert decision.expected == self.known.version
-            core.evolve(self.known, decision.fact, decision.expected + 1)
+            core.evolve(self.known, decision.fact, decision.expected + 1, self.now_ms)
             self.facts.append(decision.fact)
         return decision
 

@@ -1,0 +1,76 @@
+"""`topolog node ...`: what an operator says about a node becomes a fact. What it means is the fold's matter."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.log_source import LogSource
+from services.cli.output import EXIT_FAILED, CommandError, json_line
+from shared.eventlog.port import Appended, Commit, Draft, EventLog
+from shared.events import streams
+from shared.events.report_facts import NodeReleased
+
+ROLE = "operator"
+TRIES = 5
+
+node_app = typer.Typer(help="Say something about a node that only an operator can know.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the verbs."""
+    app.add_typer(node_app, name="node")
+
+
+@node_app.command("release")
+def release_command(
+    node: Annotated[str, typer.Argument(help="The node, as /topology and `topolog replay at` name it.")],
+    reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
+    database_url: Annotated[str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="The log's Postgres.")] = "",
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="A data folder of `topolog up`, running or stopped.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON line instead of a sentence.")] = False,
+) -> None:
+    """Believe the next report of a node that is locked out, whatever boot and moment it names.
+
+    A node is locked out when its reports are refused and nothing else is heard of it: after a forged report, or when a virtual
+    machine was set back to a snapshot. Look at the machine first: what runs there is what its next report will say.
+    """
+
+    async def session() -> int:
+        async with LogSource(database_url, data_dir, writes=True) as log:
+            return await release(log, NodeReleased(node, _who(), reason[:500]), time.time_ns() // 1000)
+
+    position = asyncio.run(session())
+    if as_json:
+        json_line({"node": node, "position": position})
+    else:
+        print(f"node {node} is released (position {position}); its next report counts")
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+async def release(log: EventLog, fact: NodeReleased, now_us: int) -> int:
+    """Append the fact; returns its position. Raises CommandError for a node that never reported."""
+    stream = streams.report(fact.node)
+    for _ in range(TRIES):
+        version = (await log.versions([stream]))[stream]
+        if not version:
+            raise CommandError(f"node {fact.node!r} has never reported", "topolog replay log --type NodeReported", EXIT_FAILED)
+        draft = Draft(stream, fact, version)
+        commit = Commit(f"release/{fact.node}/{version}", ROLE, 0, now_us, (draft,), correlation=fact.node)
+        outcome = (await log.append([commit]))[0]
+        if isinstance(outcome, Appended):
+            return outcome.last
+    raise CommandError(f"node {fact.node} reports without a pause", "try again", EXIT_FAILED)

@@ -1,0 +1,59 @@
+"""What reports may take of the whole: rate, nodes, bytes and resource names are bounded, by node and in all."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.topology_store import allowance
+from services.topology_store.allowance import Allowance
+from shared.domain.report import Report, Zone, ZoneResource
+from tests.topology_store.words import report
+
+
+def named(node: str, *names: str) -> Report:
+    return report(node=node, zones=(Zone(0, {name: ZoneResource(1, 1, 1) for name in names}),))
+
+
+def test_a_node_is_slowed_down_and_the_others_are_not() -> None:
+    kept = Allowance()
+    for node in ("loud", "calm"):
+        kept.holds(node, report(node=node), 100)
+    taken = sum(not kept.refuses(report(node="loud"), 100, 1.0) for _ in range(1000))
+    assert 100 <= taken <= 121
+    assert kept.refuses(report(node="calm"), 100, 1.0) == ""
+    assert kept.refuses(report(node="loud"), 100, 2.0) == "", "a second later some more"
+
+
+def test_all_together_are_bounded_too() -> None:
+    kept = Allowance()
+    taken = sum(not kept.refuses(report(node=f"n{number}"), 100, 0.0) for number in range(60_000))
+    assert taken == allowance.ALL_BURST
+
+
+def test_invented_nodes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allowance, "NODES", 3)
+    kept = Allowance()
+    for number in range(3):
+        kept.holds(f"n{number}", report(node=f"n{number}"), 100)
+    assert "more than 3 nodes report" in kept.refuses(report(node="n3"), 100, 0.0)
+    assert kept.refuses(report(node="n1"), 100, 0.0) == ""
+
+
+def test_resource_names_are_bounded_in_the_whole_cluster_and_free_again_when_nobody_reports_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(allowance, "RESOURCE_NAMES", 3)
+    kept = Allowance()
+    kept.holds("n1", named("n1", "a", "b"), 100)
+    kept.holds("n2", named("n2", "b", "c"), 100)
+    assert "'d' is one resource too many" in kept.refuses(named("n2", "b", "d"), 100, 0.0)
+    assert kept.refuses(named("n3", "a", "b", "c"), 100, 0.0) == ""
+    kept.holds("n1", named("n1", "b"), 100)
+    assert kept.refuses(named("n3", "b", "d"), 100, 0.0) == ""
+
+
+def test_the_newest_reports_of_all_nodes_are_bounded_in_bytes() -> None:
+    kept = Allowance()
+    kept.holds("n1", report(node="n1"), allowance.BYTES - 100)
+    assert "bytes are too many" in kept.refuses(report(node="n2"), 101, 0.0)
+    assert kept.refuses(report(node="n1"), 5000, 0.0) == "", "its own newest report takes the place of the one before"
