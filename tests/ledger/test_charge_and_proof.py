@@ -187,6 +187,21 @@ def test_a_uid_from_the_kubelets_checkpoint_settles_the_question_of_the_name() -
     assert history.charge(second).proven
 
 
+def test_what_is_listed_for_a_name_is_not_given_back_once_a_live_pod_bears_it() -> None:
+    """An end under this name is remembered, but what the report lists is the newcomer's: held, surely and at best."""
+    history = History()
+    first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
+    history.reserve(first)
+    history.report(*two_zones(free0=2), placements=(held("a", 0, 6),))
+    history.end(first)
+    history.reserve(second)
+    assert history.at_best(0) == 8
+    history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6, uid="uid-second"),))
+    assert "ns/a" in history.n1.ended
+    assert (history.free(0), history.at_best(0)) == (2, 2)
+    assert (history.free(1), history.at_best(1)) == (8, 8)
+
+
 def test_a_pod_without_exclusive_demand_is_charged_nothing_and_counted_on_the_node() -> None:
     history = History()
     history.report(*two_zones())
