@@ -169,7 +169,7 @@ async def explain(log: EventLog, pod: str) -> list[Story]:
     unheeded: dict[str, list[str]] = {}
     notes: dict[int, str] = {}
     async for envelope, fact in reading.facts(log):
-        uid = story.pod_of(fact)
+        uid = fact.about.pod
         if isinstance(fact, cluster.NodeObserved):
             unheeded[fact.name] = _label_problems(fact)
         if isinstance(fact, PodReserved) and uid in history and unheeded.get(fact.node):

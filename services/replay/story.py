@@ -43,7 +43,7 @@ def tell(
     the fact at a position."""
     lines = []
     for envelope, fact in history:
-        if pod_of(fact) != uid:
+        if fact.about.pod != uid:
             continue
         title, detail = _told(fact, names)
         if not title:
@@ -59,15 +59,6 @@ def _told(fact: Fact, names: Mapping[str, str]) -> Told:
         return _verdict(fact, names)
     teller = _TELLERS.get(type(fact))
     return teller(fact) if teller else ("", [])
-
-
-def pod_of(fact: Fact) -> str:
-    """The uid that a fact is about, "" for none."""
-    if isinstance(fact, cluster.PodObserved):
-        return fact.pod.uid
-    if isinstance(fact, cluster.NodeObserved | cluster.NodeEnded):
-        return ""
-    return str(getattr(fact, "uid", ""))
 
 
 def amounts_text(amounts: Amounts) -> str:
@@ -125,7 +116,7 @@ _TELLERS: dict[type[Fact], Callable[[Any], Told]] = {
     cluster.PodEnded: _ended,
     scheduling.PodReserved: _reserved,
     scheduling.NodeCharged: _charged,
-    scheduling.ReservationWithdrawn: lambda fact: (f"reservation on {fact.node} withdrawn: {fact.cause}", [fact.detail]),
+    scheduling.ReservationWithdrawn: lambda fact: (f"reservation on {fact.node} withdrawn: {fact.cause}", []),
     scheduling.PodNominated: lambda fact: (
         f"nominated to {fact.node}, evicting {len(fact.victims)} pod(s)",
         [*fact.victims, *zones_text(fact.zones)],

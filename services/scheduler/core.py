@@ -107,7 +107,7 @@ class SchedulerCore:
             self.report_traces[envelope.stream.removeprefix("report/")] = envelope.trace
 
     def _follow_pod(self, fact: Fact) -> None:
-        uid = _pod_of(fact)
+        uid = fact.about.pod
         if not uid:
             return
         entry = self.ledger.pods.get(uid)
@@ -285,13 +285,6 @@ class SchedulerCore:
 
 def _placing(config: CoreConfig) -> Placing:
     return ColumnarPlacing(config.cycle) if config.upstream is None else config.upstream.placing(config.cycle)
-
-
-def _pod_of(fact: Fact) -> str:
-    if isinstance(fact, cluster_facts.PodObserved):
-        return fact.pod.uid
-    uid = getattr(fact, "uid", "")
-    return uid if not isinstance(fact, cluster_facts.NodeObserved | cluster_facts.NodeEnded) else ""
 
 
 def _zones_in_use(node: LedgerNode) -> int:

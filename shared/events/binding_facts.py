@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.events.about import About
+
 
 class BindIntended(msgspec.Struct, frozen=True, tag=True):
     """The binder is about to bind the pod to `node`; `reserved_at` is the position of the reservation that it carries out."""
@@ -17,6 +19,10 @@ class BindIntended(msgspec.Struct, frozen=True, tag=True):
     node: str
     reserved_at: int
 
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
+
 
 class PodBound(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The API server holds the binding. `attempts` counts calls; `found` says it was already bound to our node."""
@@ -25,6 +31,10 @@ class PodBound(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     node: str
     attempts: int = 1
     found: bool = False
+
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
 
 
 class BindRefused(msgspec.Struct, frozen=True, tag=True):
@@ -35,6 +45,10 @@ class BindRefused(msgspec.Struct, frozen=True, tag=True):
     cause: str
     message: str
 
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
+
 
 class BindUncertain(msgspec.Struct, frozen=True, tag=True):
     """The answer was lost or indefinite; the binder reads the pod and resends to the same node."""
@@ -43,6 +57,10 @@ class BindUncertain(msgspec.Struct, frozen=True, tag=True):
     node: str
     attempts: int
     message: str
+
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
 
 
 class EvictIntended(msgspec.Struct, frozen=True, tag=True):
@@ -53,12 +71,20 @@ class EvictIntended(msgspec.Struct, frozen=True, tag=True):
     name: str
     preemptor: str
 
+    @property
+    def about(self) -> About:
+        return About(pod=self.uid)
+
 
 class PodEvicted(msgspec.Struct, frozen=True, tag=True):
     """The eviction was accepted (or the pod was already gone)."""
 
     uid: str
     preemptor: str
+
+    @property
+    def about(self) -> About:
+        return About(pod=self.uid)
 
 
 class EvictRefused(msgspec.Struct, frozen=True, tag=True):
@@ -67,6 +93,10 @@ class EvictRefused(msgspec.Struct, frozen=True, tag=True):
     uid: str
     preemptor: str
     message: str
+
+    @property
+    def about(self) -> About:
+        return About(pod=self.uid)
 
 
 BindingFact = BindIntended | PodBound | BindRefused | BindUncertain | EvictIntended | PodEvicted | EvictRefused

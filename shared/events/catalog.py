@@ -24,8 +24,12 @@ class Entry(NamedTuple):
     area: str
 
 
+_GROWN = {"NodeEnded": 2, "PodEnded": 2, "ReservationWithdrawn": 2}
+"""Schema numbers beyond the first."""
+
+
 def _area(area: str, *structs: type[Fact]) -> dict[str, Entry]:
-    return {struct.__name__: Entry(struct, 1, area) for struct in structs}
+    return {struct.__name__: Entry(struct, _GROWN.get(struct.__name__, 1), area) for struct in structs}
 
 
 CATALOG: dict[str, Entry] = {

@@ -11,8 +11,9 @@ import msgspec
 
 from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
+from shared.events.about import About
 
-EndCause = Literal["deleted", "succeeded", "failed", "rejected", "absent_from_list", "node_ended"]
+EndCause = Literal["deleted", "succeeded", "failed", "rejected", "absent_from_list"]
 
 
 class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,6 +36,10 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     unschedulable: bool = False
     ready: bool = True
 
+    @property
+    def about(self) -> About:
+        return About(node=self.name)
+
 
 class NodeEnded(msgspec.Struct, frozen=True, tag=True):
     """The node object is gone: it takes no pod. Its pods stay charged until each of them ends by its own fact, since the name may
@@ -43,6 +48,10 @@ class NodeEnded(msgspec.Struct, frozen=True, tag=True):
     name: str
     uid: str
     cause: EndCause
+
+    @property
+    def about(self) -> About:
+        return About(node=self.name)
 
 
 class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -60,6 +69,10 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     terminating: bool = False
     problem: str = ""
 
+    @property
+    def about(self) -> About:
+        return About(self.pod.uid, self.node)
+
 
 class PodRunning(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The kubelet admitted the pod and reports it Running. Stream `pod/<uid>`."""
@@ -67,6 +80,10 @@ class PodRunning(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     uid: str
     node: str
     resource_version: str = ""
+
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
 
 
 class PodEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -79,6 +96,10 @@ class PodEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     reason: str = ""
     message: str = ""
     resource_version: str = ""
+
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
 
 
 ClusterFact = NodeObserved | NodeEnded | PodObserved | PodRunning | PodEnded

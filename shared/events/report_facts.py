@@ -5,12 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from shared.domain.report import Placement, Report
+from shared.events.about import About
 
 
 class NodeReported(msgspec.Struct, frozen=True, tag=True):
     """A report in full; the first of a boot, after a change of shape, and periodically."""
 
     report: Report
+
+    @property
+    def about(self) -> About:
+        return About(node=self.report.node)
 
 
 class NodeReportChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -29,12 +34,20 @@ class NodeReportChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tru
     unlisted: tuple[str, ...] = ()
     fingerprint: str = ""
 
+    @property
+    def about(self) -> About:
+        return About(node=self.node)
+
 
 class NodeReportExpired(msgspec.Struct, frozen=True, tag=True):
     """The node was silent for longer than `report_max_age_s`; it takes no pod that needs alignment until it reports again."""
 
     node: str
     silent_s: int
+
+    @property
+    def about(self) -> About:
+        return About(node=self.node)
 
 
 class NodeReportRefused(msgspec.Struct, frozen=True, tag=True):
@@ -45,6 +58,10 @@ class NodeReportRefused(msgspec.Struct, frozen=True, tag=True):
     boot_id: str
     exporter: str
     reason: str
+
+    @property
+    def about(self) -> About:
+        return About(node=self.node)
 
 
 class NodeReleased(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -7,9 +7,10 @@ from typing import Literal
 import msgspec
 
 from shared.domain.resources import Amounts
+from shared.events.about import About
 
 ReconcileMethod = Literal["proof", "fingerprint", "empty"]
-WithdrawCause = Literal["pod_ended", "pod_changed", "node_ended", "bind_refused", "preempted", "superseded", "operator"]
+WithdrawCause = Literal["node_ended"]
 
 
 class PodVerdictChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -25,6 +26,10 @@ class PodVerdictChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tru
     detail: tuple[dict[str, object], ...] = ()
     based_on: int = 0
     config: str = ""
+
+    @property
+    def about(self) -> About:
+        return About(pod=self.uid)
 
 
 class PodReserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -47,6 +52,10 @@ class PodReserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     config: str = ""
     code: str = ""
 
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
+
 
 class NodeCharged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The node carries the pod's charge from here on. Stream `node/<name>`. `zones` is the charge at the time of decision
@@ -58,6 +67,10 @@ class NodeCharged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     zones: dict[int, Amounts] = {}
     narrowed: dict[str, tuple[int, ...]] = {}
 
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
+
 
 class ReservationWithdrawn(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The reservation no longer stands and nothing was, or will be, bound by it. Stream `pod/<uid>`."""
@@ -65,7 +78,10 @@ class ReservationWithdrawn(msgspec.Struct, frozen=True, tag=True, omit_defaults=
     uid: str
     node: str
     cause: WithdrawCause
-    detail: str = ""
+
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
 
 
 class NodeMarkedDirty(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -74,6 +90,10 @@ class NodeMarkedDirty(msgspec.Struct, frozen=True, tag=True, omit_defaults=True)
     node: str
     cause: str
     rejections: int = 0
+
+    @property
+    def about(self) -> About:
+        return About(node=self.node)
 
 
 class NodeReconciled(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -86,6 +106,10 @@ class NodeReconciled(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     settled_to: int
     fingerprint: str = ""
 
+    @property
+    def about(self) -> About:
+        return About(node=self.node)
+
 
 class PodNominated(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A preemptor claims `node`: the claim charges the victims' zones until it binds or withdraws. Stream `pod/<uid>`."""
@@ -96,6 +120,10 @@ class PodNominated(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     zones: dict[int, Amounts] = {}
     based_on: int = 0
 
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
+
 
 class NodeClaimed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The claim of `PodNominated`, of the same commit, on the node's stream: nobody decides on the node without having seen it,
@@ -104,6 +132,10 @@ class NodeClaimed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     node: str
     uid: str
 
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
+
 
 class NominationWithdrawn(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The nominee's claim ends (it was placed elsewhere, ended, or no longer fits). Stream `pod/<uid>`."""
@@ -111,6 +143,10 @@ class NominationWithdrawn(msgspec.Struct, frozen=True, tag=True, omit_defaults=T
     uid: str
     node: str
     cause: str
+
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
 
 
 SchedulingFact = (

@@ -11,7 +11,22 @@ from typing import Any
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
-UPCASTERS: dict[tuple[str, int], Upcaster] = {}
+
+def _ended(old: dict[str, Any]) -> dict[str, Any]:
+    """`node_ended` went: no release wrote it, pods outlive their node's object."""
+    return {**old, "cause": "deleted"} if old.get("cause") == "node_ended" else old
+
+
+def _withdrawn(old: dict[str, Any]) -> dict[str, Any]:
+    """Six causes and `detail` went: every reservation that was ever withdrawn stood on a node that ended."""
+    return {key: value for key, value in old.items() if key != "detail"} | {"cause": "node_ended"}
+
+
+UPCASTERS: dict[tuple[str, int], Upcaster] = {
+    ("NodeEnded", 1): _ended,
+    ("PodEnded", 1): _ended,
+    ("ReservationWithdrawn", 1): _withdrawn,
+}
 """(type, schema that it reads) -> upcaster to the next schema."""
 
 

@@ -93,16 +93,16 @@ def reconciled(node: LedgerNode, fact: NodeReconciled) -> None:
     made after the matched position keep it, so that the next report is compared too. A match of a report that is no longer
     current settles nothing."""
     if fact.method != "fingerprint":
-        node.dirty, node.dirty_at = "", 0
+        node.dirty = ""
         return
     if fact.report_version != node.report_version or node.report is None:
         return
     node.basis = node.report
     node.freed = [freed for freed in node.freed if freed.position > fact.settled_to]
-    node.settled_to, node.settled_by = fact.settled_to, fact.report_version
+    node.settled_to = fact.settled_to
     kept = [expectation for expectation in node.history if expectation.position >= fact.settled_to]
     node.history = kept
     node.ended = {}
     settle(node)
     if not unsettled(node):
-        node.dirty, node.dirty_at = "", 0
+        node.dirty = ""

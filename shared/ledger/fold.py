@@ -37,6 +37,14 @@ def evolve(ledger: Ledger, envelope: Envelope, fact: Fact) -> Touched:
     return handler(ledger, fact, envelope) if handler is not None else ()
 
 
+def concerns(kind: type[Fact]) -> bool:
+    """Whether facts of this type change more of the ledger than its position. Raises KeyError for one that nobody decided on."""
+    if kind in _HANDLERS:
+        return True
+    _WHY_NOT[kind]
+    return False
+
+
 def _reported(ledger: Ledger, fact: report.NodeReported, at: Envelope) -> Touched:
     return (reports.reported(ledger, fact, at.version, at.position),)
 
@@ -83,7 +91,7 @@ def _node_ended(ledger: Ledger, fact: cluster.NodeEnded, at: Envelope) -> Touche
 
 def _dirty(ledger: Ledger, fact: scheduling.NodeMarkedDirty, at: Envelope) -> Touched:
     node = node_of(ledger, fact.node)
-    node.dirty, node.dirty_at = fact.cause, at.position
+    node.dirty = fact.cause
     return (fact.node,)
 
 
@@ -121,3 +129,13 @@ _HANDLERS: dict[type[Fact], Callable[[Ledger, Any, Envelope], Touched]] = {
     binding.BindRefused: pods.refused,
     log.LogOpened: _opened,
 }
+
+_WHY_NOT: dict[type[Fact], str] = {
+    report.NodeReportRefused: "what was not believed changes nothing",
+    scheduling.NodeClaimed: "raises the version of the node's stream only; PodNominated holds the claim",
+    binding.BindUncertain: "after an intent the pod stays charged until a definite answer",
+    binding.EvictIntended: "the victim is charged until it ends",
+    binding.PodEvicted: "the same: an eviction is a wish to end",
+    binding.EvictRefused: "the victim stays where it is",
+}
+"""Facts that do not concern the ledger, each with why."""

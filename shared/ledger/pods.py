@@ -94,7 +94,7 @@ def reserved(ledger: Ledger, fact: scheduling.PodReserved, at: Envelope) -> Touc
     entry = ledger.pods.get(fact.uid)
     if entry is None:
         return ()
-    entry.stage, entry.reserved_node, entry.reserved_at = "reserved", fact.node, at.position
+    entry.stage, entry.reserved_at = "reserved", at.position
     entry.verdict, entry.predicted = "", dict(fact.predicted)
     return _drop_claim(ledger, entry)
 
@@ -119,7 +119,7 @@ def intended(ledger: Ledger, fact: binding.BindIntended, at: Envelope) -> Touche
     """The binder took the reservation up: from here only a definite answer ends it."""
     entry = ledger.pods.get(fact.uid)
     if entry is not None and entry.stage == "reserved":
-        entry.stage, entry.intended_at = "intended", at.position
+        entry.stage = "intended"
     return ()
 
 
@@ -147,7 +147,7 @@ def _unreserve(ledger: Ledger, uid: str, node: str, at: Envelope) -> Touched:
     if entry is None or entry.stage not in ("reserved", "intended") or entry.node != node:
         return ()
     take(ledger, entry, at.position)
-    entry.stage, entry.reserved_node, entry.reserved_at, entry.intended_at = "pending", "", 0, 0
+    entry.stage, entry.reserved_at = "pending", 0
     return (node,)
 
 

@@ -61,7 +61,6 @@ class LedgerPod(msgspec.Struct, gc=False):
     node: str = ""
     charged_at: int = 0
     reserved_at: int = 0
-    intended_at: int = 0
     observed_at: int = 0
     resource_version: str = ""
     verdict: str = ""
@@ -70,7 +69,6 @@ class LedgerPod(msgspec.Struct, gc=False):
     victims: tuple[str, ...] = ()
     static: bool = False
     terminating: bool = False
-    reserved_node: str = ""
     predicted: dict[str, tuple[int, ...]] = {}
 
 
@@ -125,9 +123,7 @@ class LedgerNode(msgspec.Struct, gc=False):
     upper: ZoneAmounts = {}
     requested: Amounts = {}
     dirty: str = ""
-    dirty_at: int = 0
     settled_to: int = 0
-    settled_by: int = 0
     history: list[Expectation] = []
     claims: dict[str, ZoneAmounts] = {}
 

@@ -98,7 +98,7 @@ def test_an_intent_is_made_once(told: Told) -> None:
 
 def test_a_withdrawal_before_the_intent_ends_the_work_and_one_after_it_does_not(told: Told) -> None:
     late = Told().tell(PodObserved(pod("a"))).tell(PodReserved("uid-a", "n1")).tell(INTENT)
-    withdrawn = ReservationWithdrawn("uid-a", "n1", "superseded")
+    withdrawn = ReservationWithdrawn("uid-a", "n1", "node_ended")
     assert told.tell(withdrawn).stage() == "none"
     assert late.tell(withdrawn).stage() == "intended"
 

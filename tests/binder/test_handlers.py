@@ -178,7 +178,7 @@ async def test_two_binders_make_one_intent_and_one_outcome(cluster: Cluster) -> 
 async def test_intent_and_withdrawal_compete_by_version(cluster: Cluster) -> None:
     """Whoever comes second at version 2 of the pod's stream is told so, and nothing of it stands."""
     uid = await cluster.reserved()
-    first = await cluster.tell(stream_of(uid), ReservationWithdrawn(uid, "n1", "superseded"), 2)
+    first = await cluster.tell(stream_of(uid), ReservationWithdrawn(uid, "n1", "node_ended"), 2)
     second = await cluster.tell(stream_of(uid), binding.BindIntended(uid, "apirec", "a", "n1", 2), 2)
     assert isinstance(first, Appended)
     assert isinstance(second, Conflict)
@@ -191,7 +191,7 @@ async def test_intent_and_withdrawal_compete_by_version(cluster: Cluster) -> Non
 async def test_people_see_an_event_for_the_binding_and_a_condition_for_the_refusal(cluster: Cluster) -> None:
     uid = await cluster.reserved()
     waits = await cluster.reserved("b")
-    await cluster.tell(stream_of(waits), ReservationWithdrawn(waits, "n1", "superseded"))
+    await cluster.tell(stream_of(waits), ReservationWithdrawn(waits, "n1", "node_ended"))
 
     async def events() -> set[tuple[str, str]]:
         items = (await cluster.api.ask("GET", "/api/v1/namespaces/apirec/events")).json()["items"]

@@ -16,6 +16,13 @@ from shared.events.envelope import Envelope
 from tests.events.make_vectors import FOLDER, path_of
 from tests.events.samples import full, plain
 
+MEANT_NOW: dict[tuple[str, int], dict[str, Any]] = {
+    ("ReservationWithdrawn", 1): {"cause": "node_ended"},
+}
+"""What upcasting changed on purpose of the values that an old vector names: nobody ever wrote them."""
+GONE = {("ReservationWithdrawn", 1): {"detail"}}
+"""Fields of old vectors that no fact has any more."""
+
 VECTORS = [msgspec.json.decode(path.read_bytes()) for path in sorted(FOLDER.glob("*.json"))]
 CASES = [(vector, case) for vector in VECTORS for case in vector["cases"]]
 
@@ -37,7 +44,9 @@ def holds(actual: Any, expected: Any) -> bool:
 def test_a_stored_fact_decodes_to_what_it_was(vector: dict[str, Any], case: dict[str, Any]) -> None:
     fact = decode(stored(vector["type"], vector["schema"], case["payload"].encode()))
     assert type_of(fact) == vector["type"]
-    assert holds(plain(fact), case["decoded"])
+    which = vector["type"], vector["schema"]
+    expected = {key: value for key, value in case["decoded"].items() if key not in GONE.get(which, ())}
+    assert holds(plain(fact), expected | MEANT_NOW.get(which, {}))
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
@@ -103,6 +112,12 @@ def test_damaged_payloads_are_refused_and_never_crash(chosen: tuple[dict[str, An
             decode(stored(vector["type"], vector["schema"], damaged))
         except UndecodableFact:
             continue
+
+
+@pytest.mark.parametrize("name", ["NodeEnded", "PodEnded"])
+def test_an_end_for_a_cause_that_went_still_decodes(name: str) -> None:
+    payload = b'{"type":"%b","uid":"u","name":"n","cause":"node_ended"}' % name.encode()
+    assert plain(decode(stored(name, 1, payload)))["cause"] == "deleted"
 
 
 def test_an_older_schema_is_upcast_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,7 +305,7 @@ def test_a_refused_bind_and_a_withdrawal_free_the_charge() -> None:
     history.reserve(first)
     history.reserve(second)
     history.tell(streams.pod(first.uid), BindRefused(first.uid, "n1", "other_node", ""))
-    history.tell(streams.pod(second.uid), ReservationWithdrawn(second.uid, "n1", "superseded"))
+    history.tell(streams.pod(second.uid), ReservationWithdrawn(second.uid, "n1", "node_ended"))
     assert (history.free(0), history.free(1)) == (8, 8)
     assert history.ledger.pods[first.uid].stage == "pending"
 

@@ -39,7 +39,7 @@ async def test_a_pod_that_ended_before_its_proof_is_counted_as_unproven() -> Non
 async def test_a_withdrawn_reservation_counts_nowhere_and_the_next_one_once() -> None:
     story = await two_nodes()
     await reserve(story, "n1")
-    await story.tell(streams.pod(A.uid), ReservationWithdrawn(A.uid, "n1", "superseded"))
+    await story.tell(streams.pod(A.uid), ReservationWithdrawn(A.uid, "n1", "node_ended"))
     await reserve(story, "n2")
     await story.report(zone(0, 8, 4), zone(1, 8), node="n2", at=2, placements=(held("a", 0, 4),))
     found = await predictions(story.log, "node", 10)

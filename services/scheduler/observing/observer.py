@@ -190,5 +190,5 @@ def _address(fact: ClusterFact) -> tuple[str, str, str]:
     """Stream, uid, and what the story is about."""
     if isinstance(fact, NodeObserved | NodeEnded):
         return streams.node(fact.name), fact.uid, fact.name
-    uid = fact.pod.uid if isinstance(fact, PodObserved) else fact.uid
+    uid = fact.about.pod
     return streams.pod(uid), uid, uid

@@ -98,7 +98,7 @@ class Nominations:
         if isinstance(fact, cluster.NodeEnded):
             self._recount(ledger)
             return
-        uid = fact.pod.uid if isinstance(fact, cluster.PodObserved) else getattr(fact, "uid", "")
+        uid = fact.about.pod
         entry = ledger.pods.get(uid)
         if entry is not None and entry.stage != "pending":
             if uid not in self._placed:

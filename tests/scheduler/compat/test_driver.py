@@ -48,7 +48,7 @@ def test_a_reservation_counts_from_its_fact_until_it_is_withdrawn() -> None:
     tested = driver(OVERRESERVE, A, B)
     tested.evolve(PodReserved(A.uid, "n1"))
     assert tested.verdict(B, "n1").message == "cannot align container"
-    tested.evolve(ReservationWithdrawn(A.uid, "n1", "operator"))
+    tested.evolve(ReservationWithdrawn(A.uid, "n1", "node_ended"))
     assert tested.verdict(B, "n1").passes
 
 
@@ -130,7 +130,7 @@ def test_kept_judgements_equal_fresh_ones_whatever_happened_between(story: list[
             case "reserve":
                 tested.evolve(PodReserved(pods[at].uid, "n1"))
             case "withdraw":
-                tested.evolve(ReservationWithdrawn(pods[at].uid, "n1", "operator"))
+                tested.evolve(ReservationWithdrawn(pods[at].uid, "n1", "node_ended"))
             case "report":
                 tested.evolve(NodeReported(told("f", free=2 * at, at=2 + number)))
             case "foreign":

@@ -100,7 +100,7 @@ async def test_a_reservation_that_falls_through_wakes_its_successor(cause: str) 
     await story.arrives(first, pod("b", cpus=6))
     assert await story.decide() == {"uid-a": "n1"}
     fact = (
-        ReservationWithdrawn(first.uid, "n1", "operator")
+        ReservationWithdrawn(first.uid, "n1", "node_ended")
         if cause == "withdrawn"
         else BindRefused(first.uid, "n1", "gone", 'pods "a" not found')
     )

@@ -1,0 +1,55 @@
+"""Every fact says which pod and node it is about, the ledger has decided on every fact, and pods' facts can be told."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.replay import story
+from shared.events import cluster_facts as cluster
+from shared.events.about import About
+from shared.events.catalog import CATALOG, Fact
+from shared.events.envelope import Envelope
+from shared.events.log_facts import LogOpened
+from shared.events.report_facts import NodeReported
+from shared.ledger import fold
+from shared.ledger.state import Ledger
+from tests.events.samples import full
+
+OF_A_POD_BY = {cluster.PodObserved: About("some-uid", "some-node")}
+OF_A_NODE_BY = {
+    cluster.NodeObserved: About(node="some-name"),
+    cluster.NodeEnded: About(node="some-name"),
+    NodeReported: About(node="some-node"),
+    LogOpened: About(),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_every_fact_declares_the_pod_and_the_node_that_it_is_about(name: str) -> None:
+    struct = CATALOG[name].struct
+    named = {field for field in struct.__struct_fields__ if field in ("uid", "node")}
+    by_fields = About("some-uid" if "uid" in named else "", "some-node" if "node" in named else "")
+    assert full(struct).about == (OF_A_POD_BY | OF_A_NODE_BY).get(struct, by_fields)
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_every_fact_has_a_handler_of_the_ledger_or_a_reason_to_have_none(name: str) -> None:
+    struct = CATALOG[name].struct
+    if not fold.concerns(struct):
+        before = Ledger()
+        fold.evolve(before, Envelope(1, "s", 1, name, 1, b"", 0, "r", 0, "c"), full(struct))
+        assert before == Ledger(position=1)
+
+
+def test_a_fact_that_nobody_decided_on_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(fold._HANDLERS, cluster.PodEnded)
+    with pytest.raises(KeyError, match="PodEnded"):
+        fold.concerns(cluster.PodEnded)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, entry in CATALOG.items() if full(entry.struct).about.pod))
+def test_every_fact_about_a_pod_is_a_line_of_its_story(name: str) -> None:
+    fact: Fact = full(CATALOG[name].struct)
+    lines = story.tell([(Envelope(1, "s", 1, name, 1, b"", 0, "r", 0, "c"), fact)], fact.about.pod)
+    assert len(lines) == 1
+    assert lines[0].title
