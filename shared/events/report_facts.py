@@ -72,5 +72,9 @@ class NodeReleased(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     by: str = ""
     reason: str = ""
 
+    @property
+    def about(self) -> About:
+        return About(node=self.node)
+
 
 ReportFact = NodeReported | NodeReportChanged | NodeReportExpired | NodeReportRefused | NodeReleased
