@@ -22,12 +22,14 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import Cluster, Context, User
 from lightkube.core.exceptions import ConfigError
 
+from shared.kube.lists import page_problem
 from shared.kube.port import Answer, Kind, KubeUnavailableError, Listed, Lost, Object, Seen, WatchExpiredError
 from shared.kube.rights import Right
 from shared.kube.transport import LeanTransport
 from shared.telemetry.reasons import plain
 
 PAGE_LIMIT = 500
+MAX_PAGES = 10_000
 WATCH_TIMEOUT_S = 300
 CALL_TIMEOUT_S = 10.0
 FIELD_MANAGER = "topolog"
@@ -129,18 +131,22 @@ class KubeClient:
     async def list(self, kind: Kind) -> Listed:
         items: list[Object] = []
         params: dict[str, str] = {"limit": str(PAGE_LIMIT)}
-        while True:
+        for _ in range(MAX_PAGES):
             body = await self._page(kind, params)
-            items.extend(body.get("items") or [])
-            metadata = body.get("metadata") or {}
-            if not metadata.get("continue"):
-                return Listed(items, str(metadata.get("resourceVersion", "")))
-            params["continue"] = metadata["continue"]
+            items.extend(body["items"])
+            token = body["metadata"].get("continue")
+            if not token:
+                return Listed(items, body["metadata"]["resourceVersion"])
+            params["continue"] = token
+        raise KubeUnavailableError(f"list of {kind} from {self._server} does not end after {MAX_PAGES} pages")
 
     async def _page(self, kind: Kind, params: dict[str, str]) -> Object:
         answer = await self._call("GET", _PATHS[kind], params=params)
         if isinstance(answer, Lost) or not answer.ok:
             raise KubeUnavailableError(f"list of {kind} from {self._server} failed: {_describe(answer)}")
+        if problem := page_problem(kind, answer.body):
+            shown = f": {answer.message[:60]!r}" if answer.message else ""
+            raise KubeUnavailableError(f"list of {kind} from {self._server} is none: {problem}{shown}; is a proxy in between?")
         return answer.body
 
     async def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[Seen]:

@@ -75,6 +75,7 @@ QUEUE_READY = gauge("topolog_queue_ready_pods", "Pods that wait to be decided.")
 QUEUE_WAITING = gauge("topolog_queue_waiting_pods", "Pods that fit nowhere now and wait for a change.")
 OBSERVED = counter("topolog_observed_facts", "Facts about the cluster that the observer appended.")
 KUBE_TROUBLE = counter("topolog_kube_trouble", "Lists and watches of the Kubernetes API that failed.")
+MASS_ABSENCES = counter("topolog_mass_absences", "Lists that lacked so much that a second one had to agree.", "kind")
 
 SPAN_OBSERVE = span("cluster.observe", "The Kubernetes API showed something that is a fact.")
 SPAN_DECIDE = span("pod.decide", "A decision about one pod, from the queue to the proposal.")
@@ -82,6 +83,10 @@ SPAN_DECIDE = span("pod.decide", "A decision about one pod, from the queue to th
 POD_RESERVED = event("pod.reserved", "A node was chosen for a pod, and the reservation stands in the log.")
 RELIST = event("kube.relist", "The watch cannot go on from where it was: everything is listed again.")
 KUBE_NOT_READY = event("kube.not_ready", "The Kubernetes API does not answer, or rights are missing: not ready until it does.")
+MASS_ABSENCE = event("kube.mass_absence", "A list lacks much of what the log holds; nothing ends before a second list agrees.")
+MASS_ABSENCE_JUDGED = event(
+    "kube.mass_absence_judged", "The second list was compared: shows how much of what was doubted has ended."
+)
 KUBE_UNAVAILABLE = event("kube.unavailable", "The Kubernetes API does not answer; it is tried again.")
 FOLD_BEHIND = event("fold.behind", "The fold has not reached what this process appended; nothing new is told until it has.")
 UNWISE_ARGUMENT = event("plugin.unwise_argument", "An argument of the upstream plugin is legal but unwise; says what is better.")

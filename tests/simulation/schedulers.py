@@ -116,7 +116,7 @@ class SchedulerProcess(Process):
         assert lease is not None
         if follow.listed is not None:
             listed, follow.listed = follow.listed, None
-            facts = self.observer._facts_of_list(cast(Any, kind), listed)
+            facts = [*self.observer._shown(cast(Any, kind), listed), *self.observer._absent(cast(Any, kind), listed)]
             self.spawn(kind, self.observer._tell(facts, lease))
             return f"list, {len(facts)} facts"
         batch, follow.events = follow.events[:most], follow.events[most:]

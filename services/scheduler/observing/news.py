@@ -19,6 +19,10 @@ from shared.ledger.state import Ledger, LedgerPod
 Object = dict[str, Any]
 PodFact = PodObserved | PodRunning | PodEnded
 
+MASS_SHARE = 0.1
+"""When a list lacks more than this share of the pods or nodes that the log holds, a second list must agree: so much seldom ends
+unseen, and what runs must not lose its charge by one wrong answer."""
+
 STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"
 
 
@@ -125,6 +129,16 @@ def absent_pods(ledger: Ledger, listed: list[Object], list_version: str) -> list
         for uid, entry in ledger.pods.items()
         if uid not in present and not _younger(entry.resource_version, list_version)
     ]
+
+
+def is_mass(absent: int, known: int) -> bool:
+    """Whether so many absentees of so many known need a second list."""
+    return absent > MASS_SHARE * known
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether a list is surely from before another."""
+    return _younger(than, version)
 
 
 def _younger(version: str, than: str) -> bool:

@@ -1,7 +1,8 @@
 """The observer: one leased role that tells the log what the Kubernetes API shows.
 
-List, then watch, for nodes and for pods; each event becomes a fact or nothing (`observing`). The next events are compared only
-after the fold has reached what was appended, so that one change is told once. Must not decide anything.
+List, then watch, for nodes and for pods; each event becomes a fact or nothing (`news`). The next events are compared only after
+the fold has reached what was appended, so that one change is told once. Where a list lacks much of what the log holds, a second
+list, later, must agree before anything ends. Must not decide anything.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ BATCH_EVENTS = 500
 PENDING_EVENTS = 20_000
 PAUSE_S = 0.5
 REACH_TIMEOUT_S = 30.0
+CONFIRM_AFTER_S = 2.0
 
 Object = dict[str, Any]
 
@@ -69,15 +71,38 @@ class Observer:
     async def _follow(self, kind: Kind, lease: Lease) -> None:
         while True:
             try:
-                listed = await self._kube.list(kind)
-                await self._tell(self._facts_of_list(kind, listed), lease)
-                await self._watch(kind, listed.resource_version, lease)
+                await self._watch(kind, await self._list(kind, lease), lease)
             except (WatchExpiredError, _Relist) as reason:
                 self._out.warning(names.RELIST, kind=kind, reason=type(reason).__name__)
             except KubeUnavailableError as error:
                 count(names.KUBE_TROUBLE)
                 self._out.warning(names.KUBE_UNAVAILABLE, kind=kind, problem=str(error))
                 await self._clock.sleep(PAUSE_S)
+
+    async def _list(self, kind: Kind, lease: Lease) -> str:
+        """Tell what a list shows and what it lacks; the version from which to watch."""
+        listed = await self._kube.list(kind)
+        await self._tell(self._shown(kind, listed), lease)
+        absent = self._absent(kind, listed)
+        known = self._projector.state.ledger.pods if kind == "pods" else self._projector.state.ledger.nodes
+        if news.is_mass(len(absent), len(known)):
+            count(names.MASS_ABSENCES, kind=kind)
+            self._out.warning(
+                names.MASS_ABSENCE, kind=kind, absent=len(absent), known=len(known), version=listed.resource_version
+            )
+            await self._clock.sleep(CONFIRM_AFTER_S)
+            earlier, listed = listed, await self._kube.list(kind)
+            if news.is_older(listed.resource_version, earlier.resource_version):
+                raise KubeUnavailableError(
+                    f"list of {kind}: version {listed.resource_version} came after {earlier.resource_version}, which lacked "
+                    f"{len(absent)} of {len(known)}; several API servers that disagree?"
+                )
+            await self._tell(self._shown(kind, listed), lease)
+            doubted = {_address(fact)[1] for fact in absent}
+            absent = [fact for fact in self._absent(kind, listed) if _address(fact)[1] in doubted]
+            self._out.warning(names.MASS_ABSENCE_JUDGED, kind=kind, ended=len(absent), doubted=len(doubted))
+        await self._tell(absent, lease)
+        return listed.resource_version
 
     async def _watch(self, kind: Kind, version: str, lease: Lease) -> None:
         """Read the watch into a bounded buffer, so that a slow log slows the watch and never the memory."""
@@ -132,15 +157,17 @@ class Observer:
             return news.pod_deleted(ledger, seen.object)
         return news.pod_fact(ledger, self._scheduler_name, seen.object, self._sightings)
 
-    def _facts_of_list(self, kind: Kind, listed: Listed) -> list[ClusterFact]:
+    def _shown(self, kind: Kind, listed: Listed) -> list[ClusterFact]:
         ledger = self._projector.state.ledger
-        if kind == "nodes":
-            nodes = [news.node_fact(ledger, obj) for obj in listed.items]
-            gone = news.absent_nodes(ledger, listed.items, listed.resource_version)
-            return [*(fact for fact in nodes if fact is not None), *gone]
-        pods = [news.pod_fact(ledger, self._scheduler_name, obj, self._sightings) for obj in listed.items]
-        absent = news.absent_pods(ledger, listed.items, listed.resource_version)
-        return [*(fact for fact in pods if fact is not None), *absent]
+        facts = [
+            news.node_fact(ledger, obj) if kind == "nodes" else news.pod_fact(ledger, self._scheduler_name, obj, self._sightings)
+            for obj in listed.items
+        ]
+        return [fact for fact in facts if fact is not None]
+
+    def _absent(self, kind: Kind, listed: Listed) -> Sequence[ClusterFact]:
+        absent = news.absent_nodes if kind == "nodes" else news.absent_pods
+        return absent(self._projector.state.ledger, listed.items, listed.resource_version)
 
     async def _tell(self, facts: Sequence[ClusterFact], lease: Lease) -> None:
         seen, generation = self._projector.place, self._generation
