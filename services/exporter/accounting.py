@@ -7,24 +7,38 @@ sets, init containers' CPUs) is in the placements and so is counted as used. Mus
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from services.exporter.answers import Allocatable
 from services.exporter.placements import MILLI
 from services.exporter.sysfs import Machine, NumaNode
 from shared.domain.report import Placement, Zone, ZoneResource
-from shared.domain.resources import CPU, MEMORY
+from shared.domain.resources import CPU, MEMORY, Amounts
 
 Amount = Counter[tuple[int, str]]
 """(zone id, resource) -> amount; millicpu, bytes or counts."""
 
 
 def count_zones(
-    machine: Machine, allocatable: Allocatable, placements: Iterable[Placement], excluded: frozenset[str]
+    machine: Machine,
+    allocatable: Allocatable,
+    placements: Iterable[Placement],
+    excluded: frozenset[str],
+    free: Mapping[int, dict[str, int]],
 ) -> tuple[Zone, ...]:
-    """Every NUMA node of the machine as a zone; `excluded` names resources that are not reported."""
+    """Every NUMA node of the machine as a zone; `excluded` names resources that are not reported, `free` is the Memory Manager's
+    own count by zone, empty where it is not known."""
     offered, used = _offered(machine, allocatable), _used(placements)
-    return tuple(_zone(node, offered, used, excluded) for node in machine.nodes)
+    pinned = {resource for _, resource in offered}
+    zones = []
+    for node in machine.nodes:
+        zone = _zone(node, offered, used, excluded)
+        bounds = {name: amount for name, amount in _at_most(node).items() if name not in pinned | excluded}
+        own = {name: amount for name, amount in free.get(node.id, {}).items() if name not in excluded}
+        zones.append(msgspec.structs.replace(zone, bounds=bounds, free=own))
+    return tuple(zones)
 
 
 def tracked(machine: Machine, allocatable: Allocatable, excluded: frozenset[str]) -> tuple[str, ...]:
@@ -64,6 +78,12 @@ def _zone(node: NumaNode, offered: Amount, used: Amount, excluded: frozenset[str
         if name not in excluded
     }
     return Zone(node.id, resources, node.distances)
+
+
+def _at_most(node: NumaNode) -> Amounts:
+    """What the node has of each native resource; memory in hugepages is no memory for others."""
+    memory = max(0, node.memory_bytes - sum(node.hugepages.values()))
+    return {CPU: len(node.cpus) * MILLI, MEMORY: memory, **node.hugepages}
 
 
 def _resource(capacity: int, allocatable: int, used: int) -> ZoneResource:

@@ -11,10 +11,12 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from services.exporter import inventory
 from services.exporter.accounting import count_zones, tracked
 from services.exporter.answers import Allocatable, ListedContainer, ListedPod
+from services.exporter.checkpoints import NOTHING_READ, Checkpoints
 from services.exporter.kubelet_config import KubeletFacts
-from services.exporter.placements import CpuEntries, place
+from services.exporter.placements import place
 from services.exporter.sysfs import Machine
 from shared.domain.report import Freshness, Report
 from shared.kubelet.fingerprint import ALL, EXCLUSIVE, fingerprint
@@ -49,7 +51,8 @@ class Scan(msgspec.Struct, frozen=True):
     allocatable: Allocatable
     pods: tuple[ListedPod, ...]
     kubelet: KubeletFacts = KubeletFacts()
-    cpu_entries: CpuEntries = {}
+    checkpoints: Checkpoints = NOTHING_READ
+    kubelet_version: str = ""
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -62,7 +65,9 @@ class Published(msgspec.Struct, frozen=True):
 def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
     """The report of one scan."""
     pods = [pod for pod in scan.pods if not any(pattern.matches(pod) for pattern in rules.excluded_pods)]
-    placements = place(pods, scan.machine.zone_of_cpu(), scan.cpu_entries)
+    counted = {(pod.namespace, pod.name) for pod in pods}
+    placed = place(scan.pods, scan.machine.zone_of_cpu(), scan.checkpoints)
+    placements = tuple(each for each in placed.placements if (each.namespace, each.pod) in counted)
     return Report(
         node=node,
         boot_id=scan.freshness.boot_id,
@@ -73,10 +78,18 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
         options=scan.kubelet.options,
         max_numa_nodes=scan.kubelet.max_numa_nodes,
         tracked=tracked(scan.machine, scan.allocatable, rules.excluded_resources),
-        zones=count_zones(scan.machine, scan.allocatable, placements, rules.excluded_resources),
+        zones=count_zones(scan.machine, scan.allocatable, placements, rules.excluded_resources, scan.checkpoints.free),
         placements=placements,
         fingerprint=pod_fingerprint(pods, rules.fingerprint_method),
         fingerprint_method=rules.fingerprint_method,
+        kubelet_version=scan.kubelet_version,
+        cpu_policy=inventory.cpu_policy(scan.allocatable, scan.kubelet),
+        memory_policy=inventory.memory_policy(scan.allocatable, scan.kubelet),
+        reserved_cpus=inventory.reserved_cpus(scan.machine, scan.allocatable),
+        cpus=scan.machine.cpus,
+        devices=inventory.devices(scan.allocatable, [each for pod in scan.pods for each in pod.containers]),
+        checkpoints=scan.checkpoints.read,
+        hidden=placed.hidden,
     )
 
 

@@ -15,7 +15,8 @@ HOST_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT_ID_FILE = "boot_id"
 BOOT_ID_MAX_BYTES = 4096
 CONFIG_FILE = "config.yaml"
-CPU_CHECKPOINT = "cpu_manager_state"
+CHECKPOINTS = ("cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint")
+"""The kubelet's checkpoints in its folder: CPUs, memory, devices."""
 
 
 class FolderTree:

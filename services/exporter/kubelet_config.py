@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from shared.domain.report import UNKNOWN
+
 Policy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 Scope = Literal["container", "pod"]
 POLICIES: tuple[str, ...] = get_args(Policy)
@@ -23,11 +25,15 @@ class KubeletConfigError(ValueError):
 
 
 class KubeletFacts(msgspec.Struct, frozen=True):
-    """Policy, scope and options of one node; `options` holds those of the Topology and the CPU Manager (disjoint names)."""
+    """Policy, scope and options of one node; `options` holds those of the Topology and the CPU Manager (disjoint names).
 
-    policy: str = "none"
+    `policy` is `unknown` where nobody told it; `cpu_policy` and `memory_policy` are empty then."""
+
+    policy: str = UNKNOWN
     scope: str = "container"
     options: dict[str, str] = {}
+    cpu_policy: str = ""
+    memory_policy: str = ""
 
     @property
     def max_numa_nodes(self) -> int:
@@ -40,7 +46,9 @@ class _File(msgspec.Struct, rename="camel"):
     topology_manager_policy: str | None = None
     topology_manager_scope: str | None = None
     topology_manager_policy_options: dict[str, str] | None = None
+    cpu_manager_policy: str | None = None
     cpu_manager_policy_options: dict[str, str] | None = None
+    memory_manager_policy: str | None = None
 
 
 def parse(text: bytes, where: str) -> KubeletFacts:
@@ -52,12 +60,14 @@ def parse(text: bytes, where: str) -> KubeletFacts:
     if found.kind != "KubeletConfiguration":
         raise KubeletConfigError(f"{where}: kind is {found.kind!r}, expected KubeletConfiguration")
     options = {**(found.cpu_manager_policy_options or {}), **(found.topology_manager_policy_options or {})}
-    return checked(found.topology_manager_policy or "none", found.topology_manager_scope or "container", options, where)
+    facts = checked(found.topology_manager_policy or "none", found.topology_manager_scope or "container", options, where)
+    managers = {"cpu_policy": found.cpu_manager_policy or "none", "memory_policy": found.memory_manager_policy or "None"}
+    return msgspec.structs.replace(facts, **managers)
 
 
 def checked(policy: str, scope: str, options: dict[str, str], where: str) -> KubeletFacts:
-    """The facts after the kubelet's own checks. Raises KubeletConfigError."""
-    if policy not in POLICIES:
+    """The facts after the kubelet's own checks; an `unknown` policy stays so. Raises KubeletConfigError."""
+    if policy not in (*POLICIES, UNKNOWN):
         raise KubeletConfigError(f"{where}: topologyManagerPolicy {policy!r} is unknown; use one of {', '.join(POLICIES)}")
     if scope not in SCOPES:
         raise KubeletConfigError(f"{where}: topologyManagerScope {scope!r} is unknown; use one of {', '.join(SCOPES)}")

@@ -1,8 +1,8 @@
 """Which zones each listed container's resources lie in: podresources answers against the machine's CPU map.
 
-A torn answer (CPUs there, memory not yet) keeps exactly what it says. Pod-level fields (kubelet 1.37) and CPUs of init
-containers known from the CPU manager's checkpoint become entries that hold only what no listed container holds, so
-that summing a pod's entries counts nothing twice. Must not know capacity, fingerprints or how answers were obtained.
+A torn answer (CPUs there, memory not yet) keeps exactly what it says. Pod-level fields (kubelet 1.37), and CPUs and devices of
+init containers known from the kubelet's checkpoints, become entries that hold only what no listed container holds, so that
+summing a pod's entries counts nothing twice. Must not know capacity, fingerprints or how answers were obtained.
 """
 
 from __future__ import annotations
@@ -10,35 +10,51 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from services.exporter.answers import DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.checkpoints import Checkpoints
+from shared.domain.idlist import format_ids
 from shared.domain.report import Placement, ZonedAmount
 from shared.domain.resources import CPU
-
-CpuEntries = Mapping[str, Mapping[str, tuple[int, ...]]]
-"""The CPU manager's assignments: pod uid -> container -> CPU ids."""
+from shared.kubelet.cpuset import format_cpus
 
 MILLI = 1000
+NO_ZONE = -1
 POD_LEVEL = ""
 """Container name of the entry for what a pod holds at pod level beyond its containers."""
 
 
-def place(pods: Iterable[ListedPod], zone_of_cpu: Mapping[int, int], checkpoint: CpuEntries) -> tuple[Placement, ...]:
+class Placed(msgspec.Struct, frozen=True):
+    """What the listed pods hold, and what the checkpoints say beyond that (see `shared.domain.report.Report`)."""
+
+    placements: tuple[Placement, ...]
+    hidden: tuple[Placement, ...]
+
+
+def place(pods: Iterable[ListedPod], zone_of_cpu: Mapping[int, int], checkpoints: Checkpoints) -> Placed:
     """One placement a listed container, in listed order, and the extra entries of each pod behind its containers."""
-    uid_of_cpus = _uids_by_cpus(checkpoint)
-    return tuple(entry for pod in pods for entry in _place_pod(pod, zone_of_cpu, checkpoint, uid_of_cpus))
+    uids = _uids_by_holdings(checkpoints)
+    placements: list[Placement] = []
+    hidden: list[Placement] = []
+    known = set()
+    for pod in pods:
+        uid = next((uid for each in pod.containers for uid in _uids_of(each, uids)), "")
+        known.add(uid)
+        placements += _listed(pod, uid, zone_of_cpu)
+        unseen = _unseen(pod, checkpoints.holdings.get(uid, {}))
+        placements += _init_entries(pod, uid, zone_of_cpu, unseen)
+        hidden += _init_memory(pod, uid, unseen)
+    hidden += _unmatched(checkpoints, known, zone_of_cpu)
+    return Placed(tuple(placements), tuple(hidden))
 
 
-def _place_pod(
-    pod: ListedPod, zone_of_cpu: Mapping[int, int], checkpoint: CpuEntries, uids: Mapping[tuple[str, tuple[int, ...]], str]
-) -> list[Placement]:
-    uid = next((uids[c.name, c.cpus] for c in pod.containers if (c.name, c.cpus) in uids), "")
+def _listed(pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int]) -> list[Placement]:
     entries = [
         Placement(pod.namespace, pod.name, container.name, held(container, zone_of_cpu), uid) for container in pod.containers
     ]
     extra = _pod_level_extra(pod, zone_of_cpu)
-    if extra:
-        entries.append(Placement(pod.namespace, pod.name, POD_LEVEL, extra, uid))
-    return entries + _init_entries(pod, uid, zone_of_cpu, checkpoint.get(uid, {}))
+    return [*entries, Placement(pod.namespace, pod.name, POD_LEVEL, extra, uid)] if extra else entries
 
 
 def held(container: ListedContainer, zone_of_cpu: Mapping[int, int]) -> tuple[ZonedAmount, ...]:
@@ -48,9 +64,14 @@ def held(container: ListedContainer, zone_of_cpu: Mapping[int, int]) -> tuple[Zo
 
 def _cpus(cpus: Iterable[int], zone_of_cpu: Mapping[int, int]) -> list[ZonedAmount]:
     """A CPU that sysfs does not know keeps its amount, in no zone."""
-    counted = Counter(zone_of_cpu.get(cpu) for cpu in cpus)
-    ordered = sorted(counted.items(), key=lambda item: -1 if item[0] is None else item[0])
-    return [ZonedAmount(CPU, () if zone is None else (zone,), count * MILLI) for zone, count in ordered]
+    sets: dict[int, int] = {}
+    for cpu in cpus:
+        zone = zone_of_cpu.get(cpu, NO_ZONE)
+        sets[zone] = sets.get(zone, 0) | 1 << cpu
+    return [
+        ZonedAmount(CPU, () if zone == NO_ZONE else (zone,), sets[zone].bit_count() * MILLI, format_cpus(sets[zone]))
+        for zone in sorted(sets)
+    ]
 
 
 def _memory(blocks: Iterable[MemoryBlock]) -> list[ZonedAmount]:
@@ -63,8 +84,13 @@ def _devices(groups: Iterable[DeviceGroup]) -> list[ZonedAmount]:
     for group in groups:
         for device in group.ids:
             zones_of.setdefault((group.resource, device), set()).update(group.zones)
-    counted = Counter((resource, tuple(sorted(zones))) for (resource, _), zones in zones_of.items())
-    return [ZonedAmount(resource, zones, counted[resource, zones]) for resource, zones in sorted(counted)]
+    ids: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for (resource, device), zones in sorted(zones_of.items()):
+        ids.setdefault((resource, tuple(sorted(zones))), []).append(device)
+    return [
+        ZonedAmount(resource, zones, len(ids[resource, zones]), format_ids(ids[resource, zones]))
+        for resource, zones in sorted(ids)
+    ]
 
 
 def _pod_level_extra(pod: ListedPod, zone_of_cpu: Mapping[int, int]) -> tuple[ZonedAmount, ...]:
@@ -79,22 +105,63 @@ def _pod_level_extra(pod: ListedPod, zone_of_cpu: Mapping[int, int]) -> tuple[Zo
     return (*_cpus(sorted(set(pod.cpus) - owned), zone_of_cpu), *_memory(memory))
 
 
-def _init_entries(
-    pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int], assigned: Mapping[str, tuple[int, ...]]
-) -> list[Placement]:
-    """Containers of the pod that the CPU manager knows and podresources hides: ordinary init containers."""
+def _unseen(pod: ListedPod, holdings: Mapping[str, ListedContainer]) -> list[ListedContainer]:
+    """The pod's containers that the managers know and podresources hides: ordinary init containers."""
     listed = {container.name for container in pod.containers}
-    counted = {*pod.cpus, *(cpu for container in pod.containers for cpu in container.cpus)}
+    return [holdings[name] for name in sorted(holdings) if name not in listed]
+
+
+def _init_entries(pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int], unseen: Iterable[ListedContainer]) -> list[Placement]:
+    """What each of them still keeps for itself; one whose CPUs and devices were all taken over is told as keeping nothing."""
+    cpus = {*pod.cpus, *(cpu for container in pod.containers for cpu in container.cpus)}
+    devices = {(group.resource, each) for container in pod.containers for group in container.devices for each in group.ids}
     entries = []
-    for name in sorted(set(assigned) - listed):
-        rest = sorted(set(assigned[name]) - counted)
-        counted.update(rest)
-        entries.append(Placement(pod.namespace, pod.name, name, tuple(_cpus(rest, zone_of_cpu)), uid))
+    for container in unseen:
+        own = sorted(set(container.cpus) - cpus)
+        groups = [_without(group, devices) for group in container.devices]
+        cpus.update(own)
+        devices.update((group.resource, each) for group in groups for each in group.ids)
+        kept = (*_cpus(own, zone_of_cpu), *_devices(groups))
+        entries.append(Placement(pod.namespace, pod.name, container.name, kept, uid))
+    return entries
+
+
+def _without(group: DeviceGroup, counted: set[tuple[str, str]]) -> DeviceGroup:
+    return DeviceGroup(group.resource, tuple(each for each in group.ids if (group.resource, each) not in counted), group.zones)
+
+
+def _init_memory(pod: ListedPod, uid: str, unseen: Iterable[ListedContainer]) -> list[Placement]:
+    entries = [Placement(pod.namespace, pod.name, each.name, tuple(_memory(each.memory)), uid) for each in unseen]
     return [entry for entry in entries if entry.held]
 
 
-def _uids_by_cpus(checkpoint: CpuEntries) -> dict[tuple[str, tuple[int, ...]], str]:
-    """Exclusive CPUs belong to one pod, so container name and CPU set identify the pod's uid; podresources has none."""
-    return {
-        (container, tuple(sorted(cpus))): uid for uid in sorted(checkpoint) for container, cpus in checkpoint[uid].items() if cpus
-    }
+def _unmatched(checkpoints: Checkpoints, known: set[str], zone_of_cpu: Mapping[int, int]) -> list[Placement]:
+    return [
+        Placement("", "", name, held(containers[name], zone_of_cpu), uid)
+        for uid, containers in sorted(checkpoints.holdings.items())
+        if uid not in known
+        for name in sorted(containers)
+    ]
+
+
+def _uids_by_holdings(checkpoints: Checkpoints) -> dict[tuple[object, ...], str]:
+    """CPUs and devices belong to one pod alone, so a container's name and what it holds of them identify the pod's uid;
+    podresources has none."""
+    found = {}
+    for uid, containers in sorted(checkpoints.holdings.items()):
+        for container in containers.values():
+            found.update(dict.fromkeys(_signs(container), uid))
+    return found
+
+
+def _uids_of(container: ListedContainer, uids: Mapping[tuple[object, ...], str]) -> list[str]:
+    return [uids[sign] for sign in _signs(container) if sign in uids]
+
+
+def _signs(container: ListedContainer) -> list[tuple[object, ...]]:
+    """(container, its CPUs), and (container, resource, its devices) for each resource."""
+    devices: dict[str, set[str]] = {}
+    for group in container.devices:
+        devices.setdefault(group.resource, set()).update(group.ids)
+    signs: list[tuple[object, ...]] = [(container.name, resource, frozenset(ids)) for resource, ids in devices.items() if ids]
+    return [(container.name, container.cpus), *signs] if container.cpus else signs

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.exporter import core, folders, kubelet_config, source_recording
+import msgspec
+
+from services.exporter import checkpoints, core, folders, kubelet_config, source_recording
 from services.exporter.kubelet_config import KubeletFacts
 from services.exporter.sysfs import read_machine
+from services.exporter.sysfs_cpus import read_layout
 from shared.domain.report import Freshness, Report
 
 CONFIG_FILES = ("kubelet-config.yaml", "config.yaml")
@@ -24,8 +27,11 @@ def report(recording: Path, sysfs: Path, node: str, config: Path | None, rules: 
     """
     pods = source_recording.pods(recording)
     allocatable = source_recording.allocatable(recording)
-    machine = read_machine(folders.FolderTree(sysfs))
-    scan = core.Scan(Freshness(RECORDED_BOOT, 0), machine, allocatable, pods, _kubelet(recording, sysfs, config))
+    tree = folders.FolderTree(sysfs)
+    machine = read_machine(tree)
+    machine = msgspec.structs.replace(machine, cpus=read_layout(tree, machine.zone_of_cpu()))
+    stored = checkpoints.parse(*(folders.read_bounded(recording / Path(name).name) or b"" for name in folders.CHECKPOINTS))
+    scan = core.Scan(Freshness(RECORDED_BOOT, 0), machine, allocatable, pods, _kubelet(recording, sysfs, config), stored)
     return core.report(node, "recording", scan, rules)
 
 

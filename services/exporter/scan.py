@@ -9,16 +9,20 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from services.exporter import folders, kubelet_config
+import msgspec
+
+from services.exporter import checkpoints, folders, kubelet_config
 from services.exporter.answers import Allocatable, ListedPod
+from services.exporter.checkpoints import Checkpoints
 from services.exporter.core import Scan
 from services.exporter.kubelet_config import KubeletFacts
-from services.exporter.placements import CpuEntries
 from services.exporter.settings import ExporterSettings, NodeSpec
 from services.exporter.sysfs import Machine, read_machine
+from services.exporter.sysfs_cpus import read_layout
+from shared.domain.cpus import CpuLayout
 from shared.domain.report import Freshness
-from shared.kubelet.checkpoint import CheckpointError, read_cpu
-from shared.kubelet.cpuset import each_cpu
+
+Signature = tuple[tuple[int, int, int], ...]
 
 STEADY_TRIES = 3
 
@@ -43,7 +47,8 @@ class NodeReader:
         self._spec = spec
         self._settings = settings
         self._source = source
-        self._checkpoint_path = f"{spec.kubelet_dir}/{folders.CPU_CHECKPOINT}" if spec.kubelet_dir else ""
+        self._checkpoint_paths = [f"{spec.kubelet_dir}/{name}" for name in folders.CHECKPOINTS] if spec.kubelet_dir else []
+        self._checkpoints: tuple[Signature, Checkpoints] = ((), checkpoints.NOTHING_READ)
         self._slow: tuple[str, Machine, KubeletFacts, Allocatable] | None = None
         self._machine: tuple[float, Machine] | None = None
         self._facts: tuple[tuple[int, int, int], KubeletFacts] | None = None
@@ -53,8 +58,8 @@ class NodeReader:
         if full or self._slow is None:
             self._slow = await self._read_slow()
         boot_id, machine, kubelet, allocatable = self._slow
-        freshness, pods, checkpoint = await self._list(boot_id)
-        return Scan(freshness, machine, allocatable, pods, kubelet, read_cpu_entries(checkpoint))
+        freshness, pods, stored = await self._list(boot_id)
+        return Scan(freshness, machine, allocatable, pods, kubelet, stored, self._settings.kubelet_version)
 
     def forget(self) -> None:
         """Make the next scan a full one: after a failure the node may be another than before."""
@@ -74,7 +79,9 @@ class NodeReader:
         """The machine, read anew after `machine_interval_s`: a running kubelet hardly notices its changes sooner."""
         now_s = time.monotonic()
         if self._machine is None or now_s - self._machine[0] >= self._settings.machine_interval_s:
-            self._machine = now_s, read_machine(folders.FolderTree(root))
+            tree = folders.FolderTree(root)
+            machine = read_machine(tree)
+            self._machine = now_s, msgspec.structs.replace(machine, cpus=self._layout(tree, machine))
         return self._machine[1]
 
     def _kubelet(self) -> KubeletFacts:
@@ -86,7 +93,8 @@ class NodeReader:
         return self._facts[1]
 
     def _read_kubelet(self, path: Path | None) -> KubeletFacts:
-        """Flags first, then the file's facts; no file means the kubelet's defaults."""
+        """Flags first, then the file's facts, with the kubelet's defaults for what the file leaves out; without either nothing is
+        known."""
         text = folders.read_bounded(path) if path else None
         if path and text is None and self._settings.kubelet_config:
             raise kubelet_config.KubeletConfigError(f"{path}: cannot be read; check --kubelet-config")
@@ -95,36 +103,40 @@ class NodeReader:
             self._settings.topology_manager_policy or facts.policy,
             self._settings.topology_manager_scope or facts.scope,
         )
-        return kubelet_config.checked(policy, scope, facts.options, "flags")
+        checked = kubelet_config.checked(policy, scope, facts.options, "flags")
+        return msgspec.structs.replace(checked, cpu_policy=facts.cpu_policy, memory_policy=facts.memory_policy)
 
     def _config_path(self) -> Path | None:
         if self._settings.kubelet_config:
             return Path(self._settings.kubelet_config)
         return Path(self._spec.kubelet_dir) / folders.CONFIG_FILE if self._spec.kubelet_dir else None
 
-    async def _list(self, boot_id: str) -> tuple[Freshness, tuple[ListedPod, ...], bytes]:
-        """List while the CPU checkpoint stands still, so that a pod is not taken for its successor on the same CPUs;
-        without the checkpoint when it never does."""
+    def _layout(self, tree: folders.FolderTree, machine: Machine) -> CpuLayout:
+        """How the CPUs nest, read once as long as the same CPUs are online in the same zones: that never changes else."""
+        known = self._machine[1] if self._machine is not None else Machine()
+        if known.cpus is not None and known.zone_of_cpu() == machine.zone_of_cpu():
+            return known.cpus
+        return read_layout(tree, machine.zone_of_cpu())
+
+    async def _list(self, boot_id: str) -> tuple[Freshness, tuple[ListedPod, ...], Checkpoints]:
+        """List while the checkpoints stand still, so that a pod is not taken for its successor on the same CPUs; without the
+        checkpoints when they never do."""
         for _ in range(STEADY_TRIES):
-            before = self._checkpoint_signature()
+            before = self._signature()
             freshness = Freshness(boot_id, folders.boot_time_ms())
             pods = await self._source.pods()
-            checkpoint = self._checkpoint()
-            if self._checkpoint_signature() == before:
-                return freshness, pods, checkpoint
-        return freshness, pods, b""
+            stored = self._stored(before)
+            if self._signature() == before:
+                return freshness, pods, stored
+        return freshness, pods, checkpoints.NOTHING_READ
 
-    def _checkpoint_signature(self) -> tuple[int, int, int]:
-        """The kubelet replaces the file at each change, and its content with it: inode, size and time tell."""
-        return folders.signature(self._checkpoint_path) if self._checkpoint_path else (0, 0, 0)
+    def _signature(self) -> Signature:
+        """The kubelet replaces a file at each change, and its content with it: inode, size and time tell."""
+        return tuple(folders.signature(path) for path in self._checkpoint_paths)
 
-    def _checkpoint(self) -> bytes:
-        return (folders.read_bounded(self._checkpoint_path) or b"") if self._checkpoint_path else b""
-
-
-def read_cpu_entries(checkpoint: bytes) -> CpuEntries:
-    """The assignments of a `cpu_manager_state` file; none when it is absent or damaged (its kubelet will complain)."""
-    state = read_cpu(checkpoint) if checkpoint else None
-    if state is None or isinstance(state, CheckpointError):
-        return {}
-    return {uid: {name: tuple(each_cpu(cpus)) for name, cpus in held.items()} for uid, held in state.entries.items()}
+    def _stored(self, signature: Signature) -> Checkpoints:
+        """What the checkpoints say, parsed anew when one was written."""
+        if self._checkpoints[0] != signature:
+            read = [folders.read_bounded(path) or b"" for path in self._checkpoint_paths]
+            self._checkpoints = signature, checkpoints.parse(*read)
+        return self._checkpoints[1]

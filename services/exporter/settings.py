@@ -60,6 +60,7 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     settle_s: Seconds = 0.05
     deadline_s: Interval = 10.0
     kubelet_config: str = ""
+    kubelet_version: str = ""
     boot_id_file: str = ""
     topology_manager_policy: Literal["", "none", "best-effort", "restricted", "single-numa-node"] = ""
     topology_manager_scope: Literal["", "container", "pod"] = ""
@@ -158,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--deadline", dest="deadline_s", help="seconds until a podresources call is given up (10)")
     parser.add_argument("--http-port", help="health and metrics; 0: any free port")
     parser.add_argument("--kubelet-config", help="KubeletConfiguration file, else KUBELET_DIR/config.yaml")
+    parser.add_argument("--kubelet-version", help="as v1.36.2; else it is taken from the Node object by who reads that")
     parser.add_argument("--boot-id-file", help="else SYSFS/boot_id, else the kernel's")
     parser.add_argument("--topology-manager-policy", choices=POLICIES)
     parser.add_argument("--topology-manager-scope", choices=SCOPES)

@@ -12,6 +12,8 @@ from typing import Protocol
 
 import msgspec
 
+from shared.domain.cpus import CpuLayout
+
 NODES = "devices/system/node"
 CPUS = "devices/system/cpu"
 LOCAL_DISTANCE = 10
@@ -48,9 +50,10 @@ class NumaNode(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """All NUMA nodes, by ascending id."""
+    """All NUMA nodes, by ascending id, and how their CPUs nest (None: not read)."""
 
     nodes: tuple[NumaNode, ...] = ()
+    cpus: CpuLayout | None = None
 
     def zone_of_cpu(self) -> dict[int, int]:
         """CPU id -> NUMA node id."""

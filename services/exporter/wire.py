@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
 from services.exporter.podresources import podresources_pb2 as pb
+from shared.kubelet.cpuset import MAX_CPU_ID
 
 
 def pods(response: pb.ListPodResourcesResponse) -> tuple[ListedPod, ...]:
@@ -18,7 +19,7 @@ def pods(response: pb.ListPodResourcesResponse) -> tuple[ListedPod, ...]:
 
 def allocatable(response: pb.AllocatableResourcesResponse) -> Allocatable:
     """The node's allocatable CPUs, memory blocks and devices."""
-    return Allocatable(tuple(sorted(response.cpu_ids)), _blocks(response.memory), _devices(response.devices))
+    return Allocatable(_cpus(response.cpu_ids), _blocks(response.memory), _devices(response.devices))
 
 
 def _pod(pod: pb.PodResources) -> ListedPod:
@@ -26,15 +27,23 @@ def _pod(pod: pb.PodResources) -> ListedPod:
         pod.namespace,
         pod.name,
         tuple(_container(container) for container in pod.containers),
-        tuple(sorted(pod.cpu_ids)),
+        _cpus(pod.cpu_ids),
         _blocks(pod.memory),
     )
 
 
 def _container(container: pb.ContainerResources) -> ListedContainer:
-    return ListedContainer(
-        container.name, tuple(sorted(container.cpu_ids)), _blocks(container.memory), _devices(container.devices)
-    )
+    return ListedContainer(container.name, _cpus(container.cpu_ids), _blocks(container.memory), _devices(container.devices))
+
+
+def _cpus(ids: Iterable[int]) -> tuple[int, ...]:
+    """Raises ValueError for an id that no Linux machine has: sets of CPUs are kept as one integer each."""
+    found = tuple(sorted(ids))
+    if found and not 0 <= found[0] <= found[-1] <= MAX_CPU_ID:
+        raise ValueError(
+            f"podresources: CPU ids from {found[0]} to {found[-1]}, expected 0 to {MAX_CPU_ID}; see the kubelet's log"
+        )
+    return found
 
 
 def _blocks(blocks: Iterable[pb.ContainerMemory]) -> tuple[MemoryBlock, ...]:

@@ -6,7 +6,6 @@ the API server, sockets, or other nodes.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -62,10 +61,9 @@ class KubeletAgent:
         self._stopping: set[str] = set()
         self._messages: dict[str, bytes] = {}
         self._allocatable = listing.allocatable_message(node.state)
-        self._rest_saved = node.state
         for uid in node.pods:
             self._list(uid)
-        kubelet_files.save_cpu(folder, node.state)
+        kubelet_files.save(folder, None, node.state)
 
     @property
     def node(self) -> KubeletNode:
@@ -119,12 +117,6 @@ class KubeletAgent:
         self._messages.pop(uid, None)
         self._become(kubelet.end(self._node, uid))
         return known.pod
-
-    def save_rest(self) -> None:
-        """Write the checkpoints that are not written at every change."""
-        if self._rest_saved is not self._node.state:
-            self._rest_saved = self._node.state
-            kubelet_files.save_rest(self._folder, self._node.state)
 
     def _stop(self, uid: str) -> None:
         pod = self.end(uid)
@@ -180,10 +172,8 @@ class KubeletAgent:
         """Take on a new value: files first, then what podresources shows."""
         before, after = self._node.shown, node.shown
         self._node = node
-        if after.cpu.entries != before.cpu.entries:
-            kubelet_files.save_cpu(self._folder, after)
-        elif after is not before or changed:
-            os.utime(self._folder)
+        if after is not before or changed:
+            kubelet_files.save(self._folder, before, after)
         if changed:
             self._list(changed)
 

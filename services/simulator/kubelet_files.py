@@ -1,16 +1,16 @@
 """A simulated kubelet's state on disk: the three checkpoints of its managers, in the kubelet's own format.
 
-The CPU manager's file changes with every pod, so it is written in place (a rename costs ten times as much) and the folder
-is touched for those who watch it; the others are written by rename, as the kubelet does. Must not know when to save, nor
-judge what it loads.
+They change with every pod, so they are written in place (a rename costs ten times as much), the larger ones without a
+checksum, and the folder is touched for those who watch it. Must not know when to save, nor judge what it loads.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
+from services.exporter import checkpoints
+from services.exporter.checkpoints import Checkpoints
 from shared.kubelet.checkpoint import (
     CPU_FILE,
     MEMORY_FILE,
@@ -22,34 +22,31 @@ from shared.kubelet.checkpoint import (
     write_cpu,
     write_memory,
 )
-from shared.kubelet.checkpoint_devices import DeviceCheckpoint, DeviceEntry, read_devices, write_devices
+from shared.kubelet.checkpoint_devices import DeviceCheckpoint, device_checkpoint, read_devices, write_devices
 from shared.kubelet.cpu_manager import CpuState
-from shared.kubelet.device_state import Device, DeviceState, hold
+from shared.kubelet.device_state import DeviceState, hold
 from shared.kubelet.machine import KubeletState
-from shared.kubelet.masks import nodes_of
 from shared.kubelet.memory_state import MemoryState
 
 DEVICE_FILE = "device-plugins/kubelet_internal_checkpoint"
-NO_ZONE = -1
 
 
-def save_cpu(folder: Path, state: KubeletState) -> None:
-    """Write `cpu_manager_state`."""
-    data = write_cpu(CpuCheckpoint(state.kubelet.cpu.policy, state.cpu.shared, state.cpu.entries))
-    file = os.open(folder / CPU_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        os.pwrite(file, data, 0)
-        os.ftruncate(file, len(data))
-    finally:
-        os.close(file)
+def save(folder: Path, before: KubeletState | None, after: KubeletState) -> None:
+    """Write the checkpoints of the managers whose book differs from `before`, as a kubelet does at every change."""
+    if before is None or before.cpu.entries != after.cpu.entries:
+        _write(folder / CPU_FILE, write_cpu(CpuCheckpoint(after.kubelet.cpu.policy, after.cpu.shared, after.cpu.entries)))
+    if before is None or before.memory is not after.memory:
+        _write(folder / MEMORY_FILE, write_memory(memory_checkpoint(after.memory), seal=False))
+    if before is None or before.devices is not after.devices:
+        (folder / DEVICE_FILE).parent.mkdir(exist_ok=True)
+        _write(folder / DEVICE_FILE, write_devices(device_checkpoint(after.devices), seal=False))
     os.utime(folder)
 
 
-def save_rest(folder: Path, state: KubeletState) -> None:
-    """Write `memory_manager_state` and the devices' `kubelet_internal_checkpoint`."""
-    _replace(folder / MEMORY_FILE, write_memory(memory_checkpoint(state.memory)))
-    (folder / DEVICE_FILE).parent.mkdir(exist_ok=True)
-    _replace(folder / DEVICE_FILE, write_devices(_device_checkpoint(state.devices)))
+def stored(state: KubeletState) -> Checkpoints:
+    """What an exporter reads from the checkpoints of a kubelet in this state, without the way over files."""
+    cpu = CpuCheckpoint(state.kubelet.cpu.policy, state.cpu.shared, state.cpu.entries)
+    return checkpoints.of(cpu, memory_checkpoint(state.memory), device_checkpoint(state.devices))
 
 
 def load(folder: Path, fresh: KubeletState) -> tuple[KubeletState | None, str]:
@@ -60,7 +57,7 @@ def load(folder: Path, fresh: KubeletState) -> tuple[KubeletState | None, str]:
     texts = [_read(folder / name) for name in (CPU_FILE, MEMORY_FILE, DEVICE_FILE)]
     if not any(texts):
         return None, ""
-    cpu, memory, devices = read_cpu(texts[0]), read_memory(texts[1]), read_devices(texts[2])
+    cpu, memory, devices = read_cpu(texts[0]), read_memory(texts[1]), read_devices(texts[2], verify=False)
     for name, read in ((CPU_FILE, cpu), (MEMORY_FILE, memory), (DEVICE_FILE, devices)):
         if isinstance(read, CheckpointError):
             return None, f"{name}: {read}"
@@ -77,25 +74,6 @@ def _held(state: DeviceState, stored: DeviceCheckpoint) -> DeviceState:
     return state
 
 
-def _device_checkpoint(state: DeviceState) -> DeviceCheckpoint:
-    entries = tuple(
-        DeviceEntry(uid, container, resource, _by_zone(state.registered.get(resource, {}), names))
-        for uid, containers in sorted(state.held.items())
-        for container, resources in sorted(containers.items())
-        for resource, names in sorted(resources.items())
-    )
-    return DeviceCheckpoint(entries, {name: tuple(sorted(devices)) for name, devices in state.registered.items()})
-
-
-def _by_zone(registered: Mapping[str, Device], names: frozenset[str]) -> dict[int, tuple[str, ...]]:
-    found: dict[int, list[str]] = {}
-    for name in sorted(names):
-        mask = registered[name].mask if name in registered else None
-        for zone in nodes_of(mask) if mask else (NO_ZONE,):
-            found.setdefault(zone, []).append(name)
-    return {zone: tuple(listed) for zone, listed in sorted(found.items())}
-
-
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -103,7 +81,10 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+def _write(path: Path, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.pwrite(file, data, 0)
+        os.ftruncate(file, len(data))
+    finally:
+        os.close(file)

@@ -30,7 +30,6 @@ from shared.domain.manifest import ManifestError, pod_from_manifest
 from shared.domain.pod import Pod
 
 log = structlog.get_logger()
-SAVE_INTERVAL_S = 10.0
 SLICE = 200
 _ENDED = ("Failed", "Succeeded")
 _UNTAINTED = {"spec": {"taints": None}}
@@ -80,7 +79,6 @@ class KubeletRunner:
             server = PodresourcesServer(self._nodes[name][1].socket, agent)
             await server.start()
             self._servers[name] = server
-        self._real.add(time.monotonic() + SAVE_INTERVAL_S, self._save_all)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -98,8 +96,6 @@ class KubeletRunner:
         for stop in self._unlisten:
             stop()
         await asyncio.gather(*(server.stop() for server in self._servers.values()))
-        for agent in self._agents.values():
-            agent.save_rest()
 
     def agent(self, node: str) -> KubeletAgent:
         """The kubelet of a node; KeyError for one that is not simulated here."""
@@ -108,7 +104,6 @@ class KubeletRunner:
     async def restart_node(self, node: str) -> None:
         """Restart one kubelet on its checkpoints; its socket is replaced."""
         await self._servers[node].stop()
-        self._agents[node].save_rest()
         self._start_node(*self._nodes[node])
         self._servers[node] = PodresourcesServer(self._nodes[node][1].socket, self._agents[node])
         await self._servers[node].start()
@@ -270,11 +265,6 @@ class KubeletRunner:
         entry = self._cluster.get("nodes", node)
         addresses = entry.obj["status"].get("addresses", []) if entry else []
         return next((one["address"] for one in addresses if one["type"] == "InternalIP"), "10.0.0.1")
-
-    def _save_all(self) -> None:
-        for agent in self._agents.values():
-            agent.save_rest()
-        self._real.add(time.monotonic() + SAVE_INTERVAL_S, self._save_all)
 
 
 class _Posts:

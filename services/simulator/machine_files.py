@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import msgspec
 from services.simulator.cluster import SimulatedNode
 from shared.kubelet.config import ZoneConfig
 from shared.kubelet.cpuset import cpus_of, format_cpus
+from shared.kubelet.topology import Cpu
 
 HOST_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_SOCKET_BYTES = 107
@@ -60,6 +62,7 @@ def write(node: SimulatedNode, files: NodeFiles) -> None:
         _write_zone(base / f"node{zone.id}", node, zone)
     ids = format_cpus(cpus_of(zone.id for zone in node.machine.zones))
     (base / "online").write_text(ids + "\n")
+    _write_cpus(files.sysfs / "devices" / "system" / "cpu", node.machine.cpus)
     (files.sysfs / "boot_id").write_text(boot_id(node.name, str(files.sysfs)) + "\n")
     files.kubelet_dir.mkdir(parents=True, exist_ok=True)
     (files.kubelet_dir / "config.yaml").write_bytes(msgspec.json.format(msgspec.json.encode(configuration(node))))
@@ -105,3 +108,30 @@ def _write_zone(folder: Path, node: SimulatedNode, zone: ZoneConfig) -> None:
         pool = folder / "hugepages" / f"hugepages-{size // 1024}kB"
         pool.mkdir(parents=True, exist_ok=True)
         (pool / "nr_hugepages").write_text(f"{pages}\n")
+
+
+def _write_cpus(base: Path, cpus: tuple[Cpu, ...]) -> None:
+    """Siblings beside the lowest CPU of each group only, where an exporter looks: a file for every CPU would cost seconds."""
+    for core in _groups((cpu.socket, cpu.core, cpu) for cpu in cpus).values():
+        _write_text(base / f"cpu{min(core)}" / "topology" / "thread_siblings_list", format_cpus(cpus_of(core)))
+    for (socket, _), members in _groups((cpu.socket, 0, cpu) for cpu in cpus).items():
+        topology = base / f"cpu{min(members)}" / "topology"
+        _write_text(topology / "physical_package_id", str(socket))
+        _write_text(topology / "core_siblings_list", format_cpus(cpus_of(members)))
+    for (cache, _), members in _groups((cpu.uncore, 0, cpu) for cpu in cpus).items():
+        last_level = base / f"cpu{min(members)}" / "cache" / "index3"
+        _write_text(last_level / "level", "3")
+        _write_text(last_level / "id", str(cache))
+        _write_text(last_level / "shared_cpu_list", format_cpus(cpus_of(members)))
+
+
+def _groups(keyed: Iterable[tuple[int, int, Cpu]]) -> dict[tuple[int, int], list[int]]:
+    members: dict[tuple[int, int], list[int]] = {}
+    for first, second, cpu in keyed:
+        members.setdefault((first, second), []).append(cpu.id)
+    return members
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.domain.report import Placement, Report, Zone
+from shared.domain.report import Report, Zone
 from shared.events.report_facts import NodeReportChanged
 from shared.ledger.reports import by_key
 
@@ -18,11 +18,14 @@ def _frame(report: Report) -> tuple[object, ...]:
             zone.id,
             tuple(sorted(zone.costs.items())),
             tuple(sorted((n, r.capacity, r.allocatable) for n, r in zone.resources.items())),
+            zone.bounds,
         )
         for zone in report.zones
     )
     settings = (report.policy, report.scope, tuple(sorted(report.options.items())), report.max_numa_nodes, report.tracked)
-    return (*settings, zones, report.fingerprint_method, report.placements is None)
+    machine = (report.cpus, report.devices, report.kubelet_version)
+    managers = (report.cpu_policy, report.memory_policy, report.reserved_cpus)
+    return (*settings, *machine, *managers, zones, report.fingerprint_method, report.placements is None)
 
 
 def changes(before: Report, after: Report) -> NodeReportChanged | None:
@@ -31,9 +34,29 @@ def changes(before: Report, after: Report) -> NodeReportChanged | None:
     old, new = by_key(before.placements or ()), by_key(after.placements or ())
     listed = tuple(p for key in new if new[key] != old.get(key) for p in new[key])
     unlisted = tuple(key for key in old if key not in new)
-    if not (available or listed or unlisted) and before.fingerprint == after.fingerprint:
-        return None
-    return _delta(after, available, listed, unlisted)
+    delta = NodeReportChanged(
+        node=after.node,
+        boot_id=after.boot_id,
+        boot_time_ms=after.boot_time_ms,
+        exporter=after.exporter,
+        available=available,
+        listed=listed,
+        unlisted=unlisted,
+        fingerprint=after.fingerprint,
+        free=_free(before.zones, after.zones),
+        checkpoints=None if after.checkpoints == before.checkpoints else after.checkpoints,
+        hidden=None if after.hidden == before.hidden else after.hidden,
+    )
+    return None if _says_nothing(delta) and before.fingerprint == after.fingerprint else delta
+
+
+def _says_nothing(delta: NodeReportChanged) -> bool:
+    told = delta.available or delta.listed or delta.unlisted or delta.free
+    return not told and delta.checkpoints is None and delta.hidden is None
+
+
+def _free(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
+    return {new.id: new.free for old, new in zip(before, after, strict=True) if new.free != old.free}
 
 
 def _availability(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
@@ -43,18 +66,3 @@ def _availability(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int
         if changed:
             found[new.id] = changed
     return found
-
-
-def _delta(
-    after: Report, available: dict[int, dict[str, int]], listed: tuple[Placement, ...], unlisted: tuple[str, ...]
-) -> NodeReportChanged:
-    return NodeReportChanged(
-        node=after.node,
-        boot_id=after.boot_id,
-        boot_time_ms=after.boot_time_ms,
-        exporter=after.exporter,
-        available=available,
-        listed=listed,
-        unlisted=unlisted,
-        fingerprint=after.fingerprint,
-    )

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from shared.bus import subjects
-from shared.domain.report import Placement, Report, Zone, ZonedAmount
+from shared.domain.report import UNKNOWN, Placement, Report, Zone, ZonedAmount
 
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node", UNKNOWN)
 SCOPES = ("container", "pod")
+CHECKPOINTS = ("cpu", "memory", "devices")
 AMOUNT_LIMIT = 2**56
 """In millicpu, bytes or counts; also what `shared.domain.fields` takes of a manifest. A node's sum stays within 64 bits."""
 REPORT_BYTES = 512 << 10
@@ -22,6 +23,9 @@ CONTAINERS = 4096
 HELD = 256
 OPTIONS = 32
 TEXT_LIMIT = 256
+DEVICE_GROUPS = 1024
+IDS_LIMIT = 64 << 10
+"""Characters of a list of CPUs or devices; who reads such a list bounds what it may name."""
 RESOURCE_NAME_LIMIT = 317
 """A DNS subdomain of 253, a slash, a name of 63 (Kubernetes' qualified names)."""
 # The node's name and its boot id become names in the log, the node's also a path of the Kubernetes API.
@@ -80,6 +84,8 @@ def _problems(node: str, report: Report) -> Iterator[str]:
     for zone in report.zones:
         yield from _zone_problems(zone)
     yield from _placement_problems(report.placements or (), frozenset(ids))
+    yield from _placement_problems(report.hidden, frozenset(ids), hidden=True)
+    yield from _inventory_problems(report)
 
 
 def _setting_problems(report: Report) -> Iterator[str]:
@@ -87,9 +93,10 @@ def _setting_problems(report: Report) -> Iterator[str]:
         yield f"options, tracked: more than {OPTIONS} options or {RESOURCES} resources"
     for name in report.tracked:
         yield from _resource_name_problems("tracked", name)
-    texts = (report.exporter, report.fingerprint, report.fingerprint_method, *report.options, *report.options.values())
+    managers = (report.cpu_policy, report.memory_policy, report.kubelet_version, *report.checkpoints[:TEXT_LIMIT])
+    texts = (report.exporter, report.fingerprint, report.fingerprint_method, *report.options, *report.options.values(), *managers)
     if any(len(text) > TEXT_LIMIT or not text.isprintable() for text in texts):
-        yield f"exporter, options, fingerprint: a text of more than {TEXT_LIMIT} printable characters"
+        yield f"exporter, options, fingerprint, managers: a text of more than {TEXT_LIMIT} printable characters"
     if not 0 <= report.max_numa_nodes <= ZONE_ID_LIMIT:
         yield f"max_numa_nodes: {report.max_numa_nodes} is outside 0..{ZONE_ID_LIMIT}"
 
@@ -110,16 +117,37 @@ def _zone_problems(zone: Zone) -> Iterator[str]:
         yield from _resource_name_problems(f"zones[{zone.id}]", name)
         if not all(0 <= amount <= AMOUNT_LIMIT for amount in (amounts.capacity, amounts.allocatable, amounts.available)):
             yield f"zones[{zone.id}].{name}: negative or absurd amount"
+    for field, told in (("bounds", zone.bounds), ("free", zone.free)):
+        if len(told) > RESOURCES or not all(0 <= amount <= AMOUNT_LIMIT for amount in told.values()):
+            yield f"zones[{zone.id}].{field}: too many, negative or absurd"
+        for name in told:
+            yield from _resource_name_problems(f"zones[{zone.id}].{field}", name)
 
 
-def _placement_problems(placements: Sequence[Placement], zones: frozenset[int]) -> Iterator[str]:
-    """A placement in a zone that the report does not list says that it was read of two machines, or of none."""
+def _inventory_problems(report: Report) -> Iterator[str]:
+    layout = report.cpus
+    columns = (report.reserved_cpus, *((layout.ids, layout.zones, layout.sockets, layout.cores, layout.caches) if layout else ()))
+    if any(len(text) > IDS_LIMIT for text in columns) or len(report.checkpoints) > len(CHECKPOINTS):
+        yield f"cpus, reserved_cpus, checkpoints: more than {IDS_LIMIT} characters or {len(CHECKPOINTS)} names"
+    groups = report.devices or ()
+    if len(groups) > DEVICE_GROUPS:
+        yield f"devices: {len(groups)} groups; at most {DEVICE_GROUPS}"
+    for group in groups:
+        yield from _resource_name_problems("devices", group.resource)
+        if len(group.zones) > ZONES or len(group.ids) > IDS_LIMIT or len(group.unhealthy) > IDS_LIMIT:
+            yield f"devices.{group.resource[:40]}: more than {ZONES} zones or {IDS_LIMIT} characters of ids"
+
+
+def _placement_problems(placements: Sequence[Placement], zones: frozenset[int], hidden: bool = False) -> Iterator[str]:
+    """A placement in a zone that the report does not list says that it was read of two machines, or of none. A `hidden` one may
+    have no pod's name; the entry of what a pod holds beyond its containers has no container's."""
     if len(placements) > CONTAINERS:
         yield f"placements: {len(placements)} containers; at most {CONTAINERS}"
     for placement in placements:
         where = f"placements[{placement.namespace[:40]}/{placement.pod[:40]}/{placement.container[:40]}]"
-        names = (placement.namespace, placement.pod, placement.container)
-        if any(len(name) > NAME_LIMIT or not _POD.fullmatch(name) for name in names):
+        names = () if hidden and not placement.pod else (placement.namespace, placement.pod)
+        told = names if not placement.container else (*names, placement.container)
+        if any(len(name) > NAME_LIMIT or not _POD.fullmatch(name) for name in told):
             yield f"{where}: a name that Kubernetes would not take"
         if len(placement.pod_uid) > BOOT_ID_LIMIT or not placement.pod_uid.isprintable():
             yield f"{where}: pod_uid is none"
@@ -135,6 +163,6 @@ def _held_problems(where: str, held: ZonedAmount, zones: frozenset[int]) -> Iter
     unlisted = [zone for zone in held.zones if zone not in zones]
     if unlisted:
         yield f"{where}.{held.resource[:40]}: zone {unlisted[0]} is none of the report's zones {sorted(zones)}"
-    if not 0 <= held.amount <= AMOUNT_LIMIT:
+    if not 0 <= held.amount <= AMOUNT_LIMIT or len(held.ids) > IDS_LIMIT:
         yield f"{where}.{held.resource[:40]}: negative or absurd amount"
     yield from _resource_name_problems(where, held.resource)

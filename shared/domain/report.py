@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.domain.cpus import CpuLayout
 from shared.domain.resources import Amounts
+
+UNKNOWN = "unknown"
+"""A policy that nobody told the exporter: such a node takes no pod that needs alignment."""
 
 
 class ZoneResource(msgspec.Struct, frozen=True, gc=False):
@@ -20,31 +24,54 @@ class ZoneResource(msgspec.Struct, frozen=True, gc=False):
 
 
 class Zone(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A NUMA zone: `id` is the kernel's node id (ids may be sparse), `costs` the SLIT distance by zone id (10 = local)."""
+    """A NUMA zone: `id` is the kernel's node id (ids may be sparse), `costs` the SLIT distance by zone id (10 = local).
+
+    `bounds` is what the zone has at most of resources that no manager pins to zones (CPUs without the static CPU Manager, memory
+    and hugepages without the Static Memory Manager): from /sys, not accounted by anybody. `free` is the Memory Manager's own
+    figure by resource, where its checkpoint was read: what ended pods and init containers hold counts as taken (`Report.hidden`),
+    a block over several zones as it was split. `available` counts such a block in full in each of its zones.
+    """
 
     id: int
     resources: dict[str, ZoneResource] = {}
     costs: dict[int, int] = {}
+    bounds: dict[str, int] = {}
+    free: dict[str, int] = {}
 
 
-class ZonedAmount(msgspec.Struct, frozen=True, gc=False):
-    """An amount held in a set of zones. CPUs and devices come one entry a zone; a memory block may span several
-    zones without saying how it is split (podresources has no split)."""
+class ZonedAmount(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An amount held in a set of zones. CPUs and devices come one entry a set of zones; a memory block may span several
+    zones without saying how it is split (podresources has no split). `ids` names the CPUs (a Linux list) or devices
+    (`shared.domain.idlist`); empty for memory and in reports of older exporters."""
 
     resource: str
     zones: tuple[int, ...]
     amount: int
+    ids: str = ""
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one listed container holds. `held` is empty for a container that holds nothing exclusive *or is not admitted
-    yet* (kubelet 1.36: pods are listed before and during their admission). `pod_uid` is known only from checkpoints."""
+    yet* (kubelet 1.36: pods are listed before and during their admission). `pod_uid` is known only from checkpoints.
+
+    An ordinary init container is never listed by podresources; its placement comes from the checkpoints and holds what no
+    other container of the pod holds too, so an empty one says that all of it was taken over by later containers."""
 
     namespace: str
     pod: str
     container: str
     held: tuple[ZonedAmount, ...] = ()
     pod_uid: str = ""
+
+
+class DeviceGroup(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Devices of one resource that lie in the same zones; none where the plugin names no zone. `ids` are those that may be handed
+    out, `unhealthy` those that a container holds although they may not be handed out any more (`shared.domain.idlist`)."""
+
+    resource: str
+    zones: tuple[int, ...] = ()
+    ids: str = ""
+    unhealthy: str = ""
 
 
 class Freshness(msgspec.Struct, frozen=True, order=True):
@@ -60,6 +87,15 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     `tracked` names the resources that this node's managers pin (cpu with the static CPU Manager, memory and hugepages
     with the Static Memory Manager, device resources with topology): only those can be proven by a placement.
     `fingerprint_method` is `all` or `with-exclusive-resources`; `fingerprint` is empty when the source computes none.
+
+    `policy` is `unknown` where nobody told the exporter; `options` are those of the Topology and the CPU Manager (disjoint
+    names). `cpu_policy` (none, static) and `memory_policy` (None, Static) are `unknown` in reports of older exporters.
+    `reserved_cpus` are those that the static CPU Manager never gives away, as a Linux list. `kubelet_version` is empty
+    where it is not known, `cpus` and `devices` are None then. `checkpoints` names the managers whose checkpoint was read together
+    with the list (`cpu`, `memory`, `devices`): without it, what podresources hides is not known. `hidden` is what those
+    checkpoints say beyond the placements, and is not counted in `available`: memory of init containers (freed when a later
+    container starts), and all that a `pod_uid` holds that matches no listed pod (then without namespace and name: that pod
+    ended, was rejected, or holds nothing by which it could be told from others).
     """
 
     node: str
@@ -75,6 +111,14 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     placements: tuple[Placement, ...] | None = None
     fingerprint: str = ""
     fingerprint_method: str = ""
+    kubelet_version: str = ""
+    cpu_policy: str = UNKNOWN
+    memory_policy: str = UNKNOWN
+    reserved_cpus: str = ""
+    cpus: CpuLayout | None = None
+    devices: tuple[DeviceGroup, ...] | None = None
+    checkpoints: tuple[str, ...] = ()
+    hidden: tuple[Placement, ...] = ()
 
     @property
     def freshness(self) -> Freshness:

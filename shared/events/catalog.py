@@ -24,7 +24,14 @@ class Entry(NamedTuple):
     area: str
 
 
-_GROWN = {"NodeEnded": 2, "PodEnded": 2, "ReservationWithdrawn": 2}
+_GROWN = {
+    "NodeReported": 2,
+    "NodeReportChanged": 2,
+    "NodeObserved": 2,
+    "NodeEnded": 2,
+    "PodEnded": 2,
+    "ReservationWithdrawn": 2,
+}
 """Schema numbers beyond the first."""
 
 

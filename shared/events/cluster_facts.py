@@ -25,7 +25,9 @@ class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A node was first seen or changed in a way that placement depends on. Stream `node/<name>`."""
+    """A node was first seen or changed in a way that placement depends on. Stream `node/<name>`.
+
+    `kubelet_version` is status.nodeInfo.kubeletVersion (`v1.36.2`), empty in facts of schema 1."""
 
     name: str
     uid: str
@@ -35,6 +37,7 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    kubelet_version: str = ""
 
     @property
     def about(self) -> About:

@@ -49,6 +49,6 @@ def decode(envelope: Envelope) -> Fact:
             return fact
         old = msgspec.json.decode(envelope.payload, type=dict)
         new = upcast(envelope.type, envelope.schema, entry.schema, old)
-        return msgspec.convert(new, entry.struct)
+        return msgspec.convert(new, entry.struct, str_keys=True)
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         raise UndecodableFact(envelope, str(error)) from error

@@ -22,7 +22,8 @@ class NodeReportChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tru
     """What changed since the report before it on this stream (same boot, same shape of zones).
 
     `available` holds zone id -> resource -> new available amount. `listed` are the placements of pods that are new or changed
-    (all containers of the pod), `unlisted` the `namespace/pod` keys no longer listed.
+    (all containers of the pod), `unlisted` the `namespace/pod` keys no longer listed. `free` holds zone id -> all of the
+    Memory Manager's own figures, for zones where one changed. `checkpoints` and `hidden` are None where they are as before.
     """
 
     node: str
@@ -33,6 +34,9 @@ class NodeReportChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tru
     listed: tuple[Placement, ...] = ()
     unlisted: tuple[str, ...] = ()
     fingerprint: str = ""
+    free: dict[int, dict[str, int]] = {}
+    checkpoints: tuple[str, ...] | None = None
+    hidden: tuple[Placement, ...] | None = None
 
     @property
     def about(self) -> About:

@@ -12,6 +12,11 @@ from typing import Any
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
+def _only_new_fields(payload: dict[str, Any]) -> dict[str, Any]:
+    """The next schema only adds fields, and their defaults say that the thing is not known."""
+    return payload
+
+
 def _ended(old: dict[str, Any]) -> dict[str, Any]:
     """`node_ended` went: no release wrote it, pods outlive their node's object."""
     return {**old, "cause": "deleted"} if old.get("cause") == "node_ended" else old
@@ -23,6 +28,9 @@ def _withdrawn(old: dict[str, Any]) -> dict[str, Any]:
 
 
 UPCASTERS: dict[tuple[str, int], Upcaster] = {
+    ("NodeReported", 1): _only_new_fields,
+    ("NodeReportChanged", 1): _only_new_fields,
+    ("NodeObserved", 1): _only_new_fields,
     ("NodeEnded", 1): _ended,
     ("PodEnded", 1): _ended,
     ("ReservationWithdrawn", 1): _withdrawn,

@@ -94,12 +94,13 @@ def startup_text(manager: str, error: str, path: str) -> str:
     )
 
 
-def read_cpu(data: bytes, policy: str | None = None) -> CpuCheckpoint | CheckpointError:
-    """`cpu_manager_state` as a value. `policy` is the configured one, to be compared with the file's."""
+def read_cpu(data: bytes, policy: str | None = None, verify: bool = True) -> CpuCheckpoint | CheckpointError:
+    """`cpu_manager_state` as a value. `policy` is the configured one, to be compared with the file's; `verify` computes the
+    checksum, which costs more than all the rest."""
     file = decode(data, _CpuFile)
     if isinstance(file, CheckpointError):
         return file
-    if file.checksum and file.checksum != fnv32a(_cpu_dump(file)):
+    if verify and file.checksum and file.checksum != fnv32a(_cpu_dump(file)):
         return CheckpointError(_cpu_corrupted(file), CORRUPTED)
     if policy is not None and policy != file.policyName:
         return _other_policy("", policy, file.policyName)
@@ -137,7 +138,7 @@ def write_cpu(checkpoint: CpuCheckpoint) -> bytes:
     entries = {uid: {name: format_cpus(held[name]) for name in sorted(held)} for uid, held in sorted(checkpoint.entries.items())}
     file = _CpuFile(checkpoint.policy, format_cpus(checkpoint.default_cpus), entries)
     document = {"policyName": file.policyName, "defaultCpuSet": file.defaultCpuSet, "entries": entries}
-    return _sealed(document, _cpu_dump(file))
+    return sealed(document, _cpu_dump(file))
 
 
 def _cpu_dump(file: _CpuFile) -> str:
@@ -149,12 +150,12 @@ def _cpu_dump(file: _CpuFile) -> str:
     )
 
 
-def read_memory(data: bytes, policy: str | None = None) -> MemoryCheckpoint | CheckpointError:
-    """`memory_manager_state` as a value. Whether it fits the machine is `memory_state.restored`'s matter."""
+def read_memory(data: bytes, policy: str | None = None, verify: bool = True) -> MemoryCheckpoint | CheckpointError:
+    """`memory_manager_state` as a value, as `read_cpu`. Whether it fits the machine is `memory_state.restored`'s matter."""
     file = decode(data, _MemoryFile)
     if isinstance(file, CheckpointError):
         return file
-    if file.checksum and file.checksum != fnv32a(_memory_dump(file)):
+    if verify and file.checksum and file.checksum != fnv32a(_memory_dump(file)):
         return CheckpointError(CORRUPTED, CORRUPTED)
     if policy is not None and policy != file.policyName:
         return _other_policy("[memorymanager] ", policy, file.policyName)
@@ -191,8 +192,9 @@ def memory_checkpoint(state: MemoryState) -> MemoryCheckpoint:
     return MemoryCheckpoint(state.config.policy, state.nodes, state.entries)
 
 
-def write_memory(checkpoint: MemoryCheckpoint) -> bytes:
-    """The bytes of `memory_manager_state`, as a kubelet would write them."""
+def write_memory(checkpoint: MemoryCheckpoint, seal: bool = True) -> bytes:
+    """The bytes of `memory_manager_state`, as a kubelet would write them; without `seal` the checksum is 0, which kubelets
+    accept."""
     file = _MemoryFile(
         checkpoint.policy,
         {node_id: _node_file(checkpoint.nodes[node_id]) for node_id in sorted(checkpoint.nodes)},
@@ -203,7 +205,7 @@ def write_memory(checkpoint: MemoryCheckpoint) -> bytes:
         "machineState": string_order(file.machineState or {}),
         "entries": file.entries,
     }
-    return _sealed(document, _memory_dump(file))
+    return sealed(document, _memory_dump(file) if seal else None)
 
 
 def _node_file(node: NodeMemory) -> _Node:
@@ -259,10 +261,10 @@ def decode(data: bytes, shape: type[T]) -> T | CheckpointError:
         return CheckpointError("unexpected end of JSON input" if not data.strip() else f"json: {detail}", detail)
 
 
-def _sealed(document: Mapping[str, object], dump: str) -> bytes:
-    """The document with its checksum; empty `entries` are left out."""
+def sealed(document: Mapping[str, object], dump: str | None) -> bytes:
+    """The document with its checksum, 0 without a dump; empty `entries` are left out."""
     kept = {key: value for key, value in document.items() if key != "entries" or value}
-    return go_json({**kept, "checksum": fnv32a(dump)})
+    return go_json({**kept, "checksum": 0 if dump is None else fnv32a(dump)})
 
 
 def _other_policy(prefix: str, configured: str, stored: str) -> CheckpointError:

@@ -61,18 +61,17 @@ class _File(msgspec.Struct):
     BootID: str = ""
 
 
-def read_devices(data: bytes) -> DeviceCheckpoint | CheckpointError:
-    """`kubelet_internal_checkpoint` as a value."""
+def read_devices(data: bytes, verify: bool = True) -> DeviceCheckpoint | CheckpointError:
+    """`kubelet_internal_checkpoint` as a value; `verify` computes the checksum, which costs more than all the rest."""
     file = decode(data, _File)
     if isinstance(file, CheckpointError):
         return file
     try:
-        dump = _dump(file.Data)
+        entries = tuple(_entry(entry) for entry in file.Data.PodDeviceEntries or ())
     except ValueError as error:
         return CheckpointError(f"json: AllocResp is no base64: {error}", str(error))
-    if file.Checksum != fnv32a(dump):
+    if verify and file.Checksum != fnv32a(_dump(file.Data)):
         return CheckpointError(CORRUPTED, CORRUPTED)
-    entries = tuple(_entry(entry) for entry in file.Data.PodDeviceEntries or ())
     registered = {name: tuple(ids or ()) for name, ids in (file.Data.RegisteredDevices or {}).items()}
     return DeviceCheckpoint(entries, registered, file.BootID)
 
@@ -83,8 +82,9 @@ def _entry(entry: _Entry) -> DeviceEntry:
     return DeviceEntry(entry.PodUID, entry.ContainerName, entry.ResourceName, devices, response)
 
 
-def write_devices(checkpoint: DeviceCheckpoint) -> bytes:
-    """The bytes of `kubelet_internal_checkpoint`, as a kubelet would write them (its list order is its own)."""
+def write_devices(checkpoint: DeviceCheckpoint, seal: bool = True) -> bytes:
+    """The bytes of `kubelet_internal_checkpoint`, as a kubelet would write them (its list order is its own). Without `seal` the
+    checksum is 0, which only readers accept that do not verify it."""
     entries = [_entry_file(entry) for entry in checkpoint.entries]
     registered = {name: list(checkpoint.registered[name]) for name in sorted(checkpoint.registered)}
     data = _Data(entries or None, dict(registered))
@@ -92,7 +92,7 @@ def write_devices(checkpoint: DeviceCheckpoint) -> bytes:
         "PodDeviceEntries": [_entry_json(entry) for entry in entries] or None,
         "RegisteredDevices": registered,
     }
-    document: dict[str, object] = {"Data": body, "Checksum": fnv32a(_dump(data))}
+    document: dict[str, object] = {"Data": body, "Checksum": fnv32a(_dump(data)) if seal else 0}
     return go_json({**document, "BootID": checkpoint.boot_id} if checkpoint.boot_id else document)
 
 

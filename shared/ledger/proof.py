@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from shared.domain.demand import ContainerDemand, kept_init_cpu, peak
 from shared.domain.report import Placement, Report
-from shared.domain.resources import CPU, MEMORY, Amounts, is_memory
+from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_memory
 from shared.ledger.charge import apart
 from shared.ledger.state import Alias, Charge, ZoneAmounts
 
@@ -57,10 +57,10 @@ def alias_stands(alias: Alias | None, uid: str, listed: Sequence[Placement]) -> 
 def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAmounts:
     """What ordinary init containers may still hold of a proven pod, invisibly to podresources, for the pod's life.
 
-    CPUs count nothing when the listing shows the init containers themselves (read from the kubelet's CPU checkpoint); their
-    devices are never shown. Each amount is held once, in whichever of its zones (`_stays`). Memory draws nobody: until the pod
-    is known to run, which frees all of it (kubelet 1.36: at the start of a later container), it may be in any zone, not reused
-    by what is listed."""
+    CPUs and devices count nothing when the listing shows the init containers themselves: a pod whose uid is known has all of
+    them listed that hold something, as far as the checkpoints were read. Each amount is held once, in whichever of its zones
+    (`_stays`). Memory draws nobody: until the pod is known to run, which frees all of it (kubelet 1.36: at the start of a later
+    container), it may be in any zone, not reused by what is listed."""
     init = [part for part in charge.demand if part.kind == "init"]
     if not init:
         return {}
@@ -69,6 +69,8 @@ def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> Zon
     kept: Amounts = {name: amount - beside.get(name, 0) for name, amount in peak(charge.demand).items()}
     kept[CPU] = 0 if shown else max(kept.get(CPU, 0), kept_init_cpu(charge.demand, apart(charge.possible)))
     kept = {name: kept[name] for name in sorted(kept) if kept[name] > 0 and not is_memory(name)}
+    if any(placement.pod_uid == charge.uid for placement in listed):
+        kept = {name: amount for name, amount in kept.items() if manager_of(name) not in report.checkpoints}
     anywhere = {zone for zones in charge.possible.values() for zone in zones}
     near = set(held_zones(listed)) or anywhere
     zones: ZoneAmounts = {}
@@ -94,6 +96,12 @@ def _stays(name: str, demand: Sequence[ContainerDemand], report: Report) -> bool
         return report.policy == "single-numa-node" or any(MEMORY in part.amounts for part in demand if part.kind != "init")
     wants = [part.kind for part in demand if name in part.amounts]
     return wants[-1] != "init"
+
+
+def manager_of(name: str) -> str:
+    """Whose checkpoint says what containers hold of this resource, in the words of `Report.checkpoints`; memory's is no help
+    here, as what it says of init containers changes without any fact."""
+    return "cpu" if name == CPU else "devices" if is_device(name) else ""
 
 
 def _init_memory(init: Sequence[ContainerDemand]) -> list[tuple[str, int]]:

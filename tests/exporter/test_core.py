@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from services.exporter import core
 from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.checkpoints import Checkpoints
 from services.exporter.sysfs import Machine, NumaNode
+from shared.domain.report import DeviceGroup as DeviceGroupOut
 from shared.domain.report import Freshness, Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.kubelet.fingerprint import fingerprint
 
@@ -55,7 +57,7 @@ def test_sparse_and_memory_only_nodes_keep_the_kernels_ids() -> None:
     made = report(machine, Allocatable((1,), (MemoryBlock("memory", (4,), 400),)))
     assert made.zones == (
         Zone(0, {"cpu": ZoneResource(2000, 1000, 1000)}),
-        Zone(4, {"memory": ZoneResource(500, 400, 400)}),
+        Zone(4, {"memory": ZoneResource(500, 400, 400)}, bounds={"hugepages-2Mi": 64}),
     )
 
 
@@ -80,7 +82,7 @@ def test_block_over_two_zones_counts_in_full_in_both_and_available_never_goes_be
 
 def test_torn_answer_keeps_cpus_without_memory() -> None:
     made = report(EVEN_ODD, Allocatable((2, 3)), pod("p", ListedContainer("c", (2,))))
-    assert made.placements == (Placement("default", "p", "c", (ZonedAmount("cpu", (0,), 1000),)),)
+    assert made.placements == (Placement("default", "p", "c", (ZonedAmount("cpu", (0,), 1000, "2"),)),)
 
 
 def test_pod_listed_before_admission_has_empty_placements() -> None:
@@ -93,7 +95,7 @@ def test_device_on_two_nodes_is_one_device_in_two_zones() -> None:
     groups = (DeviceGroup(GPU, ("g",), (0,)), DeviceGroup(GPU, ("g",), (1,)))
     made = report(EVEN_ODD, Allocatable((), (), groups), pod("p", ListedContainer("c", (), (), groups)))
     assert made.placements is not None
-    assert made.placements[0].held == (ZonedAmount(GPU, (0, 1), 1),)
+    assert made.placements[0].held == (ZonedAmount(GPU, (0, 1), 1, "g"),)
     assert [zone.resources[GPU] for zone in made.zones] == [ZoneResource(1, 1, 0)] * 2
 
 
@@ -103,7 +105,7 @@ def test_device_without_affinity_is_in_no_zone_and_not_exclusive() -> None:
     assert made.tracked == ("cpu",)
     assert all(GPU not in zone.resources for zone in made.zones)
     assert made.placements is not None
-    assert made.placements[0].held == (ZonedAmount(GPU, (), 1),)
+    assert made.placements[0].held == (ZonedAmount(GPU, (), 1, "g"),)
     assert made.fingerprint == fingerprint([])
 
 
@@ -120,18 +122,72 @@ def test_pod_level_set_counts_once_with_its_containers_parts_inside() -> None:
     assert made.zones[0].resources["cpu"].available == 8000
     assert made.zones[0].resources["memory"].available == 70
     assert made.placements is not None
-    rest = (ZonedAmount("cpu", (0,), 2000), ZonedAmount("memory", (0,), 20))
+    rest = (ZonedAmount("cpu", (0,), 2000, "6,8"), ZonedAmount("memory", (0,), 20))
     assert made.placements[2] == Placement("default", "p", "", rest)
 
 
+def checkpoints(read: tuple[str, ...], **holdings: dict[str, ListedContainer]) -> Checkpoints:
+    return Checkpoints(read, {uid.replace("_", "-"): containers for uid, containers in holdings.items()})
+
+
 def test_init_containers_cpus_come_from_the_checkpoint_once() -> None:
-    entries = {"uid-1": {"init": (2, 4, 3), "c": (2,)}, "uid-2": {"c": (9,)}}
-    made = report(EVEN_ODD, Allocatable(tuple(range(24))), pod("p", ListedContainer("c", (2,))), cpu_entries=entries)
+    held = {"init": ListedContainer("init", (2, 4, 3)), "c": ListedContainer("c", (2,))}
+    stored = checkpoints(("cpu",), uid_1=held, uid_2={"c": ListedContainer("c", (9,))})
+    made = report(EVEN_ODD, Allocatable(tuple(range(24))), pod("p", ListedContainer("c", (2,))), checkpoints=stored)
+    kept = (ZonedAmount("cpu", (0,), 1000, "4"), ZonedAmount("cpu", (1,), 1000, "3"))
     assert made.placements == (
-        Placement("default", "p", "c", (ZonedAmount("cpu", (0,), 1000),), "uid-1"),
-        Placement("default", "p", "init", (ZonedAmount("cpu", (0,), 1000), ZonedAmount("cpu", (1,), 1000)), "uid-1"),
+        Placement("default", "p", "c", (ZonedAmount("cpu", (0,), 1000, "2"),), "uid-1"),
+        Placement("default", "p", "init", kept, "uid-1"),
     )
     assert [zone.resources["cpu"].available for zone in made.zones] == [10000, 11000]
+    assert made.hidden == (Placement("", "", "c", (ZonedAmount("cpu", (1,), 1000, "9"),), "uid-2"),)
+    assert made.checkpoints == ("cpu",)
+
+
+def test_an_init_container_that_keeps_nothing_is_told_and_differs_from_no_checkpoint() -> None:
+    held = {"init": ListedContainer("init", (2,)), "c": ListedContainer("c", (2, 4))}
+    listed = pod("p", ListedContainer("c", (2, 4)))
+    told = report(EVEN_ODD, Allocatable(tuple(range(24))), listed, checkpoints=checkpoints(("cpu",), uid_1=held))
+    assert told.placements is not None
+    assert told.placements[1] == Placement("default", "p", "init", (), "uid-1")
+    untold = report(EVEN_ODD, Allocatable(tuple(range(24))), listed)
+    assert untold.placements is not None
+    assert len(untold.placements) == 1
+    assert untold.checkpoints == ()
+
+
+def test_devices_tell_a_pods_uid_and_its_init_containers_memory_is_hidden_but_not_counted() -> None:
+    group = DeviceGroup(GPU, ("g0",), (1,))
+    block = MemoryBlock("memory", (1,), 30)
+    held = {"init": ListedContainer("init", (), (block,), (group,)), "c": ListedContainer("c", (), (), (group,))}
+    offered = Allocatable((), (MemoryBlock("memory", (1,), 100),), (group, DeviceGroup(GPU, ("g1",), (1,))))
+    stored = checkpoints(("memory", "devices"), uid_1=held)
+    made = report(EVEN_ODD, offered, pod("p", ListedContainer("c", (), (), (group,))), checkpoints=stored)
+    assert made.placements is not None
+    assert [(each.container, each.pod_uid, each.held) for each in made.placements] == [
+        ("c", "uid-1", (ZonedAmount(GPU, (1,), 1, "g0"),)),
+        ("init", "uid-1", ()),
+    ]
+    assert made.hidden == (Placement("default", "p", "init", (ZonedAmount("memory", (1,), 30),), "uid-1"),)
+    assert made.zones[1].resources["memory"] == ZoneResource(100, 100, 100)
+    assert made.zones[1].resources[GPU] == ZoneResource(2, 2, 1)
+
+
+def test_reserved_cpus_policies_and_devices_come_from_what_the_kubelet_offers() -> None:
+    offered = Allocatable(tuple(range(2, 24)), (), (DeviceGroup(GPU, ("g-1", "g-2"), (1,)), DeviceGroup(NET, ("n",), ())))
+    lost = ListedContainer("c", (), (), (DeviceGroup(GPU, ("g-3",), (1,)), DeviceGroup(GPU, ("g-1",), (1,))))
+    made = report(EVEN_ODD, offered, pod("p", lost))
+    assert (made.reserved_cpus, made.cpu_policy, made.memory_policy, made.policy) == ("0-1", "static", "None", "unknown")
+    assert made.devices == (DeviceGroupOut(GPU, (1,), "g-[1-2]", "g-3"), DeviceGroupOut(NET, (), "n"))
+    without = report(EVEN_ODD, Allocatable())
+    assert (without.reserved_cpus, without.cpu_policy, without.devices) == ("", "none", ())
+
+
+def test_what_no_manager_pins_is_told_as_a_bound_only() -> None:
+    machine = Machine((NumaNode(0, (0, 1), 100, {"hugepages-2Mi": 64}),))
+    made = report(machine, Allocatable())
+    assert made.zones[0].bounds == {"cpu": 2000, "memory": 36, "hugepages-2Mi": 64}
+    assert made.tracked == ()
 
 
 def test_excluded_pods_leave_accounting_and_fingerprint_and_excluded_resources_the_zones() -> None:

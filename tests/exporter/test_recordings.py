@@ -56,6 +56,8 @@ def test_command_prints_what_rte_published(recordings: Path, moment: str) -> Non
 def test_bytes_and_json_say_the_same(recordings: Path, tmp_path: Path, moment: str, suffix: str) -> None:
     for name in ("list", "allocatable"):
         (tmp_path / f"{name}{suffix}").write_bytes((recordings / moment / f"{name}{suffix}").read_bytes())
+    for name in ("cpu_manager_state", "memory_manager_state"):
+        (tmp_path / name).write_bytes((recordings / moment / name).read_bytes())
     config = recordings / "kubelet-config.yaml"
     one = recorded.report(tmp_path, recordings / "sysfs", "vm0", config, core.Rules())
     assert one == recorded.report(recordings / moment, recordings / "sysfs", "vm0", config, core.Rules())
@@ -65,7 +67,9 @@ def test_bytes_and_json_say_the_same(recordings: Path, tmp_path: Path, moment: s
 def test_object_of_rte_reads_back_as_our_report(recordings: Path, moment: str) -> None:
     ours = recorded.report(recordings / moment, recordings / "sysfs", "vm0", None, core.Rules())
     theirs = from_nrt(published(recordings, moment), "", 0)
-    assert theirs.zones == ours.zones
+    assert [(zone.id, zone.resources, zone.costs) for zone in theirs.zones] == [
+        (zone.id, zone.resources, zone.costs) for zone in ours.zones
+    ]
     assert (theirs.policy, theirs.scope, theirs.tracked) == (ours.policy, ours.scope, ours.tracked)
     assert (theirs.fingerprint, theirs.fingerprint_method) == (ours.fingerprint, ours.fingerprint_method)
     assert theirs.placements is None
@@ -85,3 +89,16 @@ def test_missing_recording_names_folder_and_files(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "list.pb" in result.output
     assert str(tmp_path) in result.output.replace("\n", "")
+
+
+def test_layout_options_and_uids_of_a_real_node(recordings: Path) -> None:
+    made = recorded.report(recordings / "01-one-guaranteed", recordings / "sysfs", "vm0", None, core.Rules())
+    assert made.cpus is not None
+    assert (made.cpus.ids, made.cpus.zones) == ("0-7", "0x4,1x4")
+    assert all((made.cpus.sockets, made.cpus.cores, made.cpus.caches))
+    assert (made.reserved_cpus, made.cpu_policy, made.memory_policy) == ("0,4", "static", "Static")
+    assert made.checkpoints == ("cpu", "memory")
+    assert made.placements is not None
+    assert made.placements[0].pod_uid == "d1e69bc9-a6e6-4fca-867c-ae63f607f3f1"
+    assert made.placements[0].held[0].ids == "1-2"
+    assert made.zones[0].free == {"hugepages-1Gi": 0, "hugepages-2Mi": 134217728, "memory": 1566277632}

@@ -73,10 +73,12 @@ def test_kubelet_configuration_in_yaml_and_json() -> None:
     }
     text = json.dumps({"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", **options})
     facts = parse(text.encode(), "config")
-    assert facts == KubeletFacts("restricted", "pod", {"full-pcpus-only": "true", "max-allowable-numa-nodes": "16"})
+    assert facts == KubeletFacts(
+        "restricted", "pod", {"full-pcpus-only": "true", "max-allowable-numa-nodes": "16"}, "none", "None"
+    )
     assert facts.max_numa_nodes == 16
-    assert parse(b"topologyManagerPolicy: best-effort", "config") == KubeletFacts("best-effort")
-    assert parse(b"{}", "config") == KubeletFacts()
+    assert parse(b"topologyManagerPolicy: best-effort", "config").policy == "best-effort"
+    assert parse(b"{}", "config") == KubeletFacts("none", "container", {}, "none", "None")
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ import msgspec
 
 from services.exporter import core as exporter
 from services.exporter import wire
+from services.exporter.checkpoints import NOTHING_READ
 from services.exporter.kubelet_config import KubeletFacts
 from services.exporter.podresources import podresources_pb2 as pb
 from services.exporter.sysfs import Machine, NumaNode
-from services.simulator import kubelet, listing
+from services.simulator import kubelet, kubelet_files, listing
 from services.simulator.cluster import NodeShape, SimulatedNode, lay_out, zone_hugepages
 from services.simulator.kubelet import KubeletNode, Trial
 from shared.domain.effective import effective_request
@@ -25,7 +26,6 @@ from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 from shared.domain.report import Freshness, Report
 from shared.kubelet.admission import Admission, start_containers
-from shared.kubelet.cpuset import each_cpu
 from shared.kubelet.device_state import DevicePool
 from shared.kubelet.fingerprint import ALL, EXCLUSIVE
 from shared.kubelet.machine import KubeletState
@@ -317,9 +317,9 @@ class SimNode:
         allocatable = wire.allocatable(pb.AllocatableResourcesResponse.FromString(listing.allocatable_message(shown)))
         config = self.shape.kubelet
         facts = KubeletFacts(config.topology_policy, config.topology_scope, {**config.topology_options, **config.cpu_options})
-        entries = {uid: {name: tuple(each_cpu(cpus)) for name, cpus in held.items()} for uid, held in shown.cpu.entries.items()}
         freshness = Freshness(self.boot_id, self.clock.now_ms - self.booted_ms[self.boot_id])
-        scan = exporter.Scan(freshness, self._machine(), allocatable, listed, facts, entries if self.mode == "uid" else {})
+        stored = kubelet_files.stored(shown) if self.mode == "uid" else NOTHING_READ
+        scan = exporter.Scan(freshness, self._machine(), allocatable, listed, facts, stored)
         rules = exporter.Rules(ALL if self.mode == "all prints" else EXCLUSIVE)
         report = exporter.report(self.name, f"exporter-{self.name}", scan, rules)
         return msgspec.structs.replace(report, placements=None) if "prints" in self.mode else report

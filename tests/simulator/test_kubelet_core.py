@@ -115,8 +115,7 @@ def test_init_container_is_not_listed_and_keeps_its_cpus() -> None:
 def test_restart_on_checkpoints_keeps_every_placement(tmp_path: Path) -> None:
     pods = [pod("a", 3, 1), pod("b", 2)]
     node, _ = run(kubelet.start(machine()), *pods)
-    kubelet_files.save_cpu(tmp_path, node.state)
-    kubelet_files.save_rest(tmp_path, node.state)
+    kubelet_files.save(tmp_path, None, node.state)
     stored, reason = kubelet_files.load(tmp_path, kubelet.start(machine()).state)
     assert stored is not None, reason
     again, refused = kubelet.resume(kubelet.start(machine()), stored, pods)
@@ -126,8 +125,7 @@ def test_restart_on_checkpoints_keeps_every_placement(tmp_path: Path) -> None:
 
 def test_restart_frees_pods_that_ended_meanwhile(tmp_path: Path) -> None:
     node, _ = run(kubelet.start(machine()), pod("a", 3), pod("b", 3))
-    kubelet_files.save_cpu(tmp_path, node.state)
-    kubelet_files.save_rest(tmp_path, node.state)
+    kubelet_files.save(tmp_path, None, node.state)
     stored, _ = kubelet_files.load(tmp_path, kubelet.start(machine()).state)
     assert stored is not None
     again, refused = kubelet.resume(kubelet.start(machine()), stored, [pod("b", 3)])
@@ -139,8 +137,7 @@ def test_restart_frees_pods_that_ended_meanwhile(tmp_path: Path) -> None:
 
 def test_damaged_checkpoint_is_named_and_not_used(tmp_path: Path) -> None:
     node, _ = run(kubelet.start(machine()), pod("a"))
-    kubelet_files.save_cpu(tmp_path, node.state)
-    kubelet_files.save_rest(tmp_path, node.state)
+    kubelet_files.save(tmp_path, None, node.state)
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(path.read_bytes().replace(b"static", b"statix"))
     stored, reason = kubelet_files.load(tmp_path, node.state)

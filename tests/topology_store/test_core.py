@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from services.topology_store import core
 from services.topology_store.core import FULL_EVERY, Accepted, Ignored
 from services.topology_store.delta import changes, resembles
-from shared.domain.report import Report
+from shared.domain.cpus import CpuLayout
+from shared.domain.report import DeviceGroup, Report
 from shared.events.report_facts import NodeReportChanged, NodeReported
 from shared.ledger.reports import apply_change
 from tests.ledger.given import held, zone
@@ -92,7 +93,20 @@ def test_a_zone_that_vanishes_is_told_in_full_and_not_as_a_difference() -> None:
     assert [zone.id for zone in node.known.report.zones] == [0]
 
 
-@pytest.mark.parametrize("fields", [{"policy": "restricted"}, {"scope": "pod"}, {"placements": None}, {"tracked": ()}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"policy": "restricted"},
+        {"scope": "pod"},
+        {"placements": None},
+        {"tracked": ()},
+        {"reserved_cpus": "0"},
+        {"cpus": CpuLayout("0-3", "0x4")},
+        {"kubelet_version": "v1.36.2"},
+        {"devices": (DeviceGroup("g/g", (0,), "a"),)},
+        {"cpu_policy": "static"},
+    ],
+)
 def test_what_a_difference_cannot_say_is_told_in_full(fields: dict[str, Any]) -> None:
     node = Node()
     node.take(report(at=1))
@@ -146,9 +160,18 @@ _listed = st.lists(
 def reports(draw: st.DrawFn) -> Report:
     """Reports of one node and boot: availability, placements and fingerprint vary."""
     placements = {(p.pod, p.container): p for p in draw(_listed)}
-    zones = tuple(zone(zone_id, 8, draw(st.integers(0, 8)), 4, draw(st.integers(0, 4))) for zone_id in (0, 1))
+    zones = tuple(
+        msgspec.structs.replace(
+            zone(zone_id, 8, draw(st.integers(0, 8)), 4, draw(st.integers(0, 4))),
+            free=draw(st.dictionaries(st.sampled_from(["memory", "hugepages-2Mi"]), st.integers(0, 4), max_size=2)),
+        )
+        for zone_id in (0, 1)
+    )
     listed = tuple(placements[key] for key in sorted(placements))
-    return report(at=draw(st.integers(1, 99)), zones=zones, placements=listed, fingerprint=draw(_names))
+    read = draw(st.sampled_from([(), ("cpu",), ("cpu", "memory")]))
+    hidden = tuple(msgspec.structs.replace(each, namespace="", pod="") for each in draw(_listed)[:2])
+    fields = {"checkpoints": read, "hidden": hidden, "fingerprint": draw(_names)}
+    return report(at=draw(st.integers(1, 99)), zones=zones, placements=listed, **fields)
 
 
 @settings(max_examples=200)
@@ -179,4 +202,4 @@ def test_a_difference_carries_only_what_changed() -> None:
 
 def _content(made: Report) -> tuple[object, ...]:
     placements = sorted((p.namespace, p.pod, p.container, p.held) for p in made.placements or ())
-    return made.zones, placements, made.fingerprint
+    return made.zones, placements, made.fingerprint, made.checkpoints, made.hidden

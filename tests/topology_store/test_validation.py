@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from services.topology_store.validation import RefusedReport, read
 from shared.bus import subjects
-from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
+from shared.domain.cpus import CpuLayout
+from shared.domain.report import DeviceGroup, Placement, Report, Zone, ZonedAmount, ZoneResource
 from tests.ledger.given import held
 from tests.topology_store.words import report
 
@@ -101,6 +102,14 @@ def test_a_node_is_called_what_the_log_can_write(node: str) -> None:
         ({"options": {f"o{n}": "" for n in range(33)}}, "more than 32 options"),
         ({"fingerprint": "f" * 257}, "a text of more than 256"),
         ({"tracked": ("",)}, "tracked: '' is no resource"),
+        ({"zones": (Zone(0, bounds={"memory": -1}),)}, "zones[0].bounds: too many, negative"),
+        ({"zones": (Zone(0, free={"memory": 2**60}),)}, "zones[0].free: too many, negative"),
+        ({"cpus": CpuLayout("0-1", "x" * (64 << 10 | 1))}, "cpus, reserved_cpus, checkpoints: more than"),
+        ({"checkpoints": ("cpu",) * 4}, "cpus, reserved_cpus, checkpoints: more than"),
+        ({"devices": (DeviceGroup("g\n"),)}, "devices: 'g\\n' is no resource"),
+        ({"devices": (DeviceGroup("g"),) * 1025}, "devices: 1025 groups; at most 1024"),
+        ({"hidden": (Placement("", "", "c", (ZonedAmount("cpu", (9,), 1),)),)}, "zone 9 is none of"),
+        ({"hidden": (Placement("a/b", "p", "c"),)}, "a name that Kubernetes would not take"),
     ],
 )
 def test_a_field_that_cannot_be_believed_is_named(fields: dict[str, object], says: str) -> None:
@@ -109,3 +118,8 @@ def test_a_field_that_cannot_be_believed_is_named(fields: dict[str, object], say
 
 def test_a_report_is_bounded_in_size_before_it_is_read() -> None:
     assert "at most 524288 are read" in problem(read_as("n1", GOOD[:-1] + b" " * (512 << 10) + b"}"))
+
+
+def test_what_checkpoints_hide_may_have_no_pods_name_and_what_a_pod_holds_beyond_its_containers_no_containers() -> None:
+    made = report(hidden=(Placement("", "", "c", (), "uid"),), placements=(Placement("ns", "p", "", ()),))
+    assert read_as("n1", msgspec.json.encode(made)) == made

@@ -157,6 +157,7 @@ def node_fact(ledger: Ledger, obj: Object) -> NodeObserved | None:
         taints=_taints(spec.get("taints")),
         unschedulable=bool(spec.get("unschedulable")),
         ready=_ready(status),
+        kubelet_version=str(_part(status, "nodeInfo").get("kubeletVersion", "")),
     )
     known = ledger.nodes.get(fact.name)
     return None if known is not None and known.observed is not None and same_node(known.observed, fact) else fact
@@ -168,7 +169,7 @@ def same_node(left: NodeObserved, right: NodeObserved) -> bool:
 
 
 def _essence(fact: NodeObserved) -> tuple[object, ...]:
-    return (fact.uid, fact.allocatable, fact.labels, fact.taints, fact.unschedulable, fact.ready)
+    return (fact.uid, fact.allocatable, fact.labels, fact.taints, fact.unschedulable, fact.ready, fact.kubelet_version)
 
 
 def _allocatable(quantities: Object) -> Amounts:

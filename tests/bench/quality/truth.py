@@ -13,9 +13,10 @@ import msgspec
 
 from services.exporter import core as exporter
 from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.checkpoints import NOTHING_READ
 from services.exporter.kubelet_config import KubeletFacts
 from services.exporter.sysfs import Machine, NumaNode
-from services.simulator import kubelet
+from services.simulator import kubelet, kubelet_files
 from services.simulator.cluster import SimulatedNode
 from services.simulator.kubelet import KubeletNode, Trial
 from shared.domain.pod import Pod
@@ -132,16 +133,13 @@ class TrueNode:
         return not admission.admit(state, pod).admitted
 
     def report(self, now_s: float) -> Report:
-        """The production exporter's report of this moment, the CPU manager's checkpoint read where `checkpoint` is set."""
+        """The production exporter's report of this moment, the kubelet's checkpoints read where `checkpoint` is set."""
         self.changed = False
         pods = tuple(_listed(known.pod, self.kubelet.shown) for known in self.kubelet.pods.values())
         moment = Freshness("boot", int(now_s * 1000) + 1)
-        scan = exporter.Scan(moment, self._machine, self._allocatable, pods, self._facts, self._entries())
+        stored = kubelet_files.stored(self.kubelet.shown) if self.checkpoint else NOTHING_READ
+        scan = exporter.Scan(moment, self._machine, self._allocatable, pods, self._facts, stored)
         return exporter.report(self.name, "bench", scan, RULES)
-
-    def _entries(self) -> dict[str, dict[str, tuple[int, ...]]]:
-        entries = self.kubelet.shown.cpu.entries if self.checkpoint else {}
-        return {uid: {name: tuple(each_cpu(cpus)) for name, cpus in pod.items()} for uid, pod in entries.items()}
 
     def free(self) -> dict[int, Amounts]:
         """Zone -> free amounts after everything on its way."""
