@@ -70,7 +70,7 @@ def _fold() -> Fold[BinderState]:
     return Fold(
         core.initial,
         core.evolve,
-        fingerprint=fingerprint([core], "binder"),
+        fingerprint=fingerprint(core, "binder"),
         dump=msgspec.json.encode,
         load=lambda data: msgspec.json.decode(data, type=BinderState),
     )

@@ -12,9 +12,11 @@ from typing import Protocol, get_args
 
 import msgspec
 
+from services.scheduler import following
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.placing import ColumnarPlacing, Placing
+from services.scheduler.following import Followed
 from services.scheduler.preemption.nominations import Nominations
 from services.scheduler.queue.queue import Queue
 from services.scheduler.reserving.marks import Marks
@@ -25,8 +27,7 @@ from shared.events import cluster_facts
 from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.ledger import fold
-from shared.ledger.state import Ledger, LedgerNode, LedgerPod, Stage
+from shared.ledger.state import LedgerNode, LedgerPod, Stage
 
 
 class Instead(Protocol):
@@ -60,12 +61,12 @@ class Counters(msgspec.Struct):
 class SchedulerCore:
     """One scheduler's state. `evolve` folds; `decide` proposes; `settle` hears what became of the proposals."""
 
-    def __init__(self, config: CoreConfig, ledger: Ledger | None = None) -> None:
+    def __init__(self, config: CoreConfig, followed: Followed | None = None) -> None:
         self.config = config
-        self.ledger = ledger if ledger is not None else Ledger()
+        self.followed = followed if followed is not None else Followed()
+        self.ledger, self.versions = self.followed.ledger, self.followed.versions
         self.cluster = _placing(config)
         self.queue = Queue(self.cluster.shape_of)
-        self.versions: dict[str, int] = {}
         self.traces: dict[str, str] = {}
         self.report_traces: dict[str, str] = {}
         self.undecidable: dict[str, str] = {}
@@ -83,19 +84,12 @@ class SchedulerCore:
 
     def evolve(self, envelope: Envelope, fact: Fact) -> None:
         """Fold one fact; the nodes it touched are refreshed before the next decision."""
-        touched = fold.evolve(self.ledger, envelope, fact)
+        touched = following.evolve(self.followed, envelope, fact)
         self._changed.update(touched)
         self.cluster.hear(fact)
         self.nominations.hear(fact, self.ledger)
-        self._keep_version(envelope, fact)
         self._keep_trace(envelope, fact)
         self._follow_pod(fact)
-
-    def _keep_version(self, envelope: Envelope, fact: Fact) -> None:
-        if isinstance(fact, cluster_facts.PodEnded):
-            self.versions.pop(envelope.stream, None)
-        elif not envelope.stream.startswith("report/"):
-            self.versions[envelope.stream] = envelope.version
 
     def _keep_trace(self, envelope: Envelope, fact: Fact) -> None:
         """The trace that began when a pod was seen goes on with its decision, which names that of the report it used."""

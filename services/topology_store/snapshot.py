@@ -6,12 +6,10 @@ import msgspec
 
 from services.topology_store import core
 from services.topology_store.core import Known
-from shared.domain import report
 from shared.eventlog.snapshots import fingerprint, seal, unseal
-from shared.ledger import reports
 
 PROJECTION = "topology-store"
-FINGERPRINT = fingerprint([core, reports, report], PROJECTION)
+FINGERPRINT = fingerprint(core, PROJECTION)
 
 _decoder = msgspec.json.Decoder(dict[str, Known])
 

@@ -1,32 +1,33 @@
 """A snapshot's seal and key: what makes it safe to be a disposable cache.
 
-The key is a fingerprint of everything that shapes the state: the fold's source, the catalog's schemas, the upcasters. A
-state that was damaged, or made by other code, is never used; the log is replayed instead.
+The key is a fingerprint of everything that shapes the state: the source of the fold, of all that it imports, of decoding and of
+what was registered for it. A state that was damaged, or made by other code, is never used; the log is replayed instead.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from types import ModuleType
 
 import xxhash
 
-from shared.events import upcasting
-from shared.events.catalog import CATALOG
+from shared.eventlog.closure import code_fingerprint
+from shared.events import codec
 
 _MAGIC = b"TPLS1"
 
 
-def fingerprint(fold: Iterable[ModuleType], extra: str = "") -> str:
-    """The key of snapshots made by these modules (their source), the catalog, the upcasters, and `extra` (settings)."""
-    digest = xxhash.xxh3_128()
-    for module in sorted([*fold, upcasting], key=lambda module: module.__name__):
-        digest.update(f"\0{module.__name__}\0{inspect.getsource(module)}".encode())
-    for name in sorted(CATALOG):
-        digest.update(f"\0{name}\0{CATALOG[name].schema}\0{inspect.getsource(CATALOG[name].struct)}".encode())
-    digest.update(f"\0{extra}".encode())
-    return digest.hexdigest()
+def fingerprint(fold: ModuleType, extra: str = "", registered: Iterable[object] = ()) -> str:
+    """The key of snapshots that this module's fold makes: its import closure, that of decoding, the modules that define what was
+    `registered` at run time (in its order), and `extra` (settings)."""
+    names = [_module_of(each) for each in registered]
+    code = code_fingerprint([fold.__name__, codec.__name__, *names])
+    return f"{code}{xxhash.xxh3_64(repr((names, extra)).encode()).hexdigest()}"
+
+
+def _module_of(registered: object) -> str:
+    kind = registered if isinstance(registered, type) or callable(registered) else type(registered)
+    return str(kind.__module__)
 
 
 def seal(state: bytes) -> bytes:

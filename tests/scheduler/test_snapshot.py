@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from services.scheduler import folding
+from services.scheduler import folding, following
 from services.scheduler.core import CoreConfig, SchedulerCore
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodObserved
+from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
 from shared.events.report_facts import NodeReported
@@ -38,6 +38,24 @@ def test_a_restored_core_decides_and_folds_as_the_one_that_was_saved() -> None:
     first, second = core.decide(10), again.decide(10)
     assert first == second
     assert [proposal.uid for proposal in second] == ["uid-b"]
+
+
+def test_whatever_the_core_does_beside_changes_nothing_of_what_a_snapshot_keeps() -> None:
+    core, alone = SchedulerCore(CoreConfig()), following.Followed()
+    for at, (stream, fact) in enumerate(facts_of_given()):
+        envelope = Envelope(at + 1, stream, at + 1, type_of(fact), 1, encode(fact), 0, "test", 0, str(at))
+        core.evolve(envelope, fact)
+        core.decide(3)
+        following.evolve(alone, envelope, fact)
+        assert following.dump(core.followed) == following.dump(alone)
+
+
+def facts_of_given() -> list[tuple[str, Fact]]:
+    """One node, its report, pods that are seen, one that ends."""
+    seen = [(streams.pod(f"uid-{name}"), PodObserved(pod(name, cpus=6))) for name in "abc"]
+    ends = [(streams.pod("uid-a"), PodEnded("uid-a", "deleted"))]
+    node = [(streams.node("n1"), NodeObserved("n1", "u", allocatable={"cpu": 16000, "pods": 110}))]
+    return [*node, (streams.report("n1"), NodeReported(report(zone(0, 8), zone(1, 8)))), *seen, *ends]
 
 
 def test_the_fold_keeps_snapshots_only_where_the_ledger_alone_decides() -> None:

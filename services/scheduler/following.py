@@ -1,0 +1,44 @@
+"""What the scheduler keeps of the log, and all that a snapshot keeps: the ledger, and the versions of streams that it writes to.
+
+Its imports are the key of snapshots, so that nothing else may change this state. Must not know deciding.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import PodEnded
+from shared.events.envelope import Envelope
+from shared.ledger import fold
+from shared.ledger.state import Ledger
+
+
+class Followed(msgspec.Struct):
+    """`versions` is stream -> its version as folded; streams of pods that ended are forgotten."""
+
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    versions: dict[str, int] = {}
+
+
+_decoder = msgspec.json.Decoder(Followed)
+
+
+def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
+    """Fold one fact; returns the nodes that it touched."""
+    touched = fold.evolve(followed.ledger, envelope, fact)
+    if isinstance(fact, PodEnded):
+        followed.versions.pop(envelope.stream, None)
+    elif not envelope.stream.startswith("report/"):
+        followed.versions[envelope.stream] = envelope.version
+    return touched
+
+
+def dump(followed: Followed) -> bytes:
+    """The state as a snapshot keeps it."""
+    return msgspec.json.encode(followed)
+
+
+def load(data: bytes) -> Followed:
+    """The inverse. Raises msgspec.MsgspecError on anything else."""
+    return _decoder.decode(data)

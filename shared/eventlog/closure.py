@@ -1,0 +1,98 @@
+"""The code that a module runs on: its own source and that of every module of the project that it imports, however indirectly.
+
+Read from the sources, not from what happens to be loaded, so that every process that starts from the same files finds the same.
+Imports for type checkers alone do not count. What is looked up at run time (a registry that others add to) must be named beside.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import xxhash
+
+PROJECT = frozenset({"services", "shared"})
+
+
+def closure(roots: Iterable[str]) -> tuple[str, ...]:
+    """Names of the modules that `roots` (names, too) run on, themselves included, sorted. Raises ModuleNotFoundError."""
+    found, waiting = set[str](), list(roots)
+    tops = PROJECT | {name.partition(".")[0] for name in waiting}
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        waiting += [other for other in (*_parents(name), *_imports(name)) if other.partition(".")[0] in tops]
+    return tuple(sorted(found))
+
+
+def code_fingerprint(roots: Iterable[str]) -> str:
+    """16 hex digits over names and sources of the closure: any change of any of its modules changes them."""
+    digest = xxhash.xxh3_64()
+    for name in closure(roots):
+        digest.update(f"\0{name}\0{source(name)}".encode())
+    return digest.hexdigest()
+
+
+def source(name: str) -> str:
+    """The text of a module; "" for a folder without one."""
+    path = _path(name)
+    return path.read_text() if path is not None else ""
+
+
+@cache
+def _path(name: str) -> Path | None:
+    found = importlib.util.find_spec(name)
+    if found is None:
+        raise ModuleNotFoundError(f"no module {name!r} to fingerprint", name=name)
+    return Path(found.origin) if found.origin else None
+
+
+def _parents(name: str) -> Iterator[str]:
+    """Packages run before what is in them."""
+    parts = name.split(".")
+    return (".".join(parts[:count]) for count in range(1, len(parts)))
+
+
+@cache
+def _imports(name: str) -> tuple[str, ...]:
+    package = name if _is_package(name) else name.rpartition(".")[0]
+    return tuple(other for node in _statements(ast.parse(source(name))) for other in _imported(node, package))
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Everything but what only a type checker runs."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        yield node
+        yield from _statements(node)
+
+
+def _imported(node: ast.AST, package: str) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+        yield base
+        if base.partition(".")[0] in PROJECT | {package.partition(".")[0]}:
+            yield from (f"{base}.{alias.name}" for alias in node.names if _holds(base, alias.name))
+
+
+def _is_package(name: str) -> bool:
+    path = _path(name)
+    return path is None or path.name == "__init__.py"
+
+
+def _holds(package: str, name: str) -> bool:
+    """Whether `name` is a module in the package, and no value of it."""
+    path = _path(package)
+    return (
+        _is_package(package)
+        and path is not None
+        and any((path.parent / each).exists() for each in (f"{name}.py", f"{name}/__init__.py"))
+    )

@@ -1,0 +1,141 @@
+"""A snapshot is used only by the code that made it: its key changes with every module that the fold runs on, and no fold runs on
+a module that its key leaves out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType, ModuleType
+
+import pytest
+
+from services.binder import core as binder
+from services.scheduler import following
+from services.topology_store import core as store
+from shared.eventlog import closure
+from shared.eventlog.snapshots import fingerprint
+from shared.events import codec, streams
+from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.catalog import CATALOG, Fact
+from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.envelope import Envelope
+from shared.events.report_facts import NodeReportChanged, NodeReported
+from shared.events.scheduling_facts import NodeCharged, NodeClaimed, NodeReconciled, PodNominated, PodReserved
+from tests.ledger.given import container, cpu, held, pod, report, zone
+
+FOLDS: dict[str, ModuleType] = {"scheduler": following, "binder": binder, "topology-store": store}
+INIT = pod("a", container("i", cpus=2, kind="init"), container("c", cpus=4))
+OTHER = pod("b", cpus=2)
+
+
+def told() -> Iterator[tuple[str, Fact]]:
+    """A little of everything that changes a fold."""
+    zones = zone(0, 8), zone(1, 8)
+    yield streams.node("n1"), NodeObserved("n1", "u")
+    yield streams.report("n1"), NodeReported(report(*zones))
+    for each in (INIT, OTHER):
+        yield streams.pod(each.uid), PodObserved(each)
+        yield streams.pod(each.uid), PodReserved(each.uid, "n1")
+        yield streams.node("n1"), NodeCharged("n1", each.uid)
+        yield streams.pod(each.uid), BindIntended(each.uid, "ns", each.name, "n1", 1)
+        yield streams.pod(each.uid), PodBound(each.uid, "n1")
+    yield streams.report("n1"), NodeReportChanged("n1", "boot-1", 2, "exporter-1", listed=(held("a", 0, 4),))
+    yield streams.pod(INIT.uid), PodRunning(INIT.uid, "n1")
+    yield streams.pod("uid-x"), PodObserved(pod("x", cpus=8))
+    yield streams.pod("uid-x"), PodNominated("uid-x", "n1", (OTHER.uid,), {1: cpu(2)})
+    yield streams.node("n1"), NodeClaimed("n1", "uid-x")
+    yield streams.pod(OTHER.uid), PodEnded(OTHER.uid, "deleted")
+    yield streams.report("n1"), NodeReported(report(*zones, at=3, placements=None, fingerprint="pfp0v001x"))
+    yield streams.node("n1"), NodeReconciled("n1", "fingerprint", 3, 4)
+
+
+def history() -> list[Envelope]:
+    versions: dict[str, int] = {}
+    found = []
+    for position, (stream, fact) in enumerate(told(), start=1):
+        versions[stream] = versions.get(stream, 0) + 1
+        name = codec.type_of(fact)
+        schema = CATALOG[name].schema
+        payload = codec.encode(fact)
+        found.append(Envelope(position, stream, versions[stream], name, schema, payload, 0, "r", 0, str(position)))
+    return found
+
+
+def follow(envelopes: list[Envelope]) -> None:
+    state = following.Followed()
+    for envelope in envelopes:
+        following.evolve(state, envelope, codec.decode(envelope))
+
+
+def list_work(envelopes: list[Envelope]) -> None:
+    work = binder.initial()
+    for envelope in envelopes:
+        binder.evolve(work, envelope, codec.decode(envelope))
+
+
+def know(envelopes: list[Envelope]) -> None:
+    known = store.initial()
+    for envelope in envelopes:
+        if envelope.stream.startswith("report/"):
+            known = store.evolve(known, codec.decode(envelope), envelope.version, 0)
+
+
+RUN = {"scheduler": follow, "binder": list_work, "topology-store": know}
+
+
+def modules_that_run(work: Callable[[], None]) -> set[str]:
+    """Modules of the project whose code runs meanwhile."""
+    seen: set[str] = set()
+
+    def note(frame: FrameType, _event: str, _argument: object) -> None:
+        seen.add(frame.f_globals.get("__name__", ""))
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return {name for name in seen if name.startswith(("services.", "shared."))}
+
+
+def key_modules(root: ModuleType) -> set[str]:
+    return set(closure.closure([root.__name__, codec.__name__]))
+
+
+@pytest.mark.parametrize("name", sorted(FOLDS))
+def test_a_fold_runs_on_nothing_that_its_key_leaves_out(name: str) -> None:
+    envelopes, fold = history(), RUN[name]
+    ran = modules_that_run(lambda: fold(envelopes))
+    assert len(ran) > 2
+    assert ran - key_modules(FOLDS[name]) == set()
+
+
+@pytest.mark.parametrize("name", sorted(FOLDS))
+def test_the_key_changes_with_every_module_that_the_fold_runs_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, source = fingerprint(FOLDS[name], name), closure.source
+    for changed in sorted(key_modules(FOLDS[name])):
+        monkeypatch.setattr(closure, "source", lambda each, changed=changed: source(each) + "\n" * (each == changed))
+        assert fingerprint(FOLDS[name], name) != before, changed
+    monkeypatch.setattr(closure, "source", source)
+    assert fingerprint(FOLDS[name], name) == before
+
+
+def test_the_binder_key_covers_evictions_and_the_schedulers_covers_amounts_and_pods() -> None:
+    assert "services.binder.evicting" in key_modules(binder)
+    assert {"shared.domain.resources", "shared.domain.pod"} <= key_modules(following)
+
+
+def test_what_was_registered_is_part_of_the_key() -> None:
+    plain = fingerprint(following, "s")
+    assert fingerprint(following, "s", [PodBound("u", "n")]) != plain
+    assert fingerprint(following, "s", [store.decide]) != fingerprint(following, "s", [binder.evolve])
+
+
+def test_the_key_is_of_the_fold_and_its_settings() -> None:
+    assert fingerprint(store, "a") != fingerprint(store, "b")
+    assert fingerprint(store, "a") != fingerprint(binder, "a")
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"services\.nowhere"):
+        closure.closure(["services.nowhere"])
