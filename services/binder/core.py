@@ -78,6 +78,17 @@ def evolve(state: BinderState, envelope: Envelope, fact: Fact) -> BinderState:
     return state
 
 
+def pass_over(state: BinderState, envelope: Envelope) -> None:
+    """A fact that is not folded."""
+    state.position = envelope.position
+    _keep_version(state, envelope)
+
+
+def set_aside(state: BinderState, stream: str) -> None:
+    """What a pod's stream says cannot be known from here on: nothing is done for it."""
+    _forget(state, stream.removeprefix("pod/"))
+
+
 def _evolve_binding(state: BinderState, fact: Fact) -> None:
     if isinstance(fact, binding.BindIntended):
         work = state.work.setdefault(fact.uid, Work(fact.uid, fact.node, fact.reserved_at))

@@ -49,7 +49,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
     binder = Binder(log, kube, projector, settings, service.clock)
     evictor = Evictor(log, kube, projector, settings, service.clock)
     hearers += [binder, evictor]
-    leadership = Leadership(log, ROLE, service.holder, ttl_s=settings.lease_ttl_s)
+    leadership = Leadership(log, ROLE, service.holder, ttl_s=settings.lease_ttl_s, health=service.health)
 
     async def lead(lease: Lease) -> None:
         announcer.enabled = settings.announce
@@ -73,6 +73,8 @@ def _fold() -> Fold[BinderState]:
         fingerprint=fingerprint(core, "binder"),
         dump=msgspec.json.encode,
         load=lambda data: msgspec.json.decode(data, type=BinderState),
+        pass_over=core.pass_over,
+        set_aside=core.set_aside,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from services.cli import about, admit, exporter, node, replay, up
+from services.cli import about, admit, exporter, log, node, replay, up
 from services.cli.voice import spoken
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 for room in (
     up,
     replay,
+    log,
     admit,
     exporter,
     node,

@@ -14,6 +14,7 @@ from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, console, json_line, table
 from services.replay import filters
 from services.replay.filters import Filter, FilterError
+from shared.ledger.fold import GapError
 
 T = TypeVar("T")
 
@@ -47,6 +48,8 @@ def usage_errors(verb: str) -> Iterator[None]:
         yield
     except FilterError as error:
         raise CommandError(str(error), f"topolog replay {verb} --help", EXIT_USAGE) from error
+    except GapError as error:
+        raise CommandError(f"the log is broken: {error}", "topolog replay verify") from error
 
 
 @replay_app.command("log")
@@ -110,6 +113,8 @@ def at_command(
         return
     out = console()
     out.print(f"position {stands['position']} of {stands['head']}, state {stands['hash']}", markup=False)
+    for problem in stands["set_aside"]:
+        out.print(f"set aside: {problem}", markup=False)
     for entry in stands["nodes"]:
         flags = ", ".join(
             flag
@@ -156,6 +161,8 @@ def explain_command(
             out.print(f"{line.position:>9}  {line.time}  {line.title}", markup=False)
             for detail in line.detail:
                 out.print(f"{'':>41}{detail}", markup=False)
+        if story.set_aside:
+            out.print(f"what follows is not told: {story.set_aside}", markup=False)
 
 
 @replay_app.command("verify")

@@ -11,9 +11,10 @@ from services.replay import reading
 from services.replay.filters import FilterError
 from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
+from shared.eventlog.skips import skips
 from shared.events.binding_facts import BindRefused
 from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
-from shared.ledger.fold import evolve
+from shared.events.setting_aside import Aside
 from shared.ledger.state import Charge, Ledger, LedgerNode, ZoneAmounts
 
 NAMED = 5
@@ -74,8 +75,9 @@ async def predictions(log: EventLog, by: str, miss_limit: int) -> Predictions:
     ledger, groups, misses = Ledger(), dict[str, Group](), list[Miss]()
     pending: dict[str, dict[str, Pending]] = {}
     ended = 0
-    async for envelope, fact in reading.facts(log):
-        touched = evolve(ledger, envelope, fact)
+    aside = Aside(await skips(log))
+    async for envelope in reading.envelopes(log):
+        fact, touched = reading.fold_one(ledger, envelope, aside)
         if isinstance(fact, PodReserved) and fact.predicted:
             seen = _seen(ledger.nodes.get(fact.node), fact.uid)
             pending.setdefault(fact.node, {})[fact.uid] = Pending(fact, envelope.position, *seen)

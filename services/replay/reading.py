@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from shared.eventlog.port import EventLog
+from shared.eventlog.skips import skips
 from shared.events.catalog import Fact
-from shared.events.codec import decode
 from shared.events.envelope import Envelope
-from shared.ledger.fold import GapError, evolve
+from shared.events.setting_aside import UNFOLDABLE, Aside
+from shared.ledger.fold import GapError, Touched, evolve, pass_over
 from shared.ledger.state import Ledger
 
 PAGE = 5000
@@ -30,20 +31,39 @@ async def envelopes(log: EventLog, after: int = 0, until: int | None = None) -> 
             yield envelope
 
 
-async def facts(log: EventLog, until: int | None = None) -> AsyncIterator[tuple[Envelope, Fact]]:
-    """Every fact with its envelope."""
+async def facts(log: EventLog, until: int | None = None, aside: Aside | None = None) -> AsyncIterator[tuple[Envelope, Fact]]:
+    """Every fact that a fold takes, with its envelope; `aside` hears which streams are set aside."""
+    aside = Aside() if aside is None else aside
+    aside.skipped = await skips(log)
     async for envelope in envelopes(log, 0, until):
-        yield envelope, decode(envelope)
+        fact = aside.fact_of(envelope)
+        if fact is not None:
+            yield envelope, fact
 
 
-async def ledger_at(log: EventLog, until: int | None = None, progress: Progress = lambda _: None) -> Ledger:
-    """The ledger as it stood at a position (the head when None)."""
-    ledger = Ledger()
-    async for envelope, fact in facts(log, until):
-        evolve(ledger, envelope, fact)
+async def ledger_at(
+    log: EventLog, until: int | None = None, progress: Progress = lambda _: None, aside: Aside | None = None
+) -> Ledger:
+    """The ledger as it stood at a position (the head when None); `aside` hears which streams are set aside."""
+    ledger, aside = Ledger(), Aside() if aside is None else aside
+    aside.skipped = await skips(log)
+    async for envelope in envelopes(log, 0, until):
+        fold_one(ledger, envelope, aside)
         if envelope.position % PAGE == 0:
             progress(envelope.position)
     return ledger
+
+
+def fold_one(ledger: Ledger, envelope: Envelope, aside: Aside) -> tuple[Fact | None, Touched]:
+    """Fold one fact as the services do: the fact (None: passed over) and the nodes that it touched."""
+    fact = aside.fact_of(envelope)
+    if fact is not None:
+        try:
+            return fact, evolve(ledger, envelope, fact)
+        except UNFOLDABLE as error:
+            aside.spoilt(envelope, error)
+    pass_over(ledger, envelope)
+    return None, ()
 
 
 async def position_at(log: EventLog, time_us: int) -> int:

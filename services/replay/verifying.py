@@ -2,19 +2,20 @@
 
 S1 positions, S2 versions, S3 epochs by role, S5 one binding a uid, S7 intent before effect, S9 no pods no charges. S6 (equal
 positions, equal hashes) is judged by the caller, who knows the live hashes. "history": each row is what was appended, by the hash
-chain.
+chain. "facts": each can be read and folded; the stream of one that cannot is set aside, as the services do.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from services.replay.reading import fold_one
 from shared.eventlog.chain import BEGINNING, linked
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.ledger.fold import evolve
+from shared.events.setting_aside import Aside
 from shared.ledger.state import Ledger
 from shared.ledger.view import lower_bound, upper_bound
 
@@ -39,16 +40,21 @@ class Audit(msgspec.Struct):
     intents: dict[str, str] = {}
     bound: dict[str, str] = {}
     rejected: int = 0
+    aside: Aside = msgspec.field(default_factory=Aside)
     chain: bytes = BEGINNING
     chained: bool = False
 
-    def see(self, envelope: Envelope, fact: Fact) -> None:
-        """Check one fact and fold it."""
+    def see(self, envelope: Envelope) -> None:
+        """Check one fact and fold it, as far as it can be read."""
         self._order(envelope)
         self._history(envelope)
         self._writer(envelope)
-        self._effects(envelope, fact)
-        evolve(self.ledger, envelope, fact)
+        known = len(self.aside.streams)
+        fact, _ = fold_one(self.ledger, envelope, self.aside)
+        if len(self.aside.streams) > known:
+            self._violated("facts", envelope.position, self.aside.streams[envelope.stream])
+        if fact is not None:
+            self._effects(envelope, fact)
 
     def finish(self) -> list[Violation]:
         """Check what must hold at the head; returns all violations."""

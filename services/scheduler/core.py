@@ -73,6 +73,7 @@ class SchedulerCore:
         self.counters = Counters()
         self.marks = Marks(config.dirty_after_rejections)
         self.nominations = Nominations(self.ledger)
+        self._aside: set[str] = set()
         self._changed: set[str] = set()
         self._behind: set[str] = set()
         for node in self.ledger.nodes.values():
@@ -90,6 +91,24 @@ class SchedulerCore:
         self.nominations.hear(fact, self.ledger)
         self._keep_trace(envelope, fact)
         self._follow_pod(fact)
+
+    def pass_over(self, envelope: Envelope) -> None:
+        """A fact that is not folded. A skipped one moves its stream's version all the same; on a stream that is set aside the
+        version stays, so that nothing decided here is appended to it."""
+        following.pass_over(self.followed, envelope, moves=envelope.stream not in self._aside)
+
+    def set_aside(self, stream: str) -> None:
+        """What a stream says cannot be known from here on: its node takes no pod, its pod is not decided."""
+        self._aside.add(stream)
+        kind, _, name = stream.partition("/")
+        if kind == "pod":
+            self.queue.remove(name)
+        elif kind in ("node", "report"):
+            self._changed.add(name)
+
+    def _usable(self, name: str) -> LedgerNode | None:
+        """The node, unless one of its streams is set aside."""
+        return None if self._aside & {f"node/{name}", f"report/{name}"} else self.ledger.nodes.get(name)
 
     def _keep_trace(self, envelope: Envelope, fact: Fact) -> None:
         """The trace that began when a pod was seen goes on with its decision, which names that of the report it used."""
@@ -112,7 +131,8 @@ class SchedulerCore:
 
     def _enqueue(self, entry: LedgerPod) -> None:
         ours = entry.pod.scheduler_name == self.config.scheduler_name
-        if ours and entry.stage == "pending" and not entry.terminating:
+        aside = f"pod/{entry.pod.uid}" in self._aside
+        if ours and entry.stage == "pending" and not entry.terminating and not aside:
             self.queue.add(entry.pod, entry.observed_at)
 
     def _refresh(self) -> list[str]:
@@ -120,7 +140,7 @@ class SchedulerCore:
         changed = sorted(self._changed)
         self._changed.clear()
         for name in changed:
-            node = self.ledger.nodes.get(name)
+            node = self._usable(name)
             if node is None:
                 self.cluster.drop_node(name)
             else:

@@ -16,10 +16,17 @@ def fold_of(config: CoreConfig) -> Fold[SchedulerCore]:
     """The fold; with snapshots where the core stands on the ledger alone."""
 
     if config.upstream is not None:
-        return Fold(initial=lambda: SchedulerCore(config), evolve=SchedulerCore.evolve)
+        return Fold(
+            initial=lambda: SchedulerCore(config),
+            evolve=SchedulerCore.evolve,
+            pass_over=SchedulerCore.pass_over,
+            set_aside=SchedulerCore.set_aside,
+        )
     return Fold(
         initial=lambda: SchedulerCore(config),
         evolve=SchedulerCore.evolve,
+        pass_over=SchedulerCore.pass_over,
+        set_aside=SchedulerCore.set_aside,
         fingerprint=fingerprint(following, "scheduler"),
         dump=dump,
         load=lambda data: load(config, data),

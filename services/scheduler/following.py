@@ -34,6 +34,13 @@ def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
     return touched
 
 
+def pass_over(followed: Followed, envelope: Envelope, moves: bool) -> None:
+    """A fact that is not folded; `moves` says whether its stream goes on without it."""
+    fold.pass_over(followed.ledger, envelope)
+    if moves and not envelope.stream.startswith("report/"):
+        followed.versions[envelope.stream] = envelope.version
+
+
 def dump(followed: Followed) -> bytes:
     """The state as a snapshot keeps it."""
     return msgspec.json.encode(followed)

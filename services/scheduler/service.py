@@ -71,7 +71,7 @@ def _observe(service: Service, settings: SchedulerSettings, log: EventLog, proje
     service.on_close("kube", kube.close)
     service.needs_kubernetes(kube, rights.SCHEDULER)
     observer = Observer(log, kube, projector, settings.scheduler_name, service.clock)
-    leadership = Leadership(log, OBSERVER, service.holder, ttl_s=settings.lease_ttl_s)
+    leadership = Leadership(log, OBSERVER, service.holder, ttl_s=settings.lease_ttl_s, health=service.health)
     service.task("observe", lambda: leadership.run(observer.lead))
     return observer
 

@@ -28,7 +28,7 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     silence = Silence(reports, log, bus, settings.report_max_age_s, service.clock, service.health)
     service.health.check("bus", silence.waits_for)
     service.task("hearing", silence.hear)
-    leadership = Leadership(log, SILENCE, service.holder, ttl_s=settings.lease_ttl_s, clock=service.clock)
+    leadership = Leadership(log, SILENCE, service.holder, ttl_s=settings.lease_ttl_s, clock=service.clock, health=service.health)
     service.task("silence", lambda: silence.run(leadership))
     if settings.mirror:
         kube = KubeClient(settings.kubeconfig)

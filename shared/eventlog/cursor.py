@@ -110,6 +110,11 @@ def _reset_cause(cursor: Cursor, identity: LogIdentity, head: int) -> str:
     return "head_behind" if head < max(cursor.position, cursor.promised) else ""
 
 
+def restarted(cursor: Cursor) -> Cursor:
+    """Reading begins again at 1."""
+    return Cursor(identity=cursor.identity, known=cursor.known, replay_to=cursor.known, opened_once=True)
+
+
 def heard(cursor: Cursor, position: int) -> Cursor:
     """Somebody says that `position` exists. It costs at most one read when untrue."""
     if position <= cursor.known:
@@ -129,7 +134,7 @@ def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Env
     """
     cause = _stranger(cursor, page)
     if cause:
-        return Cursor(identity=cursor.identity, known=cursor.known, replay_to=cursor.known, opened_once=True), Reset(cause)
+        return restarted(cursor), Reset(cause)
     position, chain = cursor.position, cursor.chain
     fresh: list[Envelope] = []
     for envelope in page:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+import asyncpg
 import stamina
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -93,6 +94,8 @@ class PostgresEventLog:
         owner = await connect(self._url)
         try:
             await owner.execute("SELECT topolog_begin_timeline()")
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise LogUnavailable("a new timeline is the owner's to begin; give --database-url with the owner's login") from error
         finally:
             await owner.close()
         return await self.identity()

@@ -71,5 +71,5 @@ CATALOG: dict[str, Entry] = {
         binding.PodEvicted,
         binding.EvictRefused,
     ),
-    **_area("log", log.LogOpened),
+    **_area("log", log.LogOpened, log.FactSkipped),
 }

@@ -18,4 +18,18 @@ class LogOpened(msgspec.Struct, frozen=True, tag=True):
         return About()
 
 
-LogFact = LogOpened
+class FactSkipped(msgspec.Struct, frozen=True, tag=True):
+    """An operator (`by`) says that the fact at `position`, which stands on `stream`, counts as never told: one that cannot be
+    read or folded, and had its stream set aside. Folds begin anew without it."""
+
+    position: int
+    stream: str
+    by: str
+    reason: str
+
+    @property
+    def about(self) -> About:
+        return About()
+
+
+LogFact = LogOpened | FactSkipped

@@ -45,6 +45,11 @@ def concerns(kind: type[Fact]) -> bool:
     return False
 
 
+def pass_over(ledger: Ledger, envelope: Envelope) -> None:
+    """A fact that is not folded: only the position moves."""
+    ledger.position = envelope.position
+
+
 def _reported(ledger: Ledger, fact: report.NodeReported, at: Envelope) -> Touched:
     return (reports.reported(ledger, fact, at.version, at.position),)
 
@@ -131,6 +136,7 @@ _HANDLERS: dict[type[Fact], Callable[[Ledger, Any, Envelope], Touched]] = {
 }
 
 _WHY_NOT: dict[type[Fact], str] = {
+    log.FactSkipped: "heeded before the fold, which begins anew without the fact",
     report.NodeReportRefused: "what was not believed changes nothing",
     scheduling.NodeClaimed: "raises the version of the node's stream only; PodNominated holds the claim",
     binding.BindUncertain: "after an intent the pod stays charged until a definite answer",

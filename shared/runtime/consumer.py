@@ -45,6 +45,10 @@ class Overtaken(Exception):
     """Somebody else moved this consumer's checkpoint: two processes do one job, and this one must stop."""
 
 
+class Refold(Exception):
+    """Raised by a handler: its state must be discarded and everything read again, for the cause that it names."""
+
+
 class Consumer:
     """One reader. `handle` gets each page; `on_reset(cause)` must discard the state that was folded so far.
 
@@ -107,7 +111,7 @@ class Consumer:
         bell = asyncio.create_task(self._listen()) if self._doorbell else None
         try:
             if self._checkpoint:
-                self.seek(await self._insist(lambda: self._log.load_checkpoint(self.name)))
+                self.seek(await self.insist(lambda: self._log.load_checkpoint(self.name)))
             while True:
                 await self._one_step()
                 pass_on_cancellation()
@@ -136,6 +140,19 @@ class Consumer:
         finally:
             self._waiters.remove(waiter)
 
+    async def insist(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the log until it answers: a reader has nothing better to do, and readiness says that it waits."""
+        while True:
+            try:
+                answer = await ask()
+            except LogUnavailable as error:
+                self._trouble = str(error)
+                self._out.warning(names.LOG_UNAVAILABLE, problem=self._trouble)
+                await self._clock.sleep(self._options.pause_s)
+            else:
+                self._trouble = ""
+                return answer
+
     # -- steps ----------------------------------------------------------------------------------------------------
 
     async def _one_step(self) -> None:
@@ -151,8 +168,8 @@ class Consumer:
 
     async def _look(self) -> None:
         """Ask the log who it is, where its head stands, and whether the fact where this reader stands is the one that it read."""
-        identity = await self._insist(self._log.identity)
-        head = await self._insist(self._log.head)
+        identity = await self.insist(self._log.identity)
+        head = await self.insist(self._log.head)
         self._looked_s = self._clock.monotonic_s()
         self._cursor, reset = machine.opened(self._cursor, identity, head)
         if reset is not None:
@@ -174,14 +191,18 @@ class Consumer:
 
     async def _read(self, after: int) -> None:
         again = self._cursor.position - after
-        page = await self._insist(lambda: self._log.read(after, self._options.page_facts + again))
+        page = await self.insist(lambda: self._log.read(after, self._options.page_facts + again))
         moved, fresh = machine.received(self._cursor, page)
         if isinstance(fresh, Reset):
             self._cursor = moved
             return await self._reset(fresh)
         if fresh:
-            with timed(names.HANDLER_LATENCY, consumer=self.name):
-                await self._handle(fresh)
+            try:
+                with timed(names.HANDLER_LATENCY, consumer=self.name):
+                    await self._handle(fresh)
+            except Refold as again:
+                self._cursor = machine.restarted(moved)
+                return await self._reset(Reset(str(again)))
             if self._checkpoint:
                 await self._save(fresh[-1].position)
         self._cursor = moved
@@ -189,7 +210,7 @@ class Consumer:
 
     async def _save(self, position: int) -> None:
         """Move the checkpoint from where this consumer stands. Raises Overtaken."""
-        before = self._cursor.position if position else await self._insist(lambda: self._log.load_checkpoint(self.name))
+        before = self._cursor.position if position else await self.insist(lambda: self._log.load_checkpoint(self.name))
         uncertain = False
         while True:
             try:
@@ -199,7 +220,7 @@ class Consumer:
                 await self._clock.sleep(self._options.pause_s)
                 continue
             # After a lost answer, finding the checkpoint where it was to be put means that it was put there.
-            if moved or (uncertain and await self._insist(lambda: self._log.load_checkpoint(self.name)) == position):
+            if moved or (uncertain and await self.insist(lambda: self._log.load_checkpoint(self.name)) == position):
                 return
             raise Overtaken(f"consumer {self.name}: its checkpoint is no longer {before}; another process moved it")
 
@@ -257,19 +278,6 @@ class Consumer:
             await self._clock.sleep(self._options.pause_s)
 
     # -- trouble --------------------------------------------------------------------------------------------------
-
-    async def _insist(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask the log until it answers: a reader has nothing better to do, and readiness says that it waits."""
-        while True:
-            try:
-                answer = await ask()
-            except LogUnavailable as error:
-                self._trouble = str(error)
-                self._out.warning(names.LOG_UNAVAILABLE, problem=self._trouble)
-                await self._clock.sleep(self._options.pause_s)
-            else:
-                self._trouble = ""
-                return answer
 
     async def _halt(self, error: Exception) -> None:
         """Stop for good, red, until an operator acts; the process and its other consumers go on."""

@@ -6,12 +6,14 @@ The lease is a courtesy that avoids waste; what makes it safe is the epoch that 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import EventLog, Lease
 from shared.runtime.cancellation import pass_on_cancellation
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
+from shared.runtime.health import Health
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
 
@@ -23,16 +25,34 @@ class LeaseLost(Exception):
 
 
 class Leadership:
-    """One role. `lease` is the one held now, or None. `holder` must be unique to the process (see `holder_name`)."""
+    """One role. `lease` is the one held now, or None. `holder` must be unique to the process (see `holder_name`).
 
-    def __init__(self, log: EventLog, role: str, holder: str, *, ttl_s: float = 10.0, clock: Clock = SYSTEM_CLOCK) -> None:
+    With `health`, the process is ready while it leads, or while the log has said within the last `ttl_s` that another does."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        role: str,
+        holder: str,
+        *,
+        ttl_s: float = 10.0,
+        clock: Clock = SYSTEM_CLOCK,
+        health: Health | None = None,
+    ) -> None:
         self.role = role
         self.lease: Lease | None = None
         self._log = log
         self._holder = holder
         self._ttl_s = ttl_s
         self._clock = clock
+        self._another_s = -math.inf
         self._out = logs.get(f"leadership {role}")
+        if health is not None:
+            health.check(f"role {role}", self._waiting_for)
+
+    def _waiting_for(self) -> str:
+        led = self.lease is not None or self._clock.monotonic_s() - self._another_s <= self._ttl_s
+        return "" if led else "nobody is known to lead"
 
     async def run(self, work: Work) -> None:
         """Wait for the lease, run `work(lease)` while it is held, and begin again when it is lost. Ends when the work returns;
@@ -50,9 +70,10 @@ class Leadership:
                 lease = await self._log.acquire(self.role, self._holder, self._ttl_s)
             except LogUnavailable as error:
                 self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
-                lease = None
-            if lease is not None:
-                return lease, asked_s
+            else:
+                if lease is not None:
+                    return lease, asked_s
+                self._another_s = self._clock.monotonic_s()
             await self._clock.sleep(self._ttl_s / 4)
 
     async def _lead(self, work: Work, lease: Lease, renewed_s: float) -> bool:

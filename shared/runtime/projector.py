@@ -14,13 +14,16 @@ import msgspec
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.limits import MAX_SNAPSHOT_BYTES
 from shared.eventlog.port import EventLog, Place
+from shared.eventlog.skips import skips
 from shared.eventlog.snapshots import seal, unseal
 from shared.events.catalog import Fact
-from shared.events.codec import decode
 from shared.events.envelope import Envelope
-from shared.runtime.consumer import Consumer
+from shared.events.log_facts import FactSkipped
+from shared.events.setting_aside import UNFOLDABLE, Aside
+from shared.runtime.consumer import Consumer, Refold
+from shared.runtime.health import Health
 from shared.telemetry import logs, names
-from shared.telemetry.instruments import count
+from shared.telemetry.instruments import count, set_gauge
 
 S = TypeVar("S")
 
@@ -29,13 +32,17 @@ Folded = Sequence[tuple[Envelope, Fact]]
 
 class Fold(msgspec.Struct, Generic[S], frozen=True):
     """`evolve` changes the state in place; what it returns is not looked at. `dump` and `load` make snapshots possible;
-    `fingerprint` (`shared.eventlog.snapshots.fingerprint`) names everything that shapes the state."""
+    `fingerprint` (`shared.eventlog.snapshots.fingerprint`) names everything that shapes the state. `pass_over` hears of a fact
+    that is not folded (`shared.events.setting_aside`), `set_aside` of a stream whose facts no longer are: what it is about must
+    not be acted on."""
 
     initial: Callable[[], S]
     evolve: Callable[[S, Envelope, Fact], object]
     fingerprint: str = ""
     dump: Callable[[S], bytes] | None = None
     load: Callable[[bytes], S] | None = None
+    pass_over: Callable[[S, Envelope], object] = lambda _state, _envelope: None
+    set_aside: Callable[[S, str], object] = lambda _state, _stream: None
 
     @property
     def keeps_snapshots(self) -> bool:
@@ -58,6 +65,7 @@ class Projector(Generic[S]):
         after: Callable[[S, Folded], Awaitable[None] | None] | None = None,
         on_reset: Callable[[S], Awaitable[None] | None] | None = None,
         snapshot_every: int = 50_000,
+        health: Health | None = None,
         **consumer: Any,
     ) -> None:
         self.name = name
@@ -70,7 +78,10 @@ class Projector(Generic[S]):
         self._snapshot_every = snapshot_every
         self._saved_at = 0
         self._out = logs.get(f"projector {name}")
-        self.consumer = Consumer(name, log, self._handle, on_reset=self._reset, **consumer)
+        self._aside = Aside()
+        self._told: set[str] = set()
+        self._health = health or Health()
+        self.consumer = Consumer(name, log, self._handle, on_reset=self._reset, health=self._health, **consumer)
 
     @property
     def position(self) -> int:
@@ -84,6 +95,7 @@ class Projector(Generic[S]):
 
     async def run(self) -> None:
         """Load the snapshot if there is a usable one, then follow the log until cancelled."""
+        self._aside = await self.consumer.insist(self._skips)
         if self._fold.keeps_snapshots:
             await self._load()
         await self.consumer.run()
@@ -100,25 +112,61 @@ class Projector(Generic[S]):
         folded: list[tuple[Envelope, Fact]] = []
         try:
             for envelope in page:
-                fact = decode(envelope)
-                self._fold.evolve(self.state, envelope, fact)
+                fact = self._folded(envelope)
                 self.place = Place(envelope.position, envelope.chain)
-                folded.append((envelope, fact))
+                if fact is not None:
+                    folded.append((envelope, fact))
         finally:
-            # What was folded before an undecodable fact is part of the state, and its hearers must know it.
+            # What was folded before an error is part of the state, and its hearers must know it.
             if folded and self._after is not None:
                 await _finished(self._after(self.state, folded))
         if self._fold.keeps_snapshots and self.position - self._saved_at >= self._snapshot_every:
             await self.save()
 
+    def _folded(self, envelope: Envelope) -> Fact | None:
+        """Fold one fact; None when it was passed over. Raises Refold at news of a skip."""
+        fact = self._aside.fact_of(envelope)
+        if isinstance(fact, FactSkipped) and fact.position not in self._aside.skipped:
+            raise Refold(f"fact {fact.position} is to be skipped")
+        if fact is not None:
+            try:
+                self._fold.evolve(self.state, envelope, fact)
+            except UNFOLDABLE as error:
+                self._aside.spoilt(envelope, error)
+            else:
+                return fact
+        self._fold.pass_over(self.state, envelope)
+        if envelope.stream in self._aside.streams:
+            self._tell_aside(envelope.stream, envelope.position)
+        return None
+
+    def _tell_aside(self, stream: str, position: int) -> None:
+        """Once for each stream, at the fact that it is set aside for: red until an operator acts."""
+        component, problem = f"{self.name}: stream {stream} is set aside", self._aside.streams[stream]
+        if component in self._told:
+            return
+        self._told.add(component)
+        self._fold.set_aside(self.state, stream)
+        self._health.fail(component, f"{problem}; to go on without it: topolog log skip {position} --reason TEXT")
+        self._out.error(names.STREAM_SET_ASIDE, stream=stream, position=position, problem=problem)
+        set_gauge(names.STREAMS_ASIDE, len(self._told), projection=self.name)
+
+    async def _skips(self) -> Aside:
+        return Aside(await skips(self._log))
+
     async def _reset(self, _cause: str) -> None:
+        self._aside = await self.consumer.insist(self._skips)
+        for component in self._told:
+            self._health.recover(component)
+        self._told.clear()
+        set_gauge(names.STREAMS_ASIDE, 0, projection=self.name)
         self.state, self.place, self._saved_at = self._fold.initial(), Place(), 0
         if self._on_reset is not None:
             await _finished(self._on_reset(self.state))
 
     async def save(self) -> None:
         """Keep a snapshot of the state; a failure costs nothing but a longer replay."""
-        if not self._fold.keeps_snapshots or self._fold.dump is None:
+        if not self._fold.keeps_snapshots or self._fold.dump is None or self._aside.streams:
             return None
         self._saved_at = self.position
         sealed = seal(self._fold.dump(self.state))
@@ -135,7 +183,7 @@ class Projector(Generic[S]):
             found = await self._log.load_snapshot(self.name, self._fold.fingerprint)
         except LogUnavailable:
             found = None
-        if found is None:
+        if found is None or not self._aside.known_to(found[0].position):
             return count(names.SNAPSHOTS, projection=self.name, result="absent")
         state = self._loaded(found[1])
         if state is None:

@@ -48,7 +48,7 @@ class Relay:
         self._clock = clock
         self._options = options
         self._identity = LogIdentity("", 0)
-        self._leadership = Leadership(log, CONSUMER, holder, ttl_s=ttl_s, clock=clock)
+        self._leadership = Leadership(log, CONSUMER, holder, ttl_s=ttl_s, clock=clock, health=health)
         self._out = logs.get("relay")
 
     async def run(self) -> None:

@@ -22,6 +22,7 @@ CONSUMER_LAG_SECONDS = gauge(
 CONSUMER_FACTS = counter("topolog_consumer_facts", "Facts handed to a consumer.", "consumer")
 CONSUMER_RESETS = counter("topolog_consumer_resets", "Times a consumer discarded its state and began again.", "consumer", "cause")
 CONSUMER_STOPPED = gauge("topolog_consumer_stopped", "1 when a consumer stopped at a fact that it cannot handle.", "consumer")
+STREAMS_ASIDE = gauge("topolog_streams_set_aside", "Streams not followed because of a fact that cannot be folded.", "projection")
 HANDLER_LATENCY = seconds(
     "topolog_consumer_handler_latency", "How long a consumer's handler took for a page of facts.", "consumer"
 )
@@ -55,6 +56,7 @@ DRAIN_EXCEEDED = event("service.drain_exceeded", "Tasks did not end within the g
 CONSUMER_RESET = event("consumer.reset", "The log is another one, or went back: the state was discarded and is folded anew.")
 CONSUMER_LIVE = event("consumer.live", "A consumer has caught up with the log.")
 CONSUMER_HALTED = event("consumer.halted", "A consumer stopped at a fact that it cannot handle; the others go on.")
+STREAM_SET_ASIDE = event("stream.set_aside", "A fact cannot be read or folded: its stream is not followed until it is skipped.")
 LOG_UNAVAILABLE = event("log.unavailable", "The log does not answer; what needs it waits and tries again.")
 SNAPSHOT_UNUSABLE = event("snapshot.unusable", "A snapshot could not be read and was ignored; the log is replayed instead.")
 LEASE_GAINED = event("lease.gained", "This process now holds a role.")

@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
+from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Fenced, Lease
+from shared.runtime.health import Health
 from shared.runtime.leadership import Leadership, LeaseLost
 from tests.eventlog.words import commit
 from tests.runtime.helpers import FaultyLog, running, until
@@ -99,3 +101,25 @@ async def test_an_error_of_the_work_ends_the_leadership_and_frees_the_role() -> 
     with pytest.raises(RuntimeError, match="broken"):
         await Leadership(log, "role", "a", ttl_s=30).run(work)
     assert await log.acquire("role", "b", 30) is not None
+
+
+async def test_a_process_is_ready_while_it_leads_or_another_is_known_to() -> None:
+    log, work, health = LeasedLog(), Work(), {name: Health() for name in "ab"}
+    leaders = {name: Leadership(log, "role", name, ttl_s=0.4, health=health[name]) for name in "ab"}
+    assert health["a"].status().waiting == {"role role": "nobody is known to lead"}
+    async with running(*(leader.run(work.of(name)) for name, leader in leaders.items())):
+        await until(lambda: len(work.now) == 1 and all(each.status().ready for each in health.values()))
+        log.away = True
+        await until(lambda: work.now == [] and not any(each.status().ready for each in health.values()))
+        log.away = False
+        await until(lambda: len(work.now) == 1 and all(each.status().ready for each in health.values()))
+
+
+async def test_a_clock_that_was_set_back_leaves_a_dead_holder_its_ttl_and_no_more() -> None:
+    hour_s, offset_s = 3600.0, 0.0
+    log = MemoryEventLog("clock", lambda: hour_s + offset_s)
+    assert await log.acquire("role", "dead", 10) is not None
+    offset_s = -hour_s
+    assert await log.acquire("role", "alive", 5) is None
+    offset_s += 10.5
+    assert await log.acquire("role", "alive", 5) is not None

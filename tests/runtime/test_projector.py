@@ -11,11 +11,10 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.runtime.health import Health
 from shared.runtime.projector import Fold, Projector
 from tests.eventlog.conftest import log_url, postgres_log  # noqa: F401 - fixtures
 from tests.eventlog.words import given, place
-from tests.runtime.helpers import QUICK, FaultyLog, running, undecodable, until
+from tests.runtime.helpers import QUICK, FaultyLog, running, until
 
 State = dict[str, int]
 
@@ -95,25 +94,6 @@ async def test_snapshots_are_saved_as_the_log_grows() -> None:
     found = await log.load_snapshot("p", "f1")
     assert found is not None
     assert 4 <= found[0].position <= 9
-
-
-async def test_an_undecodable_fact_stops_this_projection_and_what_came_before_was_told() -> None:
-    log, health, told = FaultyLog(), Health(), []
-    await given(log, *"abcde")
-    log.damage = undecodable(5)
-
-    def after(_state: State, page: Any) -> None:
-        told.extend(envelope.position for envelope, _ in page)
-
-    broken = Projector("broken", log, fold(), after=after, health=health, options=QUICK)
-    async with running(broken.run()) as (task,):
-        await until(lambda: not health.status().healthy)
-        assert not task.done()
-    problem = health.status().red["consumer broken"]
-    assert "fact 5" in problem
-    assert "topolog replay" in problem
-    assert (told, broken.position) == ([1, 2, 3, 4], 4)
-    assert broken.state == await folded(log, 4)
 
 
 async def test_a_reset_folds_the_other_history_from_the_beginning() -> None:

@@ -150,3 +150,37 @@ async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again
 async def fold_all(scene: Scene, core: SchedulerCore) -> None:
     for envelope in await scene.log.read(core.ledger.position):
         core.evolve(envelope, decode(envelope))
+
+
+@pytest.mark.parametrize("stream", ["node/n1", "report/n1"])
+async def test_a_node_whose_stream_is_set_aside_takes_no_pod_and_the_others_go_on(scene: Scene, stream: str) -> None:
+    for name in ("n1", "n2"):
+        await scene.node(name)
+    await scene.pods(3)
+    core = SchedulerCore(CoreConfig())
+    await fold_all(scene, core)
+    core.set_aside(stream)
+    made = [fact.node for proposal in core.decide(10) for draft in proposal.drafts if isinstance(fact := draft.fact, PodReserved)]
+    assert made == ["n2", "n2", "n2"]
+
+
+async def test_a_pod_whose_stream_is_set_aside_is_not_decided_and_the_others_are(scene: Scene) -> None:
+    await scene.node("n1")
+    await scene.pods(3)
+    core = SchedulerCore(CoreConfig())
+    await fold_all(scene, core)
+    core.set_aside("pod/uid-p1")
+    made = [fact.uid for proposal in core.decide(10) for draft in proposal.drafts if isinstance(fact := draft.fact, PodReserved)]
+    assert made == ["uid-p0", "uid-p2"]
+
+
+async def test_a_skipped_fact_moves_its_streams_version_so_that_the_stream_can_be_written(scene: Scene) -> None:
+    await scene.node("n1")
+    await scene.pods(1)
+    core = SchedulerCore(CoreConfig())
+    for envelope in await scene.log.read(0):
+        core.evolve(envelope, decode(envelope))
+    await scene.tell(streams.node("n1"), NodeCharged("n1", "nobody"))
+    core.pass_over((await scene.log.read(core.ledger.position))[0])
+    assert await Decider(scene.log, SYSTEM_CLOCK)._decide(core)
+    assert len(await scene._reserved()) == 1

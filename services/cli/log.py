@@ -1,0 +1,91 @@
+"""`topolog log ...`: options in, rows out. What is done to the log lives in `services.upkeep`."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from services.cli.log_source import LogSource
+from services.cli.output import CommandError, json_line
+from services.upkeep.errors import UpkeepRefused
+from shared.eventlog.port import EventLog
+
+T = TypeVar("T")
+
+log_app = typer.Typer(help="Look after the log itself: what an operator says about it becomes a fact.", no_args_is_help=True)
+
+Database = Annotated[str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="The log's Postgres.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="A data folder of `topolog up`, running or stopped.")]
+Json = Annotated[bool, typer.Option("--json", help="A JSON line instead of a sentence.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the verbs."""
+    app.add_typer(log_app, name="log")
+
+
+def run(source: LogSource, use: Callable[[EventLog], Awaitable[T]]) -> T:
+    """Open the log, run, close; what upkeep refuses becomes one problem and one remedy."""
+
+    async def session() -> T:
+        async with source as log:
+            return await use(log)
+
+    try:
+        return asyncio.run(session())
+    except UpkeepRefused as refused:
+        raise CommandError(refused.problem, refused.remedy) from refused
+
+
+@log_app.command("skip")
+def skip_command(
+    position: Annotated[int, typer.Argument(help="Position of the fact, as health, verify and replay name it.", min=1)],
+    reason: Annotated[str, typer.Option(help="Why; kept in the log.")],
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    force: Annotated[bool, typer.Option("--force", help="Also a fact that can be read.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Count a fact as never told, so that its stream, which was set aside, goes on without it.
+
+    Every service then folds the log anew, without that fact. Nothing is removed.
+    """
+    from services.upkeep.skipping import skip
+
+    now_us = time.time_ns() // 1000
+    row, at = run(
+        LogSource(database_url, data_dir, writes=True), lambda log: skip(log, position, _who(), reason[:500], now_us, force)
+    )
+    if as_json:
+        json_line({"skipped": position, "type": row.type, "stream": row.stream, "position": at})
+    else:
+        print(f"fact {position} ({row.type} on {row.stream}) counts as never told (position {at}); services fold the log anew")
+
+
+@log_app.command("begin-timeline")
+def begin_timeline_command(database_url: Database = "", data_dir: DataDir = None, as_json: Json = False) -> None:
+    """After a restore that the log cannot tell by itself: fold everything anew, list the cluster anew, end every lease.
+
+    Needs the owner's login. A log that lost facts and went on is noticed without it.
+    """
+    from services.upkeep.timelines import begin_timeline
+
+    now_us = time.time_ns() // 1000
+    identity = run(LogSource(database_url, data_dir, writes=True), lambda log: begin_timeline(log, now_us))
+    if as_json:
+        json_line(identity)
+    else:
+        print(f"log {identity.log_id} is on timeline {identity.timeline}; services fold it anew and list the cluster")
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

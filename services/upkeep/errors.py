@@ -1,0 +1,11 @@
+"""Why a piece of upkeep was not done, and what to do about it."""
+
+from __future__ import annotations
+
+
+class UpkeepRefused(Exception):
+    """Nothing was changed. `problem` names the thing, `remedy` the next command."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}; {remedy}")
+        self.problem, self.remedy = problem, remedy

@@ -1,0 +1,45 @@
+"""What of a log cannot be folded, and what of it need not be: the one rule for services and replay. Pure.
+
+A fact that this code cannot read, or that its fold cannot take, sets its stream aside: it and all later facts of that stream are
+passed over, and the rest goes on. An operator's `FactSkipped` says that a fact counts as never told; the stream goes on without
+it. Skips are known before the fold begins, so that the state at a position is the same for everybody who knows of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.events.catalog import Fact
+from shared.events.codec import UndecodableFact, decode
+from shared.events.envelope import Envelope
+
+UNFOLDABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError)
+"""What a fold that meets a fact that makes no sense may raise."""
+
+
+class Aside(msgspec.Struct):
+    """`skipped` is position -> where its `FactSkipped` stands; `streams` those set aside, with what is wrong."""
+
+    skipped: dict[int, int] = {}
+    streams: dict[str, str] = {}
+
+    def fact_of(self, envelope: Envelope) -> Fact | None:
+        """The fact to fold; None when it is to be passed over. A fact that cannot be read sets its stream aside."""
+        if envelope.position in self.skipped or envelope.stream in self.streams:
+            return None
+        try:
+            return decode(envelope)
+        except UndecodableFact as error:
+            self.streams[envelope.stream] = str(error)
+            return None
+
+    def spoilt(self, envelope: Envelope, error: Exception) -> None:
+        """The fold could not take the fact: its stream is set aside."""
+        self.streams[envelope.stream] = (
+            f"fact {envelope.position} ({envelope.type} on {envelope.stream}) cannot be folded: {error!r}; "
+            f"inspect it with: topolog replay log --from {envelope.position} --limit 1"
+        )
+
+    def known_to(self, position: int) -> bool:
+        """True when a state that was folded up to `position` has all skips behind it that concern it."""
+        return all(skipped > position or told <= position for skipped, told in self.skipped.items())

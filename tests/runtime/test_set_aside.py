@@ -1,0 +1,124 @@
+"""A fact that cannot be read or folded sets its stream aside and nothing else, until an operator's word skips it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.upkeep.errors import UpkeepRefused
+from services.upkeep.skipping import skip
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.envelope import Envelope
+from shared.runtime.health import Health
+from shared.runtime.projector import Fold, Projector
+from tests.eventlog.words import commit, draft, given
+from tests.runtime.helpers import QUICK, FaultyLog, running, undecodable, until
+
+State = dict[str, list[int]]
+
+
+def evolve(state: State, envelope: Envelope, _fact: Fact) -> None:
+    if envelope.stream == "spoilt":
+        raise KeyError("no such zone")
+    state.setdefault(envelope.stream, []).append(envelope.position)
+
+
+def fold(told: list[str] | None = None) -> Fold[State]:
+    heard: list[str] = [] if told is None else told
+    return Fold(
+        dict,
+        evolve,
+        "f",
+        msgspec.json.encode,
+        lambda data: msgspec.json.decode(data, type=State),
+        set_aside=lambda _state, stream: heard.append(stream),
+    )
+
+
+async def word(log: FaultyLog, position: int) -> None:
+    await skip(log, position, "me", "damaged", 1, force=True)
+
+
+async def test_the_stream_of_an_unreadable_fact_is_set_aside_and_the_rest_goes_on() -> None:
+    log, health, told = FaultyLog(), Health(), list[str]()
+    await given(log, *"abab")
+    log.damage = undecodable(3)
+    projector = Projector("p", log, fold(told), health=health, options=QUICK)
+    async with running(projector.run()) as (task,):
+        await projector.wait_live()
+        await given(log, *"xxbacx")
+        assert await projector.wait_for(10, 60)
+        assert not task.done()
+    assert projector.state == {"a": [1], "b": [2, 4, 7], "x": [5, 6, 10], "c": [9]}
+    assert told == ["a"]
+    (problem,) = health.status().red.values()
+    assert "fact 3 (FromTheFuture schema 1 on a)" in problem
+    assert "topolog log skip 3" in problem
+
+
+async def test_a_fact_that_the_fold_cannot_take_sets_its_stream_aside_too() -> None:
+    log, health = FaultyLog(), Health()
+    await given(log, "a", "spoilt", "a", "spoilt")
+    projector = Projector("p", log, fold(), health=health, options=QUICK)
+    async with running(projector.run()):
+        assert await projector.wait_for(4, 60)
+    assert projector.state == {"a": [1, 3]}
+    assert "no such zone" in str(health.status().red)
+
+
+async def test_an_operators_word_skips_the_fact_and_the_stream_goes_on_for_who_runs_and_who_starts() -> None:
+    log, health, resets = FaultyLog(), Health(), list[Any]()
+    await given(log, *"abab")
+    log.damage = undecodable(3)
+    running_one = Projector("p", log, fold(), health=health, on_reset=resets.append, options=QUICK)
+    async with running(running_one.run()):
+        await until(lambda: not health.status().healthy)
+        await word(log, 3)
+        await log.append([commit("later", draft("a"))])
+        await until(lambda: running_one.position == 6)
+        assert health.status().healthy
+    expected = {"a": [1, 6], "b": [2, 4], streams.LOG: [5]}
+    assert running_one.state == expected
+    started = Projector("q", log, fold(), options=QUICK)
+    async with running(started.run()):
+        assert await started.wait_for(6, 60)
+    assert started.state == expected
+
+
+async def test_no_snapshot_is_kept_while_a_stream_is_set_aside_and_none_from_before_the_word_is_used() -> None:
+    log = FaultyLog()
+    await given(log, *"abab")
+    before = Projector("p", log, fold(), options=QUICK)
+    async with running(before.run()):
+        assert await before.wait_for(4, 60)
+        await before.save()
+    assert await log.load_snapshot("p", "f") is not None
+    log.damage = undecodable(3)
+    await word(log, 3)
+    after = Projector("p", log, fold(), options=QUICK)
+    async with running(after.run()):
+        assert await after.wait_for(5, 60)
+    assert after.state == {"a": [1], "b": [2, 4], streams.LOG: [5]}, "the snapshot knew fact 3"
+    log.damage = undecodable(2)
+    aside = Projector("r", log, fold(), options=QUICK)
+    async with running(aside.run()):
+        assert await aside.wait_for(5, 60)
+        await aside.save()
+    assert await log.load_snapshot("r", "f") is None
+
+
+async def test_a_word_about_nothing_that_can_be_skipped_is_refused() -> None:
+    log = FaultyLog()
+    await given(log, "a")
+    with pytest.raises(UpkeepRefused, match="can be read"):
+        await skip(log, 1, "me", "why", 1)
+    with pytest.raises(UpkeepRefused, match="no position 9; it ends at 1"):
+        await skip(log, 9, "me", "why", 1)
+    await word(log, 1)
+    with pytest.raises(UpkeepRefused, match="skipped already"):
+        await word(log, 1)
+    with pytest.raises(UpkeepRefused, match="never skipped"):
+        await word(log, 2)
