@@ -84,6 +84,7 @@ class Decider:
         with timed(names.DECIDE_LATENCY):
             proposals = core.decide(self._batch_pods)
         self._complain(core)
+        self._measure_marks(core)
         set_gauge(names.QUEUE_READY, core.queue.ready_count())
         set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())
         if not proposals:
@@ -118,6 +119,13 @@ class Decider:
         for uid, problem in core.undecidable.items():
             self._out.error(names.UNDECIDABLE, pod=uid, problem=problem)
         core.undecidable.clear()
+
+    @staticmethod
+    def _measure_marks(core: SchedulerCore) -> None:
+        set_gauge(names.NODES_DIRTY, len(core.marks.dirty))
+        for result, times in core.marks.comparisons.items():
+            count(names.COMPARISONS, times, result=result)
+        core.marks.comparisons.clear()
 
     def _commit(self, core: SchedulerCore, proposal: Proposal, seen: Place) -> Commit:
         return Commit(

@@ -73,7 +73,8 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """Nothing to append. `reason` is one of: unchanged, older, refused. Only an unchanged report says that its node is alive."""
+    """Nothing to append. `reason` is one of: unchanged, older, refused, outranked. Only an unchanged report says that its node is
+    alive."""
 
     reason: str
 
@@ -95,7 +96,7 @@ def evolve(known: Known, fact: Fact, version: int, at_ms: int) -> Known:
     """Fold one fact of the node's report stream, written at `at_ms`."""
     known.version = version
     if isinstance(fact, NodeReported):
-        _supersede(known, fact.report.boot_id)
+        _supersede(known, fact.report)
         known.report, known.deltas = fact.report, 0
         _living(known, fact.report.boot_time_ms, at_ms)
     elif isinstance(fact, NodeReportChanged) and known.report is not None:
@@ -112,10 +113,12 @@ def evolve(known: Known, fact: Fact, version: int, at_ms: int) -> Known:
     return known
 
 
-def _supersede(known: Known, boot_id: str) -> None:
-    anew = known.report is None or known.report.boot_id != boot_id
-    if anew and known.report is not None and not known.released:
-        known.superseded = [*known.superseded, known.report.boot_id][-SUPERSEDED_BOOTS:]
+def _supersede(known: Known, report: Report) -> None:
+    """Of two sources of one node neither supersedes the other's boots: the operator may choose again."""
+    before = known.report
+    anew = before is None or before.boot_id != report.boot_id
+    if anew and before is not None and before.source == report.source and not known.released:
+        known.superseded = [*known.superseded, before.boot_id][-SUPERSEDED_BOOTS:]
     if anew or known.released:
         known.heard_ms = known.begun_ms = 0
     known.released = False
@@ -146,6 +149,8 @@ def decide(known: Known, report: Report, at_ms: int) -> Decision:
         return _accept(known, NodeReported(report), report)
     if report.boot_id in known.superseded:
         return _refuse(known, report, f"boot {report.boot_id} was superseded; is a second exporter running for this node?")
+    if before.source != report.source:
+        return _accept(known, NodeReported(report), report)
     if report.boot_id != before.boot_id:
         return _decide_boot(known, before, report, at_ms)
     if not known.expired and moments.runs_ahead(known.begun_ms, report.boot_time_ms, at_ms):
@@ -153,6 +158,24 @@ def decide(known: Known, report: Report, at_ms: int) -> Decision:
     if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):
         reason = f"boot_time_ms {report.boot_time_ms} comes after {before.boot_time_ms}; was the machine set back to a snapshot?"
         return _refuse(known, report, reason) if _locks(known, report) else Ignored("older")
+    return _news(known, before, report)
+
+
+def decide_object(known: Known, report: Report, exporter_wins: bool) -> Decision:
+    """Judge the report of a NodeResourceTopology object, which its API server's versions put in order and no clock does. A node
+    whose own exporter has reported takes nothing from objects while `exporter_wins`."""
+    before = known.report
+    if exporter_wins and before is not None and before.source != report.source:
+        return Ignored("outranked")
+    if before is None or before.boot_id != report.boot_id:
+        return _accept(known, NodeReported(report), report)
+    if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):
+        return Ignored("older")
+    return _news(known, before, report)
+
+
+def _news(known: Known, before: Report, report: Report) -> Decision:
+    """A newer report of the same boot: in full, as what changed, or nothing."""
     if known.expired or not resembles(before, report) or known.deltas >= FULL_EVERY:
         return _accept(known, NodeReported(report), report)
     change = changes(before, report)

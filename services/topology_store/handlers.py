@@ -42,7 +42,8 @@ class Reports:
     """What the topology-store knows, and how it learns. `known` is the fold of the report streams, by node; `heard_s` when each
     node was last believed, on the monotonic clock."""
 
-    def __init__(self, log: EventLog, bus: Bus, clock: Clock) -> None:
+    def __init__(self, log: EventLog, bus: Bus, clock: Clock, exporter_wins: bool = True) -> None:
+        self._exporter_wins = exporter_wins
         self._log = log
         self._bus = bus
         self._clock = clock
@@ -84,7 +85,10 @@ class Reports:
 
     async def take(self, messages: Sequence[Message]) -> None:
         """One batch. Of several reports of one node all are judged, in order, one round each."""
-        waiting = [found for message in messages if (found := self._read(message)) is not None]
+        await self.judge([found for message in messages if (found := self._read(message)) is not None])
+
+    async def judge(self, waiting: Sequence[Heard]) -> None:
+        """Judge valid reports until none is left or the races are lost too often."""
         for _ in range(MAX_TRIES):
             waiting = await self._round(waiting)
             if not waiting:
@@ -116,7 +120,7 @@ class Reports:
             if report.node in chosen:
                 left.append(heard)
                 continue
-            decision = core.decide(self._known(report.node), report, heard.at_ms)
+            decision = self._decide(heard)
             if isinstance(decision, Accepted):
                 chosen[report.node] = (heard, decision)
             else:
@@ -136,6 +140,12 @@ class Reports:
                 left.insert(0, heard)
         set_gauge(names.NODES_KNOWN, len(self.known))
         return left
+
+    def _decide(self, heard: Heard) -> Decision:
+        known = self._known(heard.report.node)
+        if heard.report.source == "bus":
+            return core.decide(known, heard.report, heard.at_ms)
+        return core.decide_object(known, heard.report, self._exporter_wins)
 
     def _tell(self, heard: Heard, accepted: Accepted) -> None:
         """A fact about a report stands in the log."""

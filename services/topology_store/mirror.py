@@ -1,36 +1,138 @@
-"""The mirror: NodeResourceTopology objects for other consumers, written when a node's report is news.
+"""The mirror: NodeResourceTopology objects of every node for other consumers, as the ledger sees the node.
 
-A courtesy behind the log: each node at most once in an interval, newest state only. Writes these objects and nothing else.
+A courtesy behind the log: each node at most once in an interval, all of them at a bounded rate, newest state only, and only what
+differs from what stands. Writes these objects and nothing else; what is written is decided in `mirroring`.
 """
 
 from __future__ import annotations
 
-from services.topology_store.handlers import Reports
-from shared.kube import nrt
-from shared.kube.port import Answer, Kube
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from services.topology_store import mirror_fold, mirroring
+from services.topology_store.mirror_fold import Mirrored
+from services.topology_store.mirroring import Present, Remove, Terms, Write
+from services.topology_store.objects import name_of
+from shared.eventlog.port import EventLog
+from shared.events.catalog import Fact
+from shared.events.envelope import Envelope
+from shared.kube.nrt_mirrored import content, is_mirrored
+from shared.kube.port import Answer, Kube, Lost, Seen
 from shared.runtime.clock import Clock
-from shared.telemetry import names
-from shared.telemetry.instruments import count
+from shared.runtime.health import Health
+from shared.runtime.projector import Fold, Projector
+from shared.telemetry import logs, names
+from shared.telemetry.instruments import count, set_gauge
+
+AT_ONCE = 8
+WRITABLE = "v1alpha2"
+"""v1alpha1 prunes the attributes, and with them fingerprint and mark."""
+
+Object = dict[str, Any]
 
 
 class Mirror:
-    """Writes what `Reports` knows."""
+    """A listener of `Objects`; `fold` follows the log, `run` writes."""
 
-    def __init__(self, reports: Reports, kube: Kube, interval_s: float, clock: Clock) -> None:
-        self._reports = reports
+    def __init__(self, kube: Kube, clock: Clock, terms: Terms, interval_s: float, writes_per_s: float) -> None:
         self._kube = kube
-        self._interval_s = interval_s
         self._clock = clock
-        self._written: dict[str, int] = {}
+        self._terms = terms
+        self._interval_s = interval_s
+        self._writes_per_s = writes_per_s
+        self._state = Mirrored()
+        self._live: Callable[[], bool] = lambda: False
+        self._present: dict[str, Present] | None = None
+        self._due: set[str] = set()
+        self._out = logs.get("topology mirror")
+
+    def listed(self, version: str, objects: list[Object]) -> None:
+        """All objects there are; written only where their version can carry what is written."""
+        self._present = {name_of(found): _present(found) for found in objects} if version == WRITABLE else None
+        self._all_due()
+
+    def seen(self, event: Seen) -> None:
+        """One object was changed, by whomever: compared again."""
+        if self._present is None:
+            return
+        name = name_of(event.object)
+        if event.type == "DELETED":
+            self._present.pop(name, None)
+        else:
+            self._present[name] = _present(event.object)
+        self._due.add(name)
+
+    def projector(self, log: EventLog, health: Health) -> Projector[Mirrored]:
+        """What follows the log for this mirror."""
+        fold = Fold(Mirrored, self._evolve, mirror_fold.snapshot_key(), msgspec.json.encode, mirror_fold.load)
+        made = Projector("mirror", log, fold, on_reset=self._reset, health=health, gates_readiness=False)
+        self._reset(made.state)
+        self._live = lambda: made.live
+        return made
+
+    def _evolve(self, state: Mirrored, envelope: Envelope, fact: Fact) -> None:
+        self._due.update(mirror_fold.evolve(state, envelope, fact))
+
+    def _reset(self, state: Mirrored) -> None:
+        self._state = state
+        self._all_due()
+
+    def _all_due(self) -> None:
+        self._due.update(self._state.ledger.nodes, self._present or ())
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write until cancelled. Before the fold is live and the objects are listed there is nothing to compare."""
         while True:
             await self._clock.sleep(self._interval_s)
-            for node, known in list(self._reports.known.items()):
-                if known.report is not None and self._written.get(node) != known.version:
-                    answer = await self._kube.apply_topology(node, nrt.to_nrt(known.report))
-                    done = isinstance(answer, Answer) and answer.ok
-                    count(names.MIRRORED, result="written" if done else "failed")
-                    if done:
-                        self._written[node] = known.version
+            if self._live() and self._present is not None:
+                await self._round(self._present)
+
+    async def _round(self, present: dict[str, Present]) -> None:
+        due = sorted(self._due | set(self._state.silent_since_us))
+        self._due.clear()
+        calls = [(name, call) for name in due if (call := self._call(name, present)) is not None]
+        for start in range(0, len(calls), AT_ONCE):
+            chunk = calls[start : start + AT_ONCE]
+            await asyncio.gather(*(self._do(name, call) for name, call in chunk))
+            await self._clock.sleep(len(chunk) / self._writes_per_s)
+        foreign = sum(not one.ours for one in present.values())
+        set_gauge(names.TOPOLOGY_OBJECTS, len(present) - foreign, writer="mirror")
+        set_gauge(names.TOPOLOGY_OBJECTS, foreign, writer="other")
+
+    def _call(self, name: str, present: dict[str, Present]) -> Write | Remove | None:
+        since_us = self._state.silent_since_us.get(name, 0)
+        node = self._state.ledger.nodes.get(name)
+        wanted = mirroring.wanted(node, since_us, self._clock.now_us(), self._terms)
+        return mirroring.step(wanted, present.get(name))
+
+    async def _do(self, name: str, call: Write | Remove) -> None:
+        if isinstance(call, Write):
+            answer = await self._kube.apply_topology(name, call.object, call.force)
+        else:
+            answer = await self._kube.delete_topology(name, call.uid, call.resource_version)
+        self._answered(name, call, answer)
+
+    def _answered(self, name: str, call: Write | Remove, answer: Answer | Lost) -> None:
+        if isinstance(answer, Answer) and (answer.ok or (isinstance(call, Remove) and answer.status == 404)):
+            if isinstance(call, Write):
+                self._keep(name, answer)
+            return count(names.MIRRORED, result="written" if isinstance(call, Write) else "deleted")
+        self._due.add(name)
+        count(names.MIRRORED, result="failed")
+        problem = answer.message if isinstance(answer, Lost) else f"HTTP {answer.status} {answer.reason}: {answer.message}"
+        self._out.warning(names.TOPOLOGY_NOT_WRITTEN, node=name, problem=problem)
+        return None
+
+    def _keep(self, name: str, answer: Answer) -> None:
+        """The answer carries the object: what the watch will show later is known now."""
+        if self._present is not None and name_of(answer.body) == name:
+            self._present[name] = _present(answer.body)
+
+
+def _present(found: Object) -> Present:
+    metadata = found.get("metadata") or {}
+    ours = is_mirrored(found)
+    return Present(str(metadata.get("uid", "")), str(metadata.get("resourceVersion", "")), ours, content(found) if ours else 0)

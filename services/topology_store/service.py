@@ -1,18 +1,32 @@
-"""The topology-store service: composition only. Report loop, silence watch (leased), mirror, and topology over HTTP."""
+"""The topology-store service: composition only. Report loop, silence watch (leased), topology objects (taken in by every replica,
+mirrored by the one with the lease), and topology over HTTP."""
 
 from __future__ import annotations
 
+import asyncio
+
 from services.topology_store import http
 from services.topology_store.handlers import Reports
+from services.topology_store.intake import Intake
 from services.topology_store.mirror import Mirror
+from services.topology_store.mirroring import Terms
+from services.topology_store.objects import Listener, Objects
 from services.topology_store.settings import TopologyStoreSettings
 from services.topology_store.silence import ROLE as SILENCE
 from services.topology_store.silence import Silence
 from shared.bus.jetstream import JetStreamBus
+from shared.eventlog.port import EventLog, Lease
 from shared.eventlog.postgres import PostgresEventLog
+from shared.kube import rights
 from shared.kube.client import KubeClient
+from shared.kube.port import KubeUnavailableError
 from shared.runtime.app import Service, run_service
+from shared.runtime.groups import lease_losses
 from shared.runtime.leadership import Leadership
+from shared.telemetry import logs, names
+
+MIRROR = "mirror"
+"""The role that writes NodeResourceTopology objects."""
 
 
 async def build(service: Service, settings: TopologyStoreSettings) -> None:
@@ -22,19 +36,63 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     bus = JetStreamBus(settings.nats_url)
     service.on_close("bus", bus.close)
     await bus.ensure_streams()
-    reports = Reports(log, bus, service.clock)
+    reports = Reports(log, bus, service.clock, exporter_wins=settings.reports == "both")
     await reports.load()
-    service.task("reports", reports.run)
+    if settings.reports != "nrt":
+        service.task("reports", reports.run)
     silence = Silence(reports, log, bus, settings.report_max_age_s, service.clock, service.health)
     service.health.check("bus", silence.waits_for)
     service.task("hearing", silence.hear)
     leadership = Leadership(log, SILENCE, service.holder, ttl_s=settings.lease_ttl_s, clock=service.clock, health=service.health)
     service.task("silence", lambda: silence.run(leadership))
-    if settings.mirror:
-        kube = KubeClient(settings.kubeconfig)
-        service.on_close("kube", kube.close)
-        service.task("mirror", Mirror(reports, kube, settings.mirror_interval_s, service.clock).run)
+    kube = _kube(service, settings)
+    if kube is not None:
+        _objects(service, settings, log, kube, reports)
     http.serve(service, reports, log)
+
+
+def _kube(service: Service, settings: TopologyStoreSettings) -> KubeClient | None:
+    """The client; None where nothing needs it, or where no API is configured and nothing was asked for that cannot do without."""
+    reads, writes = settings.reports != "bus", settings.mirror != "false"
+    if not (reads or writes):
+        return None
+    try:
+        kube = KubeClient(settings.kubeconfig)
+    except KubeUnavailableError as error:
+        if settings.reports == "nrt" or settings.mirror == "true" or settings.kubeconfig:
+            raise
+        logs.get("topology-store").warning(names.TOPOLOGY_OFF, problem=str(error))
+        return None
+    service.on_close("kube", kube.close)
+    service.needs_kubernetes(kube, rights.TOPOLOGY_MIRROR if writes else rights.TOPOLOGY_INTAKE)
+    return kube
+
+
+def _objects(service: Service, settings: TopologyStoreSettings, log: EventLog, kube: KubeClient, reports: Reports) -> None:
+    listeners: list[Listener] = []
+    if settings.reports != "bus":
+        intake = Intake(reports, service.clock)
+        listeners.append(intake)
+        service.task("intake", intake.run)
+    if settings.mirror != "false":
+        terms = Terms(settings.mirror_pessimism, settings.mirror_keep_expired_s)
+        mirror = Mirror(kube, service.clock, terms, settings.mirror_interval_s, settings.mirror_writes_per_s)
+        listeners.append(mirror)
+        _lead(service, settings, log, mirror)
+    service.task("objects", Objects(kube, service.clock, *listeners).run)
+
+
+def _lead(service: Service, settings: TopologyStoreSettings, log: EventLog, mirror: Mirror) -> None:
+    """One replica at a time folds the log for the mirror and writes."""
+
+    async def lead(_lease: Lease) -> None:
+        with lease_losses():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(mirror.projector(log, service.health).run())
+                group.create_task(mirror.run())
+
+    leadership = Leadership(log, MIRROR, service.holder, ttl_s=settings.lease_ttl_s, clock=service.clock)
+    service.task("mirror", lambda: leadership.run(lead))
 
 
 def main() -> int:

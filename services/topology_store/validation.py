@@ -56,8 +56,15 @@ def read(subject: str, data: bytes) -> Report | RefusedReport:
         report = _decoder.decode(data)
     except _UNREADABLE as error:
         return RefusedReport(node, f"not a report: {error}; upgrade the exporter of this node, or stop what else publishes")
-    problem = next(_problems(node, report), None)
+    problem = problem_of(node, report)
+    if problem is None and report.source != "bus":
+        problem = f"source: {report.source[:40]!r} over the bus; exporters leave it out"
     return report if problem is None else RefusedReport(node, problem)
+
+
+def problem_of(node: str, report: Report) -> str | None:
+    """The first thing that is wrong with a report that came for a node."""
+    return next(_problems(node, report), None)
 
 
 def _problems(node: str, report: Report) -> Iterator[str]:

@@ -96,6 +96,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     checkpoints say beyond the placements, and is not counted in `available`: memory of init containers (freed when a later
     container starts), and all that a `pod_uid` holds that matches no listed pod (then without namespace and name: that pod
     ended, was rejected, or holds nothing by which it could be told from others).
+    `source` is `bus` (the node's own exporter) or `nrt` (a NodeResourceTopology object of another exporter).
     """
 
     node: str
@@ -119,6 +120,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     devices: tuple[DeviceGroup, ...] | None = None
     checkpoints: tuple[str, ...] = ()
     hidden: tuple[Placement, ...] = ()
+    source: str = "bus"
 
     @property
     def freshness(self) -> Freshness:

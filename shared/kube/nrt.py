@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from shared.domain import quantity
-from shared.domain.report import Report, Zone, ZoneResource
+from shared.domain.report import UNKNOWN, Report, Zone, ZoneResource
 from shared.domain.resources import CPU
 from shared.kube import numaplacement
 
@@ -25,6 +25,10 @@ POLICY = "topologyManagerPolicy"
 SCOPE = "topologyManagerScope"
 FINGERPRINT_ANNOTATION = "topology.node.k8s.io/fingerprint"
 UPDATE_ANNOTATION = "k8stopoawareschedwg/rte-update"
+MAX_NUMA_NODES = "topologyManagerMaxNUMANodes"
+DEFAULT_NUMA_NODES = 8
+NUMA_NODES_CAP = 1024
+SOURCE = "nrt"
 ALL = "all"
 MAX_ZONES = 64
 _ZONE_NAME = re.compile(r"node-(\d{1,5})")
@@ -106,22 +110,25 @@ def from_nrt(found: object, boot_id: str, boot_time_ms: int) -> Report:
     try:
         read = msgspec.convert(found, _Object)
     except msgspec.ValidationError as error:
-        raise NrtError(f"{KIND}: {error}; expected the v1alpha2 schema") from error
+        raise NrtError(f"{KIND}: {error}; expected the schema of v1alpha2 or v1alpha1") from error
     name = read.metadata.name
     zones = _zones_in(name, read.zones)
-    policy, scope = _policy_in(name, read)
-    fingerprint, method = _fingerprint_in(read)
+    attributes = {attribute.name: attribute.value for attribute in read.attributes or []}
+    policy, scope = _policy_in(name, read, attributes)
+    fingerprint, method = _fingerprint_in(read, attributes)
     return Report(
         node=name,
         boot_id=boot_id,
         boot_time_ms=boot_time_ms,
         policy=policy,
         scope=scope,
+        max_numa_nodes=_max_numa_nodes(attributes),
         tracked=_tracked(zones),
         zones=zones,
         placements=None,
         fingerprint=fingerprint,
         fingerprint_method=method,
+        source=SOURCE,
     )
 
 
@@ -145,7 +152,7 @@ def _attributes(report: Report, payload: str) -> list[dict[str, str]]:
         (FINGERPRINT_METHOD, report.fingerprint_method if report.fingerprint else ""),
         (numaplacement.METADATA_ATTRIBUTE, payload),
         (SCOPE, report.scope),
-        (POLICY, report.policy),
+        (POLICY, report.policy if report.policy != UNKNOWN else ""),
     ]
     return [{"name": name, "value": value} for name, value in pairs if value]
 
@@ -220,16 +227,24 @@ def _amount_in(where: str, found: _Resource, field: str) -> int:
     return amount
 
 
-def _policy_in(node: str, read: _Object) -> tuple[str, str]:
-    """Attributes win; both must be known. Without them the older `topologyPolicies` decides; without that, none."""
-    attributes = {attribute.name: attribute.value for attribute in read.attributes or []}
-    policy, scope = attributes.get(POLICY, ""), attributes.get(SCOPE, "")
-    if policy or scope:
-        return _checked(node, POLICY, policy, _POLICIES), _checked(node, SCOPE, scope or "container", _SCOPES)
-    legacy = (read.policies or ["None"])[0]
-    if legacy not in _LEGACY:
+def _policy_in(node: str, read: _Object, attributes: dict[str, str]) -> tuple[str, str]:
+    """The older `topologyPolicies` (its first entry alone, as the plugin reads it), which attributes override field by field. An
+    object that says neither has an unknown policy."""
+    legacy = (read.policies or [""])[0]
+    if legacy and legacy not in _LEGACY:
         raise NrtError(f"{KIND} {node}: topologyPolicies: {legacy!r} is unknown; known: {', '.join(sorted(_LEGACY))}")
-    return _LEGACY[legacy]
+    policy, scope = _LEGACY.get(legacy, (UNKNOWN, "container"))
+    return (
+        _checked(node, POLICY, attributes.get(POLICY) or policy, (*_POLICIES, policy)),
+        _checked(node, SCOPE, attributes.get(SCOPE) or scope, _SCOPES),
+    )
+
+
+def _max_numa_nodes(attributes: dict[str, str]) -> int:
+    """The kubelet's limit of zones; what is no number above 1 is the default, as the plugin reads it."""
+    text = attributes.get(MAX_NUMA_NODES, "")
+    found = int(text) if text.isdecimal() and len(text) < 10 else 0
+    return min(found, NUMA_NODES_CAP) if found > 1 else DEFAULT_NUMA_NODES
 
 
 def _checked(node: str, field: str, value: str, known: tuple[str, ...]) -> str:
@@ -238,9 +253,8 @@ def _checked(node: str, field: str, value: str, known: tuple[str, ...]) -> str:
     return value
 
 
-def _fingerprint_in(read: _Object) -> tuple[str, str]:
+def _fingerprint_in(read: _Object, attributes: dict[str, str]) -> tuple[str, str]:
     """The attribute, else the annotation of older exporters, which always meant all pods."""
-    attributes = {attribute.name: attribute.value for attribute in read.attributes or []}
     if attributes.get(FINGERPRINT):
         return attributes[FINGERPRINT], attributes.get(FINGERPRINT_METHOD) or ALL
     annotated = (read.metadata.annotations or {}).get(FINGERPRINT_ANNOTATION, "")

@@ -75,6 +75,14 @@ DECIDE_CONFLICTS = counter("topolog_decide_conflicts", "Proposals that lost a ra
 RESERVED = counter("topolog_reservations", "Pods for which a reservation was appended.")
 QUEUE_READY = gauge("topolog_queue_ready_pods", "Pods that wait to be decided.")
 QUEUE_WAITING = gauge("topolog_queue_waiting_pods", "Pods that fit nowhere now and wait for a change.")
+NODES_DIRTY = gauge(
+    "topolog_nodes_dirty", "Nodes marked dirty: their reports are compared until one agrees with what is expected."
+)
+COMPARISONS = counter(
+    "topolog_fingerprint_comparisons",
+    "Reports of dirty nodes by what the comparison said: fingerprint, proof, empty, mismatch.",
+    "result",
+)
 OBSERVED = counter("topolog_observed_facts", "Facts about the cluster that the observer appended.")
 KUBE_TROUBLE = counter("topolog_kube_trouble", "Lists and watches of the Kubernetes API that failed.")
 MASS_ABSENCES = counter("topolog_mass_absences", "Lists that lacked so much that a second one had to agree.", "kind")
@@ -114,13 +122,21 @@ REPORTS = counter("topolog_reports", "Reports by what became of them.", "verdict
 NODES_KNOWN = gauge("topolog_nodes_known", "Nodes that have reported.")
 NODES_SILENT = gauge("topolog_nodes_silent", "Nodes that were silent for longer than report_max_age_s.")
 NODES_LOCKED_OUT = gauge("topolog_nodes_locked_out", "Silent nodes whose reports are refused; see topolog node release.")
-MIRRORED = counter("topolog_topology_objects", "NodeResourceTopology objects written, by result.", "result")
+MIRRORED = counter("topolog_topology_writes", "NodeResourceTopology objects written or deleted, by result.", "result")
+TOPOLOGY_OBJECTS = gauge("topolog_topology_objects", "NodeResourceTopology objects there are, by who writes them.", "writer")
 
 SPAN_REPORT = span("report.judge", "A report was judged and, when it is news, appended.")
 
 NODE_LOCKED_OUT = event("node.locked_out", "A silent node's reports are refused: it takes no aligned pod until it is released.")
 NODE_RELEASED = event("node.released", "An operator released a node: its next report counts.")
 REPORT_REFUSED = event("report.refused", "A report was refused; names the node, the field and the remedy.")
+TOPOLOGY_VERSION = event(
+    "topology.version", "The API version of NodeResourceTopology objects that is read and written from now on."
+)
+TOPOLOGY_NOT_WRITTEN = event(
+    "topology.not_written", "A NodeResourceTopology object was not written or deleted; it is tried again."
+)
+TOPOLOGY_OFF = event("topology.off", "NodeResourceTopology objects are neither read nor written, because no API is configured.")
 NODE_SILENT = event("node.silent", "A node has not reported for longer than report_max_age_s.")
 
 # The exporter.

@@ -32,10 +32,28 @@ def test_written_by_hand_with_any_quantity() -> None:
     assert (report.placements, report.fingerprint, report.fingerprint_method) == (None, "", "")
 
 
-def test_attributes_win_over_the_older_policies() -> None:
-    attributes = [{"name": "topologyManagerPolicy", "value": "best-effort"}]
-    report = from_nrt(nrt(topologyPolicies=["RestrictedPodLevel"], attributes=attributes), "", 0)
-    assert (report.policy, report.scope) == ("best-effort", "container")
+@pytest.mark.parametrize(
+    ("legacy", "attributes", "policy", "scope"),
+    [
+        (["RestrictedPodLevel"], {"topologyManagerPolicy": "best-effort"}, "best-effort", "pod"),
+        (["SingleNUMANodeContainerLevel"], {"topologyManagerScope": "pod"}, "single-numa-node", "pod"),
+        (["RestrictedPodLevel", "BestEffortPodLevel"], {}, "restricted", "pod"),
+        ([], {"topologyManagerScope": "pod"}, "unknown", "pod"),
+        (["BestEffortPodLevel"], {"topologyManagerPolicy": "", "topologyManagerScope": ""}, "best-effort", "pod"),
+    ],
+)
+def test_attributes_override_the_older_policies_field_by_field(
+    legacy: list[str], attributes: dict[str, str], policy: str, scope: str
+) -> None:
+    pairs = [{"name": name, "value": value} for name, value in attributes.items()]
+    report = from_nrt(nrt(topologyPolicies=legacy, attributes=pairs), "", 0)
+    assert (report.policy, report.scope) == (policy, scope)
+
+
+@pytest.mark.parametrize(("text", "limit"), [("4", 4), ("1", 8), ("-2", 8), ("many", 8), ("99999", 1024)])
+def test_the_limit_of_zones_is_taken_where_it_is_one(text: str, limit: int) -> None:
+    report = from_nrt(nrt(attributes=[{"name": "topologyManagerMaxNUMANodes", "value": text}]), "", 0)
+    assert report.max_numa_nodes == limit
 
 
 def test_nfd_attribute_without_method_and_old_annotation_mean_all_pods() -> None:
@@ -59,7 +77,7 @@ def resource_with(**changes: Any) -> dict[str, Any]:
     [
         ({"zones": []}, "metadata"),
         ({"metadata": {"name": ""}, "zones": []}, "metadata.name"),
-        ([], "expected the v1alpha2 schema"),
+        ([], "expected the schema of v1alpha2"),
         (zone_with(name="zone0"), "expected node-<number>"),
         (nrt(zones=nrt()["zones"] * 2), "node-2 appears twice"),
         (nrt(zones=nrt()["zones"] * 65), "65 zones"),
@@ -67,7 +85,7 @@ def resource_with(**changes: Any) -> dict[str, Any]:
         (resource_with(available="-1"), "negative"),
         (nrt(topologyPolicies=["Strict"]), "'Strict' is unknown"),
         (nrt(attributes=[{"name": "topologyManagerPolicy", "value": "x"}]), "'x' is unknown"),
-        (nrt(attributes=[{"name": "topologyManagerScope", "value": "pod"}]), "topologyManagerPolicy"),
+        (nrt(attributes=[{"name": "topologyManagerScope", "value": "node"}]), "topologyManagerScope"),
     ],
 )
 def test_an_object_that_means_nothing_is_refused_by_name(found: object, named: str) -> None:

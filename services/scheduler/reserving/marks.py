@@ -7,6 +7,7 @@ append each once, and one that is needed again (a pod ended, and now nothing is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from services.scheduler.reserving.proposals import Proposal
@@ -18,13 +19,16 @@ from shared.ledger.state import Ledger, LedgerNode
 
 
 class Marks:
-    """Volatile counts of consecutive rejections, by node."""
+    """Volatile counts of consecutive rejections, by node. For metrics: `dirty` names the nodes that are marked,
+    `comparisons` counts reports of dirty nodes that were compared, by method or `mismatch`; who reads it clears it."""
 
     def __init__(self, dirty_after: int) -> None:
         self._dirty_after = dirty_after
         self._rejections: dict[str, int] = {}
         self._crossed: set[str] = set()
-        self._dirty: set[str] = set()
+        self._compared: dict[str, int] = {}
+        self.dirty: set[str] = set()
+        self.comparisons: Counter[str] = Counter()
 
     def rejected(self, ledger: Ledger, nodes: Iterable[str]) -> None:
         """These nodes, of which not everything is settled, refused a pod."""
@@ -49,7 +53,12 @@ class Marks:
         self._crossed.clear()
         for name in sorted(changed):
             node = ledger.nodes.get(name)
-            proposal = self._reconcile(ledger, node, versions) if node is not None and node.dirty else None
+            if node is None or not node.dirty:
+                self.dirty.discard(name)
+                self._compared.pop(name, None)
+                continue
+            self.dirty.add(name)
+            proposal = self._reconcile(ledger, node, versions)
             if proposal is not None:
                 found.append(proposal)
         return found
@@ -64,6 +73,9 @@ class Marks:
 
     def _reconcile(self, ledger: Ledger, node: LedgerNode, versions: Mapping[str, int]) -> Proposal | None:
         found = _compared(ledger, node)
+        if self._compared.get(node.name) != node.report_version or found is not None:
+            self._compared[node.name] = node.report_version
+            self.comparisons[found[0] if found is not None else "mismatch"] += 1
         if found is None:
             return None
         method, settled_to = found

@@ -233,3 +233,18 @@ class TestNobodyIsForgottenOnTheFingerprintPath:
         assert [fact.report_version for fact in await story.reconciliations()] == [2, 3]
         assert story.ledger_node().dirty == ""
         assert (story.ledger_node().lower[0]["cpu"], story.ledger_node().lower[1]["cpu"]) == (1000, 8000)
+
+
+async def test_dirty_nodes_and_comparisons_are_counted_a_report_once() -> None:
+    story = await dirty(placements=False)
+    marks = story.cores[0].marks
+    await show(story, 2, False, ("stranger",), 8)
+    await story.decide()
+    await story.decide()
+    assert marks.dirty == {"n1"}
+    assert marks.comparisons["mismatch"] == 2, "the report that marked it, and the newer one"
+    await show(story, 3, False, ("a",), 2)
+    await story.decide()
+    await story.decide()
+    assert marks.comparisons["fingerprint"] == 1
+    assert marks.dirty == set()

@@ -1,0 +1,43 @@
+"""The mirror's fold: the ledger, and since when silent nodes are silent. Pure."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from shared.eventlog.snapshots import fingerprint
+from shared.events.catalog import Fact
+from shared.events.envelope import Envelope
+from shared.events.report_facts import NodeReportExpired
+from shared.ledger import fold
+from shared.ledger.state import Ledger
+
+
+class Mirrored(msgspec.Struct):
+    """`silent_since_us` holds nodes whose report has expired: Unix microseconds of when each was last heard."""
+
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    silent_since_us: dict[str, int] = {}
+
+
+def evolve(state: Mirrored, envelope: Envelope, fact: Fact) -> tuple[str, ...]:
+    """Fold one fact; names the nodes that it touched."""
+    touched = fold.evolve(state.ledger, envelope, fact)
+    if isinstance(fact, NodeReportExpired):
+        state.silent_since_us[fact.node] = envelope.time_us - fact.silent_s * 1_000_000
+    for name in touched:
+        node = state.ledger.nodes.get(name)
+        if node is None or not node.expired:
+            state.silent_since_us.pop(name, None)
+    return touched
+
+
+def snapshot_key() -> str:
+    """The fingerprint of everything that shapes the state."""
+    return fingerprint(sys.modules[__name__], "mirror")
+
+
+def load(data: bytes) -> Mirrored:
+    """A state that `msgspec.json.encode` made. Raises msgspec.MsgspecError on anything else."""
+    return msgspec.json.decode(data, type=Mirrored)

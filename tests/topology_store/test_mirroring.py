@@ -1,0 +1,131 @@
+"""What becomes of a node's object: the view with its pessimism, one writer, collected when the node goes or stays silent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.topology_store import mirroring
+from services.topology_store.mirroring import Pessimism, Present, Remove, Terms, Write
+from shared.kube.nrt_mirrored import EXPIRED_SINCE, MARK, content, is_mirrored
+from tests.ledger.given import History, cpu, held, pod, zone
+
+NOW_US = 2_000_000_000_000_000
+
+
+@pytest.fixture
+def history() -> History:
+    made = History()
+    made.node()
+    made.report(zone(0, 8), zone(1, 8), placements=(), fingerprint="pfp0v001x", fingerprint_method="all")
+    return made
+
+
+def wanted(history: History, pessimism: Pessimism = "ledger", since_us: int = 0) -> dict[str, Any]:
+    made = mirroring.wanted(history.n1, since_us, NOW_US, Terms(pessimism))
+    assert made is not None
+    return made
+
+
+def free(made: dict[str, Any]) -> list[str]:
+    return [resource["available"] for one in made["zones"] for resource in one["resources"] if resource["name"] == "cpu"]
+
+
+def test_an_idle_node_is_its_report_owned_by_its_node_and_marked_as_ours(history: History) -> None:
+    made = wanted(history)
+    assert free(made) == ["8", "8"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid-1"}
+    assert made["metadata"]["ownerReferences"] == [owner]
+    assert {"name": MARK, "value": "ledger"} in made["attributes"]
+    assert is_mirrored(made)
+
+
+@pytest.mark.parametrize(("pessimism", "amounts"), [("ledger", ["2", "5"]), ("overreserve", ["2", "2"]), ("none", ["5", "5"])])
+def test_an_unproven_pod_is_taken_off_as_the_pessimism_says(pessimism: Pessimism, amounts: list[str]) -> None:
+    history = History()
+    history.node()
+    history.report(zone(0, 8, 5), zone(1, 8, 5))
+    history.reserve(pod("a", cpus=3))
+    history.n1.charges["uid-a"].zones = {0: cpu(3)}
+    history.n1.lower = {0: cpu(2), 1: cpu(5)}
+    assert free(wanted(history, pessimism)) == amounts
+
+
+def test_more_charged_than_free_is_nothing_free() -> None:
+    history = History()
+    history.node()
+    history.report(zone(0, 2), zone(1, 2))
+    for name in "abc":
+        history.reserve(pod(name, cpus=2))
+    assert free(wanted(history)) == ["0", "0"]
+
+
+def test_the_placements_of_the_report_travel_in_the_object(history: History) -> None:
+    listed = (held("a", 1, 3),)
+    history.report(zone(0, 8), zone(1, 8, 5), placements=listed, at=2, fingerprint="pfp0v001x", fingerprint_method="all")
+    names = [attribute["name"] for attribute in wanted(history)["attributes"]]
+    assert "topology.node.k8s.io/numaplacement-metadata" in names
+
+
+def test_a_silent_node_says_since_when_and_is_collected_in_time(history: History) -> None:
+    history.n1.expired = True
+    since_us = NOW_US - 299 * 1_000_000
+    made = mirroring.wanted(history.n1, since_us, NOW_US, Terms())
+    assert made is not None
+    assert made["metadata"]["annotations"][EXPIRED_SINCE] == "2033-05-18T03:28:21Z"
+    assert mirroring.wanted(history.n1, since_us - 2_000_000, NOW_US, Terms()) is None
+
+
+def test_nodes_that_another_exporter_speaks_for_are_never_mirrored() -> None:
+    history = History()
+    history.node()
+    history.report(zone(0, 8), placements=None, source="nrt")
+    assert mirroring.wanted(history.n1, 0, NOW_US, Terms()) is None
+
+
+@pytest.mark.parametrize("missing", ["node", "report"])
+def test_without_a_node_object_or_a_report_there_is_no_object(missing: str) -> None:
+    history = History()
+    if missing == "report":
+        history.node()
+    else:
+        history.report(zone(0, 8))
+    assert mirroring.wanted(history.n1, 0, NOW_US, Terms()) is None
+    assert mirroring.wanted(None, 0, NOW_US, Terms()) is None
+
+
+def test_only_what_differs_is_written_over_the_version_that_was_seen(history: History) -> None:
+    made = wanted(history)
+    ours = Present("u", "7", True, content(made))
+    assert mirroring.step(made, None) == Write(made, force=False)
+    assert mirroring.step(made, ours) is None
+    history.reserve(pod("a", cpus=3))
+    changed = mirroring.step(wanted(history), ours)
+    assert isinstance(changed, Write)
+    assert changed.force
+    assert changed.object["metadata"]["resourceVersion"] == "7"
+    assert mirroring.step(None, ours) == Remove("u", "7")
+    assert mirroring.step(None, None) is None
+
+
+def test_anothers_object_is_neither_written_nor_deleted(history: History) -> None:
+    theirs = Present("u", "7", False)
+    assert mirroring.step(wanted(history), theirs) is None
+    assert mirroring.step(None, theirs) is None
+
+
+def test_an_exporter_that_replaces_the_attributes_takes_the_object_over(history: History) -> None:
+    made = wanted(history)
+    assert not is_mirrored({**made, "attributes": [{"name": "topologyManagerPolicy", "value": "none"}]})
+
+
+def test_what_a_server_adds_is_no_difference(history: History) -> None:
+    made = wanted(history)
+    metadata = {
+        **made["metadata"],
+        "uid": "u",
+        "managedFields": [],
+        "annotations": {**made["metadata"]["annotations"], "own": "x"},
+    }
+    assert content({**made, "metadata": metadata}) == content(made)

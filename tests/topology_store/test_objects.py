@@ -1,0 +1,228 @@
+"""NodeResourceTopology objects both ways against an API server: mirrored, repaired, collected; taken in, never our own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from services.simulator.api.cluster_store import ClusterStore
+from services.simulator.api.serve import start
+from services.simulator.api.settings import ApiSettings
+from services.topology_store.handlers import Reports
+from services.topology_store.intake import Intake
+from services.topology_store.mirror import Mirror
+from services.topology_store.mirroring import Terms
+from services.topology_store.objects import Objects
+from shared.bus.memory import MemoryBus
+from shared.domain.report import Report
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Commit, Draft
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.codec import decode
+from shared.events.report_facts import NodeReportChanged, NodeReported, NodeReportExpired
+from shared.kube.client import KubeClient
+from shared.kube.nrt_mirrored import EXPIRED_SINCE, is_mirrored
+from shared.kube.port import Answer
+from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.health import Health
+from tests.runtime.helpers import running
+from tests.topology_store.words import report
+
+PATH = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+
+
+class Cluster:
+    """An API server, a log, and what stands between them at work."""
+
+    def __init__(self, kube: KubeClient, log: MemoryEventLog) -> None:
+        self.kube = kube
+        self.log = log
+        self.reports = Reports(log, MemoryBus(), SYSTEM_CLOCK)
+        self.intake = Intake(self.reports, SYSTEM_CLOCK)
+        self.mirror = Mirror(kube, SYSTEM_CLOCK, Terms(keep_expired_s=1e9), 0.02, 1000.0)
+        self._told = 0
+
+    async def tell(self, stream: str, *facts: Fact, time_us: int = 0) -> None:
+        self._told += 1
+        drafts = tuple(Draft(stream, fact) for fact in facts)
+        await self.log.append([Commit(f"told/{self._told}", "test", 0, time_us, drafts)])
+
+    async def node(self, made: Report | None = None) -> None:
+        """Node n1 is there and reports."""
+        await self.tell(streams.node("n1"), NodeObserved("n1", "node-uid"))
+        await self.tell(streams.report("n1"), NodeReported(made or report()))
+
+    async def objects(self) -> dict[str, dict[str, Any]]:
+        listed = await self.kube.list("noderesourcetopologies")
+        return {found["metadata"]["name"]: found for found in listed.items}
+
+    async def n1(self) -> dict[str, Any]:
+        return (await self.objects()).get("n1", {})
+
+    async def ask(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Answer:
+        answer = await self.kube._call(method, path, body=body, content_type=content_type)
+        assert isinstance(answer, Answer)
+        return answer
+
+    async def eventually(self, true: Any) -> None:
+        """Wait until a coroutine function answers truly."""
+        async with asyncio.timeout(60):
+            while not await true():  # noqa: ASYNC110 - any condition, not an event
+                await asyncio.sleep(0.01)
+
+    async def facts(self, node: str = "n1") -> list[Fact]:
+        return [decode(envelope) for envelope in await self.log.read_stream(streams.report(node))]
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    server = await start(ClusterStore(ApiSettings()))
+    kube = KubeClient(server.url)
+    made = Cluster(kube, MemoryEventLog("objects"))
+    objects = Objects(kube, SYSTEM_CLOCK, made.intake, made.mirror)
+    projector = made.mirror.projector(made.log, Health())
+    async with AsyncExitStack() as stack:
+        for work in (objects.run, projector.run, made.intake.run, made.mirror.run):
+            await stack.enter_async_context(running(work()))
+        yield made
+    await kube.close()
+    await server.stop()
+
+
+def free_of(found: dict[str, Any]) -> list[str]:
+    return [resource["available"] for one in found.get("zones", []) for resource in one["resources"]]
+
+
+async def mirrored(cluster: Cluster) -> dict[str, Any]:
+    async def ours() -> bool:
+        return is_mirrored(await cluster.n1())
+
+    await cluster.eventually(ours)
+    return await cluster.n1()
+
+
+async def test_a_reporting_node_is_mirrored_once_and_written_again_only_when_it_changes(cluster: Cluster) -> None:
+    await cluster.node()
+    first = await mirrored(cluster)
+    assert first["metadata"]["ownerReferences"][0]["uid"] == "node-uid"
+    await cluster.tell(streams.node("n1"), NodeObserved("n1", "node-uid", labels={"a": "b"}))
+    await cluster.tell(streams.report("n1"), NodeReportChanged("n1", "boot-1", 2, available={0: {"cpu": 3000}}))
+
+    async def changed() -> bool:
+        return free_of(await cluster.n1()) == ["3", "8"]
+
+    await cluster.eventually(changed)
+    second = await cluster.n1()
+    assert int(second["metadata"]["resourceVersion"]) == int(first["metadata"]["resourceVersion"]) + 1
+
+
+async def test_an_object_that_was_deleted_or_altered_comes_back_at_once(cluster: Cluster) -> None:
+    await cluster.node()
+    first = await mirrored(cluster)
+    assert (await cluster.ask("DELETE", f"{PATH}/n1")).ok
+
+    async def back() -> bool:
+        return (await cluster.n1()).get("metadata", {}).get("uid") not in (None, first["metadata"]["uid"])
+
+    await cluster.eventually(back)
+    patch = {"metadata": {"ownerReferences": []}}
+    assert (await cluster.ask("PATCH", f"{PATH}/n1", patch, "application/merge-patch+json")).ok
+
+    async def owned() -> bool:
+        return bool((await cluster.n1())["metadata"].get("ownerReferences"))
+
+    await cluster.eventually(owned)
+
+
+async def test_a_silent_node_is_annotated_and_a_node_that_went_is_collected(cluster: Cluster) -> None:
+    await cluster.node()
+    await mirrored(cluster)
+    await cluster.tell(streams.report("n1"), NodeReportExpired("n1", 30), time_us=1_800_000_030_000_000)
+
+    async def annotated() -> bool:
+        return (await cluster.n1())["metadata"]["annotations"].get(EXPIRED_SINCE) == "2027-01-15T08:00:00Z"
+
+    await cluster.eventually(annotated)
+    await cluster.tell(streams.node("n1"), NodeEnded("n1", "node-uid", "deleted"))
+
+    async def gone() -> bool:
+        return await cluster.objects() == {}
+
+    await cluster.eventually(gone)
+
+
+def foreign(name: str = "n1", available: str = "8", **metadata: Any) -> dict[str, Any]:
+    """An object as resource-topology-exporter writes it."""
+    resource = {"name": "cpu", "capacity": "8", "allocatable": "8", "available": available}
+    attributes = {
+        "nodeTopologyPodsFingerprint": "pfp0v001ef46db3751d8e999",
+        "nodeTopologyPodsFingerprintMethod": "with-exclusive-resources",
+        "topologyManagerScope": "pod",
+        "topologyManagerPolicy": "single-numa-node",
+    }
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": name, **metadata},
+        "attributes": [{"name": key, "value": value} for key, value in attributes.items()],
+        "zones": [{"name": f"node-{number}", "type": "Node", "resources": [resource]} for number in (0, 2)],
+    }
+
+
+async def test_anothers_object_becomes_reports_and_is_never_written_over(cluster: Cluster) -> None:
+    assert (await cluster.ask("POST", PATH, foreign())).ok
+    await cluster.tell(streams.node("n1"), NodeObserved("n1", "node-uid"))
+
+    async def taken() -> bool:
+        return bool(await cluster.facts())
+
+    await cluster.eventually(taken)
+    known = cluster.reports.known["n1"].report
+    assert known is not None
+    assert (known.source, known.policy, known.scope, known.placements) == ("nrt", "single-numa-node", "pod", None)
+    assert [one.id for one in known.zones] == [0, 2]
+    patch = {"zones": foreign(available="5")["zones"]}
+    assert (await cluster.ask("PATCH", f"{PATH}/n1", patch, "application/merge-patch+json")).ok
+
+    async def changed() -> bool:
+        return [type(fact).__name__ for fact in await cluster.facts()] == ["NodeReported", "NodeReportChanged"]
+
+    await cluster.eventually(changed)
+    assert not is_mirrored(await cluster.n1())
+
+
+async def test_our_own_object_is_never_taken_in_and_a_nodes_own_exporter_wins(cluster: Cluster) -> None:
+    await cluster.node()
+    await cluster.reports.load()
+    await mirrored(cluster)
+    assert (await cluster.ask("DELETE", f"{PATH}/n1")).ok
+    await cluster.ask("POST", PATH, foreign())
+    assert (await cluster.ask("POST", PATH, foreign("n2"))).ok
+
+    async def other_taken() -> bool:
+        return bool(await cluster.facts("n2"))
+
+    await cluster.eventually(other_taken)
+    assert [type(fact).__name__ for fact in await cluster.facts()] == ["NodeReported"]
+    known = cluster.reports.known["n1"].report
+    assert known is not None
+    assert known.source == "bus"
+
+
+async def test_an_object_that_cannot_be_read_holds_up_no_other(cluster: Cluster) -> None:
+    bad = foreign("bad")
+    bad["zones"][0]["name"] = "zone-0"
+    assert (await cluster.ask("POST", PATH, bad)).ok
+    assert (await cluster.ask("POST", PATH, foreign("good"))).ok
+
+    async def taken() -> bool:
+        return bool(await cluster.facts("good"))
+
+    await cluster.eventually(taken)
+    assert await cluster.facts("bad") == []
