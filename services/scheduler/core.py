@@ -77,7 +77,8 @@ class SchedulerCore:
         self._changed: set[str] = set()
         self._behind: set[str] = set()
         for node in self.ledger.nodes.values():
-            self.cluster.put_node(node)
+            if node.observed is not None:
+                self.cluster.put_node(node)
         for entry in self.ledger.pods.values():
             self._enqueue(entry)
 
@@ -107,8 +108,11 @@ class SchedulerCore:
             self._changed.add(name)
 
     def _usable(self, name: str) -> LedgerNode | None:
-        """The node, unless one of its streams is set aside."""
-        return None if self._aside & {f"node/{name}", f"report/{name}"} else self.ledger.nodes.get(name)
+        """The node, unless one of its streams is set aside, or only reports name it: those take no column, and no pod, since anybody
+        may publish under a name."""
+        node = self.ledger.nodes.get(name)
+        aside = self._aside & {f"node/{name}", f"report/{name}"}
+        return None if aside or node is None or node.observed is None else node
 
     def _keep_trace(self, envelope: Envelope, fact: Fact) -> None:
         """The trace that began when a pod was seen goes on with its decision, which names that of the report it used."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from shared.events.catalog import CATALOG, Fact
@@ -9,6 +11,8 @@ from shared.events.envelope import Envelope
 from shared.events.upcasting import upcast
 
 _encoder = msgspec.json.Encoder()
+_NUL = b"\\u0000"
+_ESCAPE = re.compile(rb"\\u0000|\\.", re.DOTALL)
 _decoder: msgspec.json.Decoder[Fact] = msgspec.json.Decoder(Fact)
 
 
@@ -30,8 +34,10 @@ def type_of(fact: Fact) -> str:
 
 
 def encode(fact: Fact) -> bytes:
-    """The payload as stored: JSON with the type tag inside."""
-    return _encoder.encode(fact)
+    """The payload as stored: JSON with the type tag inside. Texts come from outside and may hold the character 0, which Postgres'
+    jsonb does not know: it becomes U+FFFD, so that every fact can be looked at."""
+    payload = _encoder.encode(fact)
+    return payload if _NUL not in payload else _ESCAPE.sub(lambda found: found[0].replace(_NUL, b"\\ufffd"), payload)
 
 
 def decode(envelope: Envelope) -> Fact:

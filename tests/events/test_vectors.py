@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shared.events import upcasting
 from shared.events.catalog import CATALOG, Entry
+from shared.events.cluster_facts import PodEnded
 from shared.events.codec import UndecodableFact, decode, encode, type_of
 from shared.events.envelope import Envelope
 from tests.events.make_vectors import FOLDER, path_of
@@ -128,3 +129,12 @@ def test_an_older_schema_is_upcast_step_by_step(monkeypatch: pytest.MonkeyPatch)
     fact = decode(stored("PodRunning", 1, b'{"type":"PodRunning","pod_uid":"u","node":"N"}'))
     assert plain(fact)["uid"] == "u"
     assert plain(fact)["node"] == "n"
+
+
+def test_the_character_0_in_a_text_becomes_one_that_every_reader_bears() -> None:
+    fact = PodEnded("u", "failed", message="a\x00b \\u0000 \\\x00")
+    payload = encode(fact)
+    assert b"\\u0000" not in payload.replace(b"\\\\", b"")
+    read = decode(stored("PodEnded", 1, payload))
+    assert isinstance(read, PodEnded)
+    assert read.message == "a\ufffdb \\u0000 \\\ufffd"

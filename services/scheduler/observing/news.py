@@ -9,6 +9,7 @@ from typing import Any
 
 from services.scheduler.observing.sightings import Sightings
 from shared.domain.fields import ManifestError
+from shared.domain.kept import trimmed
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Constraints, Pod
 from shared.domain.quantity import QuantityError, amount
@@ -76,6 +77,7 @@ def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserv
     if isinstance(pod, ManifestError):
         problem = str(pod)
         pod = _bare(metadata, _part(obj, "spec"))
+    pod = trimmed(pod, _part(obj, "spec"))
     annotations = _part(metadata, "annotations")
     return PodObserved(
         pod=pod,

@@ -57,7 +57,7 @@ def admitted(facts: NodeFacts, plan: Plan, lower: Bounds, upper: Bounds, budget:
 def _in_any_mask(facts: NodeFacts, plan: Plan, fitting: set[int], rest: Amounts, lower: Bounds) -> bool:
     """best-effort: memory is found whatever mask the hints are merged to. `fitting`: zones that hold all of the pod's memory."""
     single = spans.alone_zones(facts, lower)
-    fitting = fitting | {zone for zone in single if fits(_peak(plan, reused=True, memory=True), lower[zone])}
+    fitting = fitting | {zone for zone in single if zone in lower and fits(_peak(plan, reused=True, memory=True), lower[zone])}
     useful = fitting & _bearing(facts, [name for name in rest if is_device(name)])
     if not useful:
         return False

@@ -1,0 +1,103 @@
+"""Facts carry what deciding needs and nothing else: no manifests in annotations, no environment, no arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.scheduler.deciding import policy
+from services.scheduler.observing import news
+from services.scheduler.observing.sightings import Sightings
+from shared.domain.kept import POD_ANNOTATIONS, POD_LABELS, trimmed
+from shared.domain.pod import Pod
+from shared.events.cluster_facts import PodObserved
+from shared.events.codec import encode
+from shared.ledger.state import Ledger
+
+SECRET = "s3cr3t-t0ken"
+TERM = {"labelSelector": {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}}
+AFFINITY = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{**TERM, "topologyKey": "zone"}],
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "podAffinityTerm": {"labelSelector": {"matchLabels": {"role": "x"}}, "matchLabelKeys": ["shard"]}}
+        ],
+    }
+}
+SPREAD = [{"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"ring": "1"}}}]
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    """A pod with a secret in every place that may hold one."""
+    container = {
+        "name": "c",
+        "image": f"registry.example/{SECRET}",
+        "env": [{"name": "TOKEN", "value": SECRET}],
+        "args": [SECRET],
+        "command": [SECRET],
+        "resources": {"requests": {"cpu": "1"}},
+        "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}},
+    }
+    labels = dict.fromkeys(("app", "team", "tier", "role", "shard", "ring"), "kept") | {"secret": SECRET}
+    annotations = {
+        "kubectl.kubernetes.io/last-applied-configuration": f'{{"env": "{SECRET}"}}',
+        "vault.example/token": SECRET,
+        policy.POD_ANNOTATION: "{}",
+    }
+    return {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": labels, "annotations": annotations},
+        "spec": {"schedulerName": "topolog", "containers": [container], "initContainers": [{**container, "name": "i"}], **spec},
+        "status": {},
+    }
+
+
+def observed(obj: dict[str, Any]) -> PodObserved:
+    fact = news.pod_fact(Ledger(), "topolog", obj, Sightings())
+    assert isinstance(fact, PodObserved)
+    return fact
+
+
+def test_no_secret_of_a_manifest_enters_a_fact() -> None:
+    fact = observed(manifest(volumes=[{"name": "v", "configMap": {"name": "x", "items": [{"key": SECRET}]}}]))
+    assert SECRET.encode() not in encode(fact)
+    assert fact.pod.annotations == {policy.POD_ANNOTATION: "{}"}
+    assert fact.pod.labels == {"app": "kept"}
+
+
+def test_labels_that_the_pods_own_selectors_name_are_kept() -> None:
+    fact = observed(manifest(affinity=AFFINITY, topologySpreadConstraints=SPREAD))
+    assert set(fact.pod.labels) == {"app", "team", "tier", "role", "shard", "ring"}
+
+
+def test_nodes_keep_their_labels_and_none_of_their_annotations() -> None:
+    node = {"metadata": {"name": "n", "uid": "u", "labels": {"any/key": "v"}, "annotations": {"a": SECRET}}}
+    fact = news.node_fact(Ledger(), node)
+    assert fact is not None
+    assert fact.labels == {"any/key": "v"}
+    assert SECRET.encode() not in encode(fact)
+
+
+def test_what_is_decided_by_is_on_the_list() -> None:
+    assert policy.POD_ANNOTATION in POD_ANNOTATIONS
+    assert "app" in POD_LABELS
+
+
+_JSON: Any = st.recursive(
+    st.none() | st.booleans() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
+        ["podAffinity", "podAntiAffinity", "required", "labelSelector", "matchLabels", "matchExpressions", "key",
+        "podAffinityTerm", "matchLabelKeys"]), inner, max_size=3),
+)  # fmt: skip
+
+
+@given(_JSON, _JSON)
+def test_selectors_of_whatever_shape_name_nothing_and_raise_nothing(affinity: Any, spread: Any) -> None:
+    trimmed(Pod("u", "ns", "p", labels={"a": "1"}), {"affinity": affinity, "topologySpreadConstraints": spread})
+
+
+@pytest.mark.parametrize("label", sorted(POD_LABELS))
+def test_labels_that_workloads_are_told_apart_by_are_kept(label: str) -> None:
+    assert trimmed(Pod("u", "ns", "p", labels={label: "v"}), {}).labels == {label: "v"}
