@@ -108,8 +108,8 @@ class SchedulerCore:
             self._changed.add(name)
 
     def _usable(self, name: str) -> LedgerNode | None:
-        """The node, unless one of its streams is set aside, or only reports name it: those take no column, and no pod, since anybody
-        may publish under a name."""
+        """The node, unless one of its streams is set aside, or only reports name it: those take no column, and no pod, since
+        anybody may publish under a name."""
         node = self.ledger.nodes.get(name)
         aside = self._aside & {f"node/{name}", f"report/{name}"}
         return None if aside or node is None or node.observed is None else node
