@@ -58,7 +58,8 @@ def _listed(pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int]) -> list[Pl
 
 
 def held(container: ListedContainer, zone_of_cpu: Mapping[int, int]) -> tuple[ZonedAmount, ...]:
-    """What one container holds: CPUs by zone in millicpu, memory blocks in bytes, devices by their set of zones."""
+    """What one container holds: CPUs by zone in millicpu, memory blocks in bytes, devices by their set of zones. A block of
+    nothing is one that later containers took over: it still ties its zones together."""
     return (*_cpus(container.cpus, zone_of_cpu), *_memory(container.memory), *_devices(container.devices))
 
 
@@ -75,7 +76,7 @@ def _cpus(cpus: Iterable[int], zone_of_cpu: Mapping[int, int]) -> list[ZonedAmou
 
 
 def _memory(blocks: Iterable[MemoryBlock]) -> list[ZonedAmount]:
-    return [ZonedAmount(block.resource, block.zones, block.size) for block in blocks if block.size > 0]
+    return [ZonedAmount(block.resource, block.zones, block.size) for block in blocks]
 
 
 def _devices(groups: Iterable[DeviceGroup]) -> list[ZonedAmount]:
@@ -101,7 +102,7 @@ def _pod_level_extra(pod: ListedPod, zone_of_cpu: Mapping[int, int]) -> tuple[Zo
         blocks[block.resource, block.zones] += block.size
     for block in (block for container in pod.containers for block in container.memory):
         blocks[block.resource, block.zones] -= block.size
-    memory = [MemoryBlock(resource, zones, size) for (resource, zones), size in sorted(blocks.items())]
+    memory = [MemoryBlock(resource, zones, size) for (resource, zones), size in sorted(blocks.items()) if size > 0]
     return (*_cpus(sorted(set(pod.cpus) - owned), zone_of_cpu), *_memory(memory))
 
 
