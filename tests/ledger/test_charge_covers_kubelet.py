@@ -10,7 +10,7 @@ import pytest
 from services.scheduler.deciding.node_facts import held_once
 from shared.domain.demand import zonal_demand
 from shared.domain.pod import Pod
-from shared.domain.report import Report, available
+from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_memory
 from shared.kubelet.admission import admit, placements, settle, start_containers
 from shared.kubelet.machine import KubeletState
@@ -19,7 +19,7 @@ from shared.ledger.proof import covers, held_zones, residual
 from shared.ledger.reports import by_key
 from shared.ledger.state import Charge, ZoneAmounts
 from shared.ledger.view import total
-from tests.scheduler.kubelet_worlds import consistent_states, random_pod, report_of, scene
+from tests.scheduler.kubelet_worlds import consistent_states, free_of, random_pod, report_of, scene
 from tests.scheduler.test_cycle_soundness import RULES
 
 SCENES = 250
@@ -45,16 +45,11 @@ def test_no_kubelet_gives_a_pod_more_than_it_is_charged(policy: str, scope: str)
 
 def _charged(pod: Pod, before: KubeletState, after: KubeletState) -> tuple[Report, Charge, ZoneAmounts]:
     """The report before the pod came, its charge by that report, and what the kubelet took for it, zone by zone."""
-    was, now = report_of(before), report_of(after)
+    was, free, left = report_of(before), free_of(before), free_of(after)
     demand = zonal_demand(pod, was.tracked)
-    free, left = _free(was), _free(now)
     possible = possible_zones(demand, was, free)
     charge = Charge(pod.uid, pod.key, 0, demand, possible, zones=charge_zones(demand, possible, tuple(free)))
     return was, charge, {zone: {n: amount - left[zone][n] for n, amount in held.items()} for zone, held in free.items()}
-
-
-def _free(report: Report) -> ZoneAmounts:
-    return {zone.id: available(zone) for zone in report.zones}
 
 
 def _check(pod: Pod, before: KubeletState, after: KubeletState) -> None:

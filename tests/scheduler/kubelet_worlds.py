@@ -9,14 +9,16 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from services.exporter import core as exporter
 from services.scheduler.deciding.config import CycleConfig
+from services.simulator import reading
 from shared.domain.pod import Container, ContainerKind, Pod, Qos
-from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
+from shared.domain.report import Freshness, Report
 from shared.domain.resources import Amounts
-from shared.kubelet.admission import admit, placements, remove, settle
+from shared.kubelet.admission import admit, remove, settle
 from shared.kubelet.device_state import Device
 from shared.kubelet.machine import KubeletState
-from shared.kubelet.masks import nodes_of
+from shared.ledger.state import ZoneAmounts
 from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.scheduler.cycle_worlds import World
 
@@ -26,11 +28,13 @@ STRAY = 0.1
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """A kubelet as its report shows it (`base`), pods that came after the report, and the pod to be decided."""
+    """A kubelet as its report shows it (`base`), pods that came after the report, and the pod to be decided; `stored`: the
+    exporter reads the kubelet's checkpoints."""
 
     base: KubeletState
     unsettled: tuple[Pod, ...]
     pod: Pod
+    stored: bool = False
 
 
 def scene(seed: int, policy: str, scope: str, zones: int | None = None) -> Scene:
@@ -47,7 +51,7 @@ def scene(seed: int, policy: str, scope: str, zones: int | None = None) -> Scene
         if verdict.admitted or rng.random() < STRAY:
             state = verdict.state
             unsettled.append(pod)
-    return Scene(base, tuple(unsettled), random_pod(rng, "decided"))
+    return Scene(base, tuple(unsettled), random_pod(rng, "decided"), rng.random() < 0.5)
 
 
 def random_pod(rng: random.Random, name: str) -> Pod:
@@ -69,70 +73,33 @@ def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequen
     return Container(name, kind, asked, asked)
 
 
-def report_of(state: KubeletState) -> Report:
-    """What an exporter would report of this kubelet."""
+def report_of(state: KubeletState, stored: bool = False) -> Report:
+    """What a production exporter reports of this kubelet, with its checkpoints where they are `stored`."""
     state = settle(state)
-    zones = tuple(Zone(zone.id, _resources(state, zone.id)) for zone in state.kubelet.machine.zones)
-    tracked = tuple(sorted({name for zone in zones for name in zone.resources}))
-    config = state.kubelet.config
-    listed = tuple(
-        Placement(active.pod.namespace, active.pod.name, held.name, _held(state, held.cpus, held.memory, held.devices))
-        for active in state.pods.values()
-        for held in placements(state, active.pod)
-        if _kind(active.pod, held.name) != "init"
-    )
-    return Report(
-        NODE, "boot", 1, policy=config.topology_policy, scope=config.topology_scope, tracked=tracked, zones=zones,
-        placements=listed, options=dict(config.cpu_options),
-    )  # fmt: skip
+    pods = (active.pod for active in state.pods.values())
+    return exporter.report(NODE, "test", reading.scan(state, pods, Freshness("boot", 1), stored), exporter.Rules())
 
 
-def _kind(pod: Pod, name: str) -> str:
-    return next(container.kind for container in pod.containers if container.name == name)
-
-
-def _held(state: KubeletState, cpus: int, memory: object, devices: dict[str, tuple[str, ...]]) -> tuple[ZonedAmount, ...]:
-    held = []
-    for zone, mask in _cpu_masks(state).items():
-        if cpus & mask:
-            held.append(ZonedAmount("cpu", (zone,), (cpus & mask).bit_count() * 1000))
-    for block in memory:  # type: ignore[attr-defined]
-        held.append(ZonedAmount(block.resource, nodes_of(block.mask), block.size))
-    for resource, ids in devices.items():
-        for zone in _cpu_masks(state):
-            count = sum(1 for each in ids if (state.devices.registered[resource][each].mask or 0) >> zone & 1)
-            if count:
-                held.append(ZonedAmount(resource, (zone,), count))
-    return tuple(held)
-
-
-def _cpu_masks(state: KubeletState) -> dict[int, int]:
-    masks = {zone.id: 0 for zone in state.kubelet.machine.zones}
-    for cpu in state.kubelet.machine.cpus:
-        masks[cpu.numa] |= 1 << cpu.id
-    return masks
-
-
-def _resources(state: KubeletState, zone: int) -> dict[str, ZoneResource]:
-    mask, reserved = _cpu_masks(state)[zone], state.kubelet.cpu.reserved
-    free = state.cpu.shared & ~reserved & mask
-    found = {
-        "cpu": ZoneResource(*(each.bit_count() * 1000 for each in (mask, mask & ~reserved, free))),
-    }
-    for name, table in state.memory.nodes[zone].tables.items():
-        found[name] = ZoneResource(table.total, table.allocatable, table.free)
-    for name, pool in state.devices.registered.items():
-        here = [each for each, device in pool.items() if (device.mask or 0) >> zone & 1]
-        used = state.devices.in_use.get(name, frozenset())
-        found[name] = ZoneResource(len(here), len(here), sum(1 for each in here if each not in used))
-    return found
+def free_of(state: KubeletState) -> ZoneAmounts:
+    """What is free in truth, zone by zone: init containers' holdings, which podresources hides, are none of it."""
+    state = settle(state)
+    free: ZoneAmounts = {}
+    for zone, mask in state.kubelet.cpu.topology.numa_mask.items():
+        free[zone] = {"cpu": (state.cpu.available(state.kubelet.cpu) & mask).bit_count() * 1000}
+        free[zone] |= {name: table.free for name, table in state.memory.nodes[zone].tables.items()}
+        for name, pool in state.devices.registered.items():
+            left = state.devices.available(name)
+            free[zone][name] = sum(1 for each, device in pool.items() if (device.mask or 0) >> zone & 1 and each in left)
+    return free
 
 
 def world_of(seen: Scene, config: CycleConfig) -> World:
-    """A ledger that has the report and the unproven pods; the settled ones are the report's own."""
+    """A ledger that knows the pods which the report lists, has the report, and hears of the unproven pods after it."""
     world = World(config)
     world.observe(NODE, allocatable={"cpu": 10**6, "memory": 1 << 50, GPU: 100, "pods": 1000})
-    world.report(report_of(seen.base))
+    for active in seen.base.pods.values():
+        world.bound(active.pod, NODE)
+    world.report(report_of(seen.base, seen.stored))
     for pod in seen.unsettled:
         world.bound(pod, NODE)
     return world
@@ -161,4 +128,4 @@ def total(amounts: Sequence[Amounts]) -> Amounts:
     return {name: sum(each.get(name, 0) for each in amounts) for name in names}
 
 
-__all__ = ["Device", "Scene", "consistent_states", "random_pod", "report_of", "scene", "total", "world_of"]
+__all__ = ["Device", "Scene", "consistent_states", "free_of", "random_pod", "report_of", "scene", "total", "world_of"]

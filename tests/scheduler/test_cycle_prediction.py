@@ -36,12 +36,12 @@ def compare(seen: Scene) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[in
         ("best-effort", "container"),
     ],
 )  # fmt: skip
-def test_a_settled_node_is_predicted_exactly(policy: str, scope: str) -> None:
+def test_a_settled_node_that_hides_nothing_is_predicted_exactly(policy: str, scope: str) -> None:
     @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 1 << 30))
     def check(seed: int) -> None:
         seen = scene(seed, policy, scope)
-        if _has_init(seen) and scope == "container":
+        if (_has_init(seen) and scope == "container") or _hides(seen):
             return
         predicted, actual = compare(msgspec.structs.replace(seen, unsettled=()))
         assert predicted == actual
@@ -62,6 +62,11 @@ def test_the_lowest_single_zone_is_what_the_whole_merge_comes_to(scope: str, mon
 
 def _has_init(seen: Scene) -> bool:
     return any(each.kind == "init" for each in seen.pod.containers)
+
+
+def _hides(seen: Scene) -> bool:
+    """What init containers of settled pods hold, podresources does not show: their node is known within bounds only."""
+    return any(each.kind == "init" for active in seen.base.pods.values() for each in active.pod.containers)
 
 
 def test_a_pod_on_its_way_is_taken_to_stand_where_it_was_predicted() -> None:

@@ -13,13 +13,8 @@ from typing import Any
 import msgspec
 
 from services.exporter import core as exporter
-from services.exporter import wire
-from services.exporter.checkpoints import NOTHING_READ
-from services.exporter.kubelet_config import KubeletFacts
-from services.exporter.podresources import podresources_pb2 as pb
-from services.exporter.sysfs import Machine, NumaNode
-from services.simulator import kubelet, kubelet_files, listing
-from services.simulator.cluster import NodeShape, SimulatedNode, lay_out, zone_hugepages
+from services.simulator import kubelet, reading
+from services.simulator.cluster import NodeShape, SimulatedNode, lay_out
 from services.simulator.kubelet import KubeletNode, Trial
 from shared.domain.effective import effective_request
 from shared.domain.manifest import pod_from_manifest
@@ -311,30 +306,12 @@ class SimNode:
     def report(self, empty: bool = False) -> Report:
         """What the exporter reads now, or would read if no pod were here."""
         node = kubelet.start(self.shape) if empty else self.kubelet
-        shown = node.shown
-        messages = b"".join(listing.pod_message(known.pod, shown) for known in node.pods.values())
-        listed = wire.pods(pb.ListPodResourcesResponse.FromString(messages))
-        allocatable = wire.allocatable(pb.AllocatableResourcesResponse.FromString(listing.allocatable_message(shown)))
-        config = self.shape.kubelet
-        facts = KubeletFacts(config.topology_policy, config.topology_scope, {**config.topology_options, **config.cpu_options})
         freshness = Freshness(self.boot_id, self.clock.now_ms - self.booted_ms[self.boot_id])
-        stored = kubelet_files.stored(shown) if self.mode == "uid" else NOTHING_READ
-        scan = exporter.Scan(freshness, self._machine(), allocatable, listed, facts, stored)
+        pods = (known.pod for known in node.pods.values())
+        scan = reading.scan(node.shown, pods, freshness, self.mode == "uid")
         rules = exporter.Rules(ALL if self.mode == "all prints" else EXCLUSIVE)
         report = exporter.report(self.name, f"exporter-{self.name}", scan, rules)
         return msgspec.structs.replace(report, placements=None) if "prints" in self.mode else report
-
-    def _machine(self) -> Machine:
-        return Machine(tuple(
-            NumaNode(
-                zone.id,
-                tuple(cpu.id for cpu in self.shape.machine.cpus if cpu.numa == zone.id),
-                zone.memory_bytes,
-                zone_hugepages(zone),
-                dict(zip((other.id for other in self.shape.machine.zones), zone.distances, strict=True)),
-            )
-            for zone in self.shape.machine.zones
-        ))  # fmt: skip
 
 
 def _started(node: KubeletNode) -> KubeletNode:

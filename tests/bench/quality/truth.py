@@ -14,9 +14,7 @@ import msgspec
 from services.exporter import core as exporter
 from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
 from services.exporter.checkpoints import NOTHING_READ
-from services.exporter.kubelet_config import KubeletFacts
-from services.exporter.sysfs import Machine, NumaNode
-from services.simulator import kubelet, kubelet_files
+from services.simulator import kubelet, kubelet_files, reading
 from services.simulator.cluster import SimulatedNode
 from services.simulator.kubelet import KubeletNode, Trial
 from shared.domain.pod import Pod
@@ -56,9 +54,9 @@ class TrueNode:
         self.changed = True
         self.past: deque[Past] = deque(maxlen=PAST)
         self.coming: dict[str, Pod] = {}
-        self._machine = _machine(node)
+        self._machine = reading.machine(node.machine)
         self._allocatable = _allocatable(self.kubelet.state)
-        self._facts = KubeletFacts(node.kubelet.topology_policy, node.kubelet.topology_scope)
+        self._facts = reading.facts(node.kubelet)
         self._shadow: KubeletState | None = None
 
     @property
@@ -171,21 +169,6 @@ def free_of(state: KubeletState) -> dict[int, Amounts]:
                 amounts = free.setdefault(zone_id, {"cpu": 0})
                 amounts[resource] = amounts.get(resource, 0) + 1
     return free
-
-
-def _machine(node: SimulatedNode) -> Machine:
-    zones = node.machine.zones
-    return Machine(
-        tuple(
-            NumaNode(
-                zone.id,
-                tuple(cpu.id for cpu in node.machine.cpus if cpu.numa == zone.id),
-                zone.memory_bytes,
-                distances=dict(zip((each.id for each in zones), zone.distances, strict=True)),
-            )
-            for zone in zones
-        )
-    )
 
 
 def _allocatable(state: KubeletState) -> Allocatable:
