@@ -1,11 +1,12 @@
 """`topolog admit`: would this kubelet take these pods, and where? And `--describe`: this host as a machine file.
 
-Reads files, asks the kubelet model, prints. The Topology Manager and its three resource managers are asked; the
-kubelet's later node-level checks (OutOfcpu and the like) are not.
+Reads files, asks the kubelet model, prints. As in the kubelet, the Topology Manager with its resource managers speaks first, the
+node-level check (OutOfcpu and the like) after it, whatever the policy.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,20 +15,24 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from services.cli import pod_files
 from services.cli.admit_rows import as_rows, as_verdict
 from services.cli.machine_describe import describe
 from services.cli.machine_file import MachineFile, parse_machine
 from services.cli.output import EXIT_REJECTED, EXIT_USAGE, CommandError, console, json_line, table
+from services.cli.pod_files import MAX_PODS, WrongManifest
 from services.exporter.folders import FolderTree
 from services.exporter.sysfs import SysfsError, read_machine
-from shared.domain.manifest import ManifestError, pod_from_manifest
+from shared.domain.effective import effective_request
+from shared.domain.manifest import ManifestError
 from shared.domain.pod import Pod
-from shared.kubelet.admission import Admission, ConfigError, admit, build, start_containers
+from shared.domain.resources import Amounts, is_device
+from shared.kubelet.admission import Admission, ConfigError, admit, build, remove, start_containers
 from shared.kubelet.machine import KubeletState
+from shared.kubelet.node_level import shortage
+from shared.telemetry.reasons import plain
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
-MAX_PODS = 10_000
-PIPE_COLUMNS = 240
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
 HEADER = """\
 # A machine for `topolog admit --machine FILE --pods PODS`, made from this host's /sys and kubelet configuration.
@@ -42,7 +47,9 @@ def register(app: typer.Typer) -> None:
 
 def admit_command(
     machine: Annotated[Path | None, typer.Option(help="The machine, a YAML file; --describe prints one.")] = None,
-    pods: Annotated[Path | None, typer.Option(help="Pod manifests, YAML or JSON, one or many.")] = None,
+    pods: Annotated[
+        Path | None, typer.Option(help="Pods, Deployments, Jobs and the like, YAML or JSON, one or many; - reads standard input.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, one for each pod.")] = False,
     describe_host: Annotated[bool, typer.Option("--describe", help="Print this host as a machine file.")] = False,
     sysfs: Annotated[Path, typer.Option(help="The /sys tree that --describe reads.")] = Path("/sys"),
@@ -61,8 +68,8 @@ def admit_command(
         raise CommandError("admit needs --machine and --pods", "topolog admit --describe > machine.yaml", EXIT_USAGE)
     setup = load_machine(machine)
     state = started(setup, machine)
-    verdicts = list(admitted_in_order(state, load_pods(pods)))
-    show(verdicts, as_json)
+    verdicts = list(admitted_in_order(state, load_pods(pods), setup.allocatable()))
+    show(verdicts, setup, as_json)
     if not all(verdict.admitted for _, verdict in verdicts):
         raise typer.Exit(EXIT_REJECTED)
 
@@ -102,12 +109,13 @@ def started(setup: MachineFile, path: Path) -> KubeletState:
 
 def load_pods(path: Path) -> list[Pod]:
     """The pods of a file, in order: documents, or items of a List. CommandError names field, value and remedy."""
-    pods: list[Pod] = []
-    for at, manifest in enumerate(_manifests(path)):
-        parsed = pod_from_manifest(manifest)
-        if isinstance(parsed, ManifestError):
-            raise _wrong(path, parsed, f"correct pod {at + 1} of the file", f"pod {at + 1}: ")
-        pods.append(parsed)
+    found = pod_files.read(_documents(path))
+    if isinstance(found, WrongManifest):
+        at = found.number
+        raise _wrong(path, found.error, f"correct document {at} of the file", f"document {at}: ")
+    for passed in found.passed_over:
+        typer.echo(f"{passed} holds no pods and is passed over", err=True)
+    pods = list(found.pods)
     twice = [uid for uid, count in Counter(pod.uid for pod in pods).items() if count > 1]
     if twice:
         raise CommandError(f"{path}: metadata.name: {twice[0]!r} is there twice", "give each pod a name of its own", EXIT_USAGE)
@@ -116,46 +124,54 @@ def load_pods(path: Path) -> list[Pod]:
     return pods
 
 
-def admitted_in_order(state: KubeletState, pods: list[Pod]) -> Iterator[tuple[Pod, Admission]]:
+def admitted_in_order(state: KubeletState, pods: list[Pod], allocatable: Amounts) -> Iterator[tuple[Pod, Admission]]:
     """Each pod with the kubelet's verdict; an admitted pod's containers start before the next pod comes."""
+    running: list[Pod] = []
     for pod in pods:
         verdict = admit(state, pod)
-        state = start_containers(verdict.state, pod) if verdict.admitted else verdict.state
+        short = shortage(allocatable, running, pod) if verdict.admitted else None
+        if short is not None:
+            verdict = Admission(remove(verdict.state, pod.uid), False, short.reason, short.message)
+        state = verdict.state
+        if verdict.admitted:
+            state = start_containers(state, pod)
+            running.append(pod)
         yield pod, verdict
 
 
-def show(verdicts: list[tuple[Pod, Admission]], as_json: bool) -> None:
-    """Print the verdicts."""
+def show(verdicts: list[tuple[Pod, Admission]], setup: MachineFile, as_json: bool) -> None:
+    """Print the verdicts, and what the kubelet left undone."""
+    aligned = setup.kubelet.topology_policy != "none"
     if as_json:
         for pod, verdict in verdicts:
-            json_line(as_verdict(pod, verdict))
+            json_line(as_verdict(pod, verdict, aligned, not_offered(pod, setup)))
         return
     columns = ("pod", "verdict", "container", "zones", "cpus", "memory", "devices")
-    rows = [row for pod, verdict in verdicts for row in as_rows(pod, verdict)]
-    screen = console()
-    if not screen.is_terminal:
-        screen.width = PIPE_COLUMNS
-    screen.print(table("", columns, rows))
+    rows = [row for pod, verdict in verdicts for row in as_rows(pod, verdict, aligned)]
+    console().print(table("", columns, rows))
     for pod, verdict in verdicts:
         if not verdict.admitted:
             typer.echo(f"{pod.key} rejected: {verdict.reason}: {verdict.message}")
+        for resource in not_offered(pod, setup):
+            typer.echo(f"{pod.key} asks for {resource}, which no device plugin of this machine offers; the kubelet ignores it")
+    if not aligned:
+        typer.echo("Topology Manager policy none: nothing was aligned to a zone")
+
+
+def not_offered(pod: Pod, setup: MachineFile) -> list[str]:
+    """Extended resources that the machine has no devices for. The kubelet leaves them to the scheduler."""
+    return [name for name in effective_request(pod) if is_device(name) and name not in setup.devices]
 
 
 def _wrong(path: Path, error: ManifestError, remedy: str, prefix: str = "") -> CommandError:
     return CommandError(f"{path}: {prefix}{error}", remedy, EXIT_USAGE)
 
 
-def _manifests(path: Path) -> Iterator[Any]:
-    for document in _documents(path):
-        listed = document.get("items") if isinstance(document, dict) and "items" in document else None
-        yield from listed if isinstance(listed, list) else [document]
-
-
 def _documents(path: Path) -> list[Any]:
     try:
-        raw = path.read_bytes()
+        raw = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if str(path) == "-" else path.read_bytes()
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror or error}", "name a file that can be read", EXIT_USAGE) from error
+        raise CommandError(f"{path}: {plain(error).partition(':')[0]}", "name a file that can be read", EXIT_USAGE) from error
     if len(raw) > MAX_FILE_BYTES:
         raise CommandError(f"{path}: {len(raw)} bytes", f"write at most {MAX_FILE_BYTES} bytes", EXIT_USAGE)
     try:

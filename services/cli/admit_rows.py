@@ -12,9 +12,12 @@ from shared.kubelet.masks import nodes_of
 from shared.kubelet.memory_state import Block
 
 
-def as_verdict(pod: Pod, verdict: Admission) -> dict[str, Any]:
-    """One pod's verdict; CPUs as Linux lists ("" is the shared pool), memory in bytes, zones as ids."""
-    shown: dict[str, Any] = {"pod": pod.key, "qos": pod.qos, "admitted": verdict.admitted}
+def as_verdict(pod: Pod, verdict: Admission, aligned: bool = True, not_offered: list[str] | None = None) -> dict[str, Any]:
+    """One pod's verdict; CPUs as Linux lists ("" is the shared pool), memory in bytes, zones as ids. `aligned` is false under
+    policy none; `not_offered` names extended resources that no device plugin of the machine offers."""
+    shown: dict[str, Any] = {"pod": pod.key, "qos": pod.qos, "admitted": verdict.admitted, "aligned": aligned}
+    if not_offered:
+        shown["not_offered"] = not_offered
     if not verdict.admitted:
         return {**shown, "reason": verdict.reason, "message": verdict.message}
     return {**shown, "containers": [_container(each) for each in verdict.containers]}
@@ -35,14 +38,14 @@ def _block(block: Block) -> dict[str, Any]:
     return {"resource": block.resource, "bytes": block.size, "zones": list(nodes_of(block.mask))}
 
 
-def as_rows(pod: Pod, verdict: Admission) -> Iterator[tuple[str, ...]]:
+def as_rows(pod: Pod, verdict: Admission, aligned: bool = True) -> Iterator[tuple[str, ...]]:
     """A row for each container, or one row for a refusal."""
     if not verdict.admitted:
         yield pod.key, "rejected", "", "", "", "", ""
         return
     first = (pod.key, "admitted")
     for got in verdict.containers:
-        yield *first, got.name, _zones(got), got.cpu_list or "shared", _memory(got), _devices(got)
+        yield *first, got.name, _zones(got) if aligned else "not aligned", got.cpu_list or "shared", _memory(got), _devices(got)
         first = ("", "")
 
 

@@ -6,12 +6,53 @@ the kubelet's (1.36). Must not know what the managers do with a value: they refu
 
 from __future__ import annotations
 
+import msgspec
+
 from shared.domain import fields
 from shared.domain.fields import Json, join, refuse
-from shared.domain.resources import CPU, Amounts
+from shared.domain.resources import CPU, MEMORY, Amounts
 from shared.kubelet.config import KubeletConfig
 
 ALPHA_GATE = "CPUManagerPolicyAlphaOptions"
+DEFAULT_MAX_PODS = 110
+DEFAULT_EVICTION = "100Mi"
+
+
+class NodeSection(msgspec.Struct, frozen=True):
+    """What the node-level check depends on: memory that is reserved, the hard eviction threshold of memory (bytes, or a share
+    of the machine's), and how many pods the kubelet takes."""
+
+    reserved_memory_bytes: int = 0
+    eviction: int | float = 100 * 2**20
+    max_pods: int = DEFAULT_MAX_PODS
+
+    def eviction_bytes(self, memory_bytes: int) -> int:
+        """The threshold in bytes."""
+        return int(memory_bytes * self.eviction) if isinstance(self.eviction, float) else self.eviction
+
+
+def node_section(doc: Json, path: str = "kubelet") -> NodeSection:
+    """The node-level settings of a KubeletConfiguration. Raises RefusedError naming the field."""
+    reserved = sum(fields.amounts(doc, name, path).get(MEMORY, 0) for name in ("kubeReserved", "systemReserved"))
+    max_pods = fields.integer(doc, "maxPods", path) or DEFAULT_MAX_PODS
+    if max_pods < 0:
+        raise refuse(join(path, "maxPods"), max_pods, "write how many pods the kubelet takes")
+    return NodeSection(reserved, _eviction(doc, path), max_pods)
+
+
+def _eviction(doc: Json, path: str) -> int | float:
+    """`evictionHard: {memory.available: 100Mi}` or `5%`."""
+    where = join(path, "evictionHard")
+    text = fields.texts(doc, "evictionHard", path).get("memory.available", DEFAULT_EVICTION)
+    if not text.endswith("%"):
+        return fields.amounts({"all": {MEMORY: text}}, "all", where)[MEMORY]
+    try:
+        share = float(text[:-1]) / 100
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise refuse(join(where, "memory.available"), text, "write an amount such as 100Mi or a share such as 5%")
+    return share
 
 
 def kubelet_config(doc: Json, path: str = "kubelet") -> KubeletConfig:

@@ -24,6 +24,8 @@ KUBELET_FIELDS = (
     "systemReserved",
     "memoryManagerPolicy",
     "reservedMemory",
+    "evictionHard",
+    "maxPods",
     "featureGates",
 )
 

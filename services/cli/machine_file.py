@@ -22,15 +22,16 @@ from __future__ import annotations
 
 import msgspec
 
-from services.cli.kubelet_section import kubelet_config
+from services.cli.kubelet_section import NodeSection, kubelet_config, node_section
 from shared.domain import fields
 from shared.domain.fields import Json, ManifestError, RefusedError, join, refuse
 from shared.domain.quantity import QuantityError, amount
-from shared.domain.resources import is_device
+from shared.domain.resources import CPU, MEMORY, PODS, Amounts, is_device
 from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
 from shared.kubelet.cpuset import each_cpu, parse_cpus
 from shared.kubelet.device_state import Device, DevicePool, Registered
 from shared.kubelet.masks import mask_of
+from shared.kubelet.memory_state import hugepages_name
 from shared.kubelet.topology import Cpu
 
 MAX_ZONE_ID = 63
@@ -46,6 +47,31 @@ class MachineFile(msgspec.Struct, frozen=True):
     machine: MachineConfig
     kubelet: KubeletConfig
     devices: Registered
+    node: NodeSection = NodeSection()
+
+    def allocatable(self) -> Amounts:
+        """What the Node object offers in total: capacity without what is reserved, memory also without hugepages.
+
+        Memory is held back as kubeReserved, systemReserved and the hard eviction threshold say, or as reservedMemory says: on
+        a real node the two are equal.
+        """
+        pages: Amounts = {}
+        for zone in self.machine.zones:
+            for size, count in zone.hugepages.items():
+                pages[hugepages_name(size)] = pages.get(hugepages_name(size), 0) + size * count
+        memory = sum(zone.memory_bytes for zone in self.machine.zones)
+        zonewise = sum(amounts.get(MEMORY, 0) for amounts in self.kubelet.reserved_memory.values())
+        held = max(self.node.reserved_memory_bytes + self.node.eviction_bytes(memory), zonewise)
+        return {
+            PODS: self.node.max_pods,
+            CPU: max(0, len(self.machine.cpus) * 1000 - self._reserved_cpu()),
+            MEMORY: max(0, memory - held - sum(pages.values())),
+            **pages,
+        }
+
+    def _reserved_cpu(self) -> int:
+        reserved = self.kubelet.reserved_cpus
+        return len(list(each_cpu(parse_cpus(reserved)))) * 1000 if reserved else self.kubelet.reserved_cpu_milli
 
 
 def parse_machine(document: object) -> MachineFile | ManifestError:
@@ -55,7 +81,8 @@ def parse_machine(document: object) -> MachineFile | ManifestError:
         _refuse_unknown(doc, "", _KNOWN)
         machine = _machine(doc)
         zones = tuple(zone.id for zone in machine.zones)
-        return MachineFile(machine, kubelet_config(fields.mapping(doc, "kubelet", "")), _devices(doc, zones))
+        kubelet = fields.mapping(doc, "kubelet", "")
+        return MachineFile(machine, kubelet_config(kubelet), _devices(doc, zones), node_section(kubelet))
     except RefusedError as refused:
         return refused.error
 

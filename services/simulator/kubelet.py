@@ -13,12 +13,12 @@ from typing import Literal
 import msgspec
 
 from services.simulator.cluster import SimulatedNode
-from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
-from shared.domain.resources import PODS, Amounts, is_device
+from shared.domain.resources import Amounts
 from shared.kubelet import admission
 from shared.kubelet.admission import Admission
 from shared.kubelet.machine import ActivePod, KubeletState, Stale, build
+from shared.kubelet.node_level import shortage
 from shared.kubelet.options import ConfigError
 
 Phase = Literal["waiting", "admitting", "running"]
@@ -154,24 +154,10 @@ def _with_pods(node: KubeletNode, pods: Mapping[str, KnownPod]) -> KubeletNode:
 
 def _after_predicates(node: KubeletNode, pod: Pod, verdict: Admission) -> Admission:
     """The node-level check behind the Topology Manager: OutOfcpu and its like (kubelet 1.36, GeneralPredicates)."""
-    short = _short(node, pod) if verdict.admitted else None
+    if not verdict.admitted:
+        return verdict
+    others = (known.pod for uid, known in node.pods.items() if known.phase == "running" and uid != pod.uid)
+    short = shortage(node.allocatable, others, pod)
     if short is None:
         return verdict
-    name, requested, used, capacity = short
-    counts = f"{name}, requested: {requested}, used: {used}, capacity: {capacity}"
-    message = f"Node didn't have enough resource: {counts}"
-    return Admission(_without(verdict.state, pod.uid), False, f"OutOf{name}", message)
-
-
-def _short(node: KubeletNode, pod: Pod) -> tuple[str, int, int, int] | None:
-    """The first resource of which the node has too little: name, requested, used, capacity; devices are not counted here,
-    since the Device Manager has spoken already."""
-    others = [known.pod for uid, known in node.pods.items() if known.phase == "running" and uid != pod.uid]
-    demand = {PODS: 1, **effective_request(pod)}
-    for name in sorted(demand):
-        if is_device(name) or name not in node.allocatable:
-            continue
-        used = len(others) if name == PODS else sum(effective_request(other).get(name, 0) for other in others)
-        if used + demand[name] > node.allocatable[name]:
-            return name, demand[name], used, node.allocatable[name]
-    return None
+    return Admission(_without(verdict.state, pod.uid), False, short.reason, short.message)

@@ -121,6 +121,81 @@ def test_without_files_the_next_command_is_named() -> None:
     assert "--describe" in result.exception.remedy
 
 
+SMALL: dict[str, Any] = {
+    "zones": [{"id": 0, "cpus": "0-1", "memory": "8Gi", "hugepages": {"2Mi": 512}}],
+    "kubelet": {
+        "systemReserved": {"cpu": "500m", "memory": "412Mi"},
+        "evictionHard": {"memory.available": "100Mi"},
+        "maxPods": 3,
+    },
+}
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
+@pytest.mark.parametrize(
+    ("asked", "reason", "message"),
+    [
+        ({"cpu": "640"}, "OutOfcpu", "cpu, requested: 640000, used: 0, capacity: 1500"),
+        ({"cpu": "1", "memory": "7Gi"}, "OutOfmemory", "memory, requested: 7516192768, used: 0, capacity: 6979321856"),
+        ({"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Gi"}, "OutOfhugepages-2Mi", "used: 0, capacity: 1073741824"),
+    ],
+)
+def test_what_the_node_as_a_whole_has_not_is_refused_under_every_policy(
+    tmp_path: Path, policy: str, asked: dict[str, str], reason: str, message: str
+) -> None:
+    machine = {**SMALL, "kubelet": {**SMALL["kubelet"], "topologyManagerPolicy": policy}}
+    result = run(tmp_path, machine, [pod("big", **{"memory": "1Gi", **asked})], "--json")
+    verdict = json.loads(result.stdout)
+    assert (result.exit_code, verdict["admitted"], verdict["reason"]) == (3, False, reason)
+    assert message in verdict["message"]
+
+
+def test_pods_before_count_and_so_does_their_number(tmp_path: Path) -> None:
+    asked = [pod(name, cpu="600m", memory="1Gi") for name in "abc"]
+    verdicts = [json.loads(line) for line in run(tmp_path, SMALL, asked, "--json").stdout.splitlines()]
+    assert [verdict.get("reason") for verdict in verdicts] == [None, None, "OutOfcpu"]
+    assert "used: 1200" in verdicts[2]["message"]
+    small = [pod(name, cpu="1m", memory="1Mi") for name in "abcd"]
+    verdicts = [json.loads(line) for line in run(tmp_path, SMALL, small, "--json").stdout.splitlines()]
+    assert [verdict.get("reason") for verdict in verdicts] == [None, None, None, "OutOfpods"]
+
+
+def test_policy_none_says_that_nothing_was_aligned(tmp_path: Path) -> None:
+    shown = run(tmp_path, SMALL, [pod("a", cpu="1", memory="1Gi")]).stdout
+    assert "not aligned" in shown
+    assert "policy none: nothing was aligned" in shown
+    assert json.loads(run(tmp_path, SMALL, [pod("a", cpu="1", memory="1Gi")], "--json").stdout)["aligned"] is False
+    assert "aligned" not in run(tmp_path, MACHINE, [pod("a", cpu="1", memory="1Gi")]).stdout
+
+
+def test_a_device_that_no_plugin_offers_is_named(tmp_path: Path) -> None:
+    shown = run(tmp_path, SMALL, [gpu_pod("a", "1")]).stdout
+    assert "default/a asks for example.com/gpu, which no device plugin of this machine offers" in shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "names"),
+    [
+        ("Deployment", {"replicas": 2}, ["team/web-0", "team/web-1"]),
+        ("Deployment", {}, ["team/web-0"]),
+        ("StatefulSet", {"replicas": 3}, ["team/web-0", "team/web-1", "team/web-2"]),
+        ("DaemonSet", {}, ["team/web-0"]),
+        ("Job", {"parallelism": 5, "completions": 2}, ["team/web-0", "team/web-1"]),
+        ("CronJob", {"parallelism": 2}, ["team/web-0", "team/web-1"]),
+    ],
+)
+def test_controllers_are_read_by_their_template(tmp_path: Path, kind: str, spec: dict[str, Any], names: list[str]) -> None:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("x", cpu="1", memory="1Gi")["spec"]}
+    spec = {**spec, "template": template}
+    if kind == "CronJob":
+        spec = {"schedule": "* * * * *", "jobTemplate": {"spec": spec}}
+    document = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web", "namespace": "team"}, "spec": spec}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    result = run(tmp_path, MACHINE, [document, service], "--json")
+    assert [json.loads(line)["pod"] for line in result.stdout.splitlines() if line.startswith("{")] == names
+    assert "Service web holds no pods and is passed over" in result.stderr
+
+
 def changed(path: str, value: object) -> dict[str, Any]:
     """MACHINE with the field at a dotted path replaced."""
     machine: Any = json.loads(json.dumps(MACHINE))
@@ -170,11 +245,13 @@ def test_a_wrong_machine_file_is_refused_by_field_value_and_remedy(tmp_path: Pat
 @pytest.mark.parametrize(
     ("pods", "said"),
     [
-        ([pod("a", cpu="two")], "pod 1: spec.containers[0].resources.limits.cpu: 'two': write a quantity"),
+        ([pod("a", cpu="two")], "document 1: spec.containers[0].resources.limits.cpu: 'two': write a quantity"),
         ([pod("a"), pod("a")], "'default/a' is there twice"),
         ([], "holds 0 pods"),
-        ([{"kind": "Deployment"}], "pod 1: kind: 'Deployment'"),
-        (["text"], "pod 1: "),
+        ([{"kind": "Deployment"}], "document 1: spec.template: None: give the Deployment a pod template"),
+        ([{"kind": "Deploymint"}], "document 1: kind: 'Deploymint': write a Pod, Deployment"),
+        ([{"kind": "Service", "metadata": {"name": "web"}}], "holds 0 pods"),
+        (["text"], "document 1: "),
     ],
 )
 def test_a_wrong_pod_file_is_refused_by_field_value_and_remedy(tmp_path: Path, pods: list[object], said: str) -> None:
@@ -188,4 +265,4 @@ def test_a_machine_file_that_is_no_yaml_is_refused(tmp_path: Path, text: str) ->
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["admit", "--machine", str(tmp_path / "none.yaml"), "--pods", "x"])
-    assert "none.yaml: No such file or directory" in complaint(result)
+    assert "none.yaml: no such file or folder" in complaint(result)

@@ -1,0 +1,115 @@
+"""The pods of a manifest file: Pods as they stand, and what a controller would make from its template.
+
+A Deployment of three replicas is three pods, named as people count them (`web-0`, `web-1`, `web-2`). Objects that hold no pods
+(Services, ConfigMaps) are passed over and named. Pure: parsed documents in, values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from shared.domain import fields
+from shared.domain.fields import Json, ManifestError, RefusedError, refuse
+from shared.domain.manifest import pod_from_manifest
+from shared.domain.pod import Pod
+
+MAX_PODS = 10_000
+_COUNTED = {"Deployment": "replicas", "ReplicaSet": "replicas", "StatefulSet": "replicas", "ReplicationController": "replicas"}
+_PASSED_OVER = (
+    "ClusterRole", "ClusterRoleBinding", "ConfigMap", "CustomResourceDefinition", "HorizontalPodAutoscaler", "Ingress",
+    "LimitRange", "Namespace", "NetworkPolicy", "Node", "NodeResourceTopology", "PersistentVolume", "PersistentVolumeClaim",
+    "PodDisruptionBudget", "PriorityClass", "ResourceQuota", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount",
+)  # fmt: skip
+_REMEDY = "write a Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob"
+
+
+class PodFile(msgspec.Struct, frozen=True):
+    """Pods in order, and the objects that hold none (`Service web`)."""
+
+    pods: tuple[Pod, ...]
+    passed_over: tuple[str, ...] = ()
+
+
+class WrongManifest(msgspec.Struct, frozen=True):
+    """The document at `number` (from 1) cannot be read as pods."""
+
+    number: int
+    error: ManifestError
+
+
+def read(documents: list[Any]) -> PodFile | WrongManifest:
+    """The pods of all documents and of the items of Lists."""
+    pods: list[Pod] = []
+    passed: list[str] = []
+    for number, document in enumerate(_items(documents), 1):
+        try:
+            for manifest in _pod_manifests(fields.as_mapping(document, "")):
+                pods.append(_pod(manifest))
+        except _NoPods as none:
+            passed.append(none.name)
+        except RefusedError as refused:
+            return WrongManifest(number, refused.error)
+    return PodFile(tuple(pods), tuple(passed))
+
+
+class _NoPods(Exception):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def _items(documents: list[Any]) -> Iterator[Any]:
+    for document in documents:
+        listed = document.get("items") if isinstance(document, dict) and "items" in document else None
+        yield from listed if isinstance(listed, list) else [document]
+
+
+def _pod(manifest: Json) -> Pod:
+    parsed = pod_from_manifest(dict(manifest))
+    if isinstance(parsed, ManifestError):
+        raise RefusedError(parsed)
+    return parsed
+
+
+def _pod_manifests(doc: Json) -> Iterator[Json]:
+    kind = fields.text(doc, "kind", "", "Pod")
+    if kind == "Pod":
+        yield doc
+    elif kind in _PASSED_OVER:
+        raise _NoPods(f"{kind} {fields.text(fields.mapping(doc, 'metadata', ''), 'name', 'metadata')}")
+    elif kind == "CronJob":
+        job = fields.mapping(fields.mapping(doc, "spec", ""), "jobTemplate", "spec")
+        yield from _of_template({**doc, "kind": "Job", "spec": fields.mapping(job, "spec", "spec.jobTemplate")}, "Job")
+    elif kind in (*_COUNTED, "Job", "DaemonSet"):
+        yield from _of_template(doc, kind)
+    else:
+        raise refuse("kind", kind, _REMEDY)
+
+
+def _of_template(doc: Json, kind: str) -> Iterator[Json]:
+    metadata, spec = fields.mapping(doc, "metadata", ""), fields.mapping(doc, "spec", "")
+    template = fields.mapping(spec, "template", "spec")
+    if not template:
+        raise refuse("spec.template", None, f"give the {kind} a pod template")
+    name, count = fields.name(metadata, "name", "metadata"), _count(spec, kind)
+    for number in range(count):
+        own = {**fields.mapping(template, "metadata", "spec.template"), "name": f"{name}-{number}"}
+        if metadata.get("namespace"):
+            own["namespace"] = metadata["namespace"]
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": fields.mapping(template, "spec", "spec.template")}
+
+
+def _count(spec: Json, kind: str) -> int:
+    """How many pods one node could meet at once: all replicas, a Job's parallelism, one of a DaemonSet."""
+    if kind == "DaemonSet":
+        return 1
+    field = _COUNTED.get(kind, "parallelism")
+    count = 1 if spec.get(field) is None else fields.integer(spec, field, "spec")
+    if kind == "Job" and spec.get("completions") is not None:
+        count = min(count, fields.integer(spec, "completions", "spec"))
+    if not 0 <= count <= MAX_PODS:
+        raise refuse(f"spec.{field}", count, f"write 0 to {MAX_PODS}")
+    return count

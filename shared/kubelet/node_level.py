@@ -1,0 +1,57 @@
+"""The node-level check behind the Topology Manager: does the node as a whole have enough? OutOfcpu and its like.
+
+kubelet 1.36, GeneralPredicates: asked after the Topology Manager admitted, under every policy. Devices are not counted here,
+since the Device Manager has spoken already, and an extended resource that no plugin offers is ignored, as the kubelet does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from shared.domain.effective import effective_request
+from shared.domain.pod import Pod
+from shared.domain.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Amounts, is_device
+
+_ORDER = (PODS, CPU, MEMORY, EPHEMERAL_STORAGE)
+
+
+class Shortage(msgspec.Struct, frozen=True):
+    """The first resource of which the node has too little; amounts in Topolog's units."""
+
+    resource: str
+    requested: int
+    used: int
+    capacity: int
+
+    @property
+    def reason(self) -> str:
+        """`OutOfcpu`, as the pod's status shows it."""
+        return f"OutOf{self.resource}"
+
+    @property
+    def message(self) -> str:
+        """The kubelet's words."""
+        counts = f"{self.resource}, requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
+        return f"Node didn't have enough resource: {counts}"
+
+
+def shortage(allocatable: Mapping[str, int], others: Iterable[Pod], pod: Pod) -> Shortage | None:
+    """What the node lacks for `pod` beside the `others` that it runs; None when it has enough."""
+    used: Amounts = {PODS: 0}
+    for other in others:
+        used[PODS] += 1
+        for name, amount in effective_request(other).items():
+            used[name] = used.get(name, 0) + amount
+    demand = {PODS: 1, **effective_request(pod)}
+    for name in sorted(demand, key=_rank):
+        if is_device(name) or name not in allocatable:
+            continue
+        if used.get(name, 0) + demand[name] > allocatable[name]:
+            return Shortage(name, demand[name], used.get(name, 0), allocatable[name])
+    return None
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return (_ORDER.index(name) if name in _ORDER else len(_ORDER)), name
