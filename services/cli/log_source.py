@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 
 from services.cli.output import EXIT_USAGE, CommandError
+from services.replay.filters import FilterError
+from services.replay.suggestions import did_you_mean
 from shared.eventlog.port import EventLog
 
 
@@ -24,6 +26,27 @@ class LogSource:
         from services.embedded.running import read_services
 
         return [] if self._url else [service.url("/state") for service in read_services(self._folder())]
+
+    def state_url(self, service: str) -> str:
+        """`/state` of a service by its name in the data folder, or a URL as it stands. Raises FilterError."""
+        from services.embedded.running import read_services
+
+        if service.startswith(("http://", "https://")):
+            return service
+        running = {one.name: one.url("/state") for one in read_services(self._folder())}
+        if service not in running:
+            there = f"; there run {', '.join(sorted(running))}" if running else "; nothing runs on the data folder"
+            hint = did_you_mean(service, running) or there
+            raise FilterError(
+                f"--service {service!r} is no service of {self._folder()}{hint}", "--service http://HOST:PORT/state"
+            )
+        return running[service]
+
+    def kubeconfig(self) -> str:
+        """How to reach the cluster of the data folder; "" when that is not known."""
+        from services.embedded.up.kubeconfig import read_kubeconfig
+
+        return "" if self._url else read_kubeconfig(self._folder())
 
     def _folder(self) -> Path:
         from services.embedded.data_dir import default_data_dir

@@ -1,8 +1,10 @@
-"""`topolog replay ...`: options in, rows out. What is read and told lives in `services.replay`."""
+"""`topolog replay ...`: options in, rows out. What is read and told lives in `services.replay`, how it is printed in
+`replay_print`."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +12,10 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from services.cli import replay_print
 from services.cli.log_source import LogSource
-from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, console, json_line, table
-from services.replay import filters
+from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
+from services.replay import filters, moments
 from services.replay.filters import Filter, FilterError
 from shared.ledger.fold import GapError
 
@@ -22,7 +25,8 @@ replay_app = typer.Typer(help="Read the log again: what happened, why, and wheth
 
 Database = Annotated[str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="The log's Postgres.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="A data folder of `topolog up`, running or stopped.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines, with everything in full.")]
+NEGATIVE_POSITIONS = {"ignore_unknown_options": True}
 
 
 def register(app: typer.Typer) -> None:
@@ -43,16 +47,16 @@ def run(source: LogSource, use: Callable[..., Awaitable[T]], verb: str) -> T:
 
 @contextmanager
 def usage_errors(verb: str) -> Iterator[None]:
-    """A filter that cannot be meant is wrong usage; the remedy is that verb's own help."""
+    """A filter that cannot be meant is wrong usage; without a remedy of its own it is that verb's help."""
     try:
         yield
     except FilterError as error:
-        raise CommandError(str(error), f"topolog replay {verb} --help", EXIT_USAGE) from error
+        raise CommandError(str(error), error.remedy or f"topolog replay {verb} --help", EXIT_USAGE) from error
     except GapError as error:
         raise CommandError(f"the log is broken: {error}", "topolog replay verify") from error
 
 
-@replay_app.command("log")
+@replay_app.command("log", context_settings=NEGATIVE_POSITIONS)
 def log_command(
     database_url: Database = "",
     data_dir: DataDir = None,
@@ -60,81 +64,50 @@ def log_command(
     type_: Annotated[str, typer.Option("--type", help="Fact type pattern, for example 'Pod*'.")] = "",
     pod: Annotated[str, typer.Option(help="Pod uid, name or namespace/name.")] = "",
     node: Annotated[str, typer.Option(help="Facts that concern this node.")] = "",
-    since: Annotated[str, typer.Option(help="Time, ISO 8601 or Unix seconds.")] = "",
-    until: Annotated[str, typer.Option(help="Time, ISO 8601 or Unix seconds.")] = "",
-    from_: Annotated[int, typer.Option("--from", help="First position.", min=1)] = 1,
+    since: Annotated[str, typer.Option(help="A time: 10m ago, 2026-01-31T12:00, Unix seconds.")] = "",
+    until: Annotated[str, typer.Option(help="A time, as for --since.")] = "",
+    from_: Annotated[str, typer.Option("--from", help="First position; -100 is a hundred before the end; 10m ago.")] = "",
     limit: Annotated[int, typer.Option(help="At most this many facts.", min=1)] = 1_000_000_000,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as facts arrive.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as facts arrive, from the end, or from --from.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show facts in order of position."""
-    from services.replay.commands import Listing, list_facts
+    """Show facts in order of position: time, pod, node, one sentence."""
+    from services.replay.listing import Listing, list_facts
 
+    now_us = int(time.time() * 1_000_000)
     with usage_errors("log"):
+        if from_:
+            moments.parse(from_, now_us, "--from")
         wanted = Filter(
             stream=stream,
             type=filters.check_type(type_),
             node=node,
-            since_us=filters.moment(since) if since else 0,
-            until_us=filters.moment(until) if until else 2**62,
+            since_us=moments.time_us(since, now_us, "--since") if since else 0,
+            until_us=moments.time_us(until, now_us, "--until") if until else 2**62,
         )
-    listing = Listing(wanted, pod, from_ - 1, limit, follow)
-    run(LogSource(database_url, data_dir), lambda log: list_facts(log, listing, _fact_printer(as_json)), "log")
+    listing = Listing(wanted, pod, from_ or ("1" if since and follow else ""), limit, follow)
+    run(LogSource(database_url, data_dir), lambda log: list_facts(log, listing, replay_print.fact_printer(as_json)), "log")
 
 
-def _fact_printer(as_json: bool) -> Callable[[dict[str, object]], None]:
-    if as_json:
-        return json_line
-    out = console()
-
-    def show(row: dict[str, object]) -> None:
-        out.print(
-            f"{row['position']:>9}  {row['time']}  {row['stream']}@{row['version']}  {row['type']}  {row['summary']}",
-            markup=False,
-        )
-
-    return show
-
-
-@replay_app.command("at")
+@replay_app.command("at", context_settings=NEGATIVE_POSITIONS)
 def at_command(
-    moment: Annotated[str, typer.Argument(help="A position, or a time (ISO 8601).")],
+    moment: Annotated[list[str], typer.Argument(help="A position, head, -100, 10m ago, or a time (ISO 8601).")],
     database_url: Database = "",
     data_dir: DataDir = None,
     node: Annotated[str, typer.Option(help="Only this node.")] = "",
     as_json: Json = False,
 ) -> None:
     """Show zones, charges, proofs and dirty flags as they stood."""
-    from services.replay.commands import stand_at
+    from services.replay.standing import stand_at
 
-    stands = run(LogSource(database_url, data_dir), lambda log: stand_at(log, moment, node), "at")
+    text = " ".join(moment)
+    with usage_errors("at"):
+        moments.parse(text, int(time.time() * 1_000_000))
+    stands = run(LogSource(database_url, data_dir), lambda log: stand_at(log, text, node), "at")
     if as_json:
         json_line(stands)
-        return
-    out = console()
-    out.print(f"position {stands['position']} of {stands['head']}, state {stands['hash']}", markup=False)
-    for problem in stands["set_aside"]:
-        out.print(f"set aside: {problem}", markup=False)
-    for entry in stands["nodes"]:
-        flags = ", ".join(
-            flag
-            for flag in (
-                entry["policy"],
-                entry["scope"],
-                entry["dirty"] and "dirty",
-                entry["expired"] and "expired",
-                entry["locked"] and "locked out",
-            )
-            if flag
-        )
-        zones = table(
-            f"\n{entry['node']} ({flags})", ("zone", "resource", "#allocatable", "#surely free", "#at best"), entry["zones"]
-        )
-        out.print(zones)
-        for problem in entry["problems"]:
-            out.print(problem, markup=False)
-        if entry["charges"]:
-            out.print(table("", ("pod", "state", "could be in", "held"), entry["charges"]))
+    else:
+        replay_print.stand(stands)
 
 
 @replay_app.command("explain")
@@ -142,61 +115,51 @@ def explain_command(
     pod: Annotated[str, typer.Argument(help="Pod uid, name or namespace/name.")],
     database_url: Database = "",
     data_dir: DataDir = None,
+    kubeconfig: Annotated[
+        str, typer.Option(envvar="TOPOLOG_KUBECONFIG", help="Where to ask for a pod that the log does not know.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """Tell one pod's story: queued, each verdict, reserved where and why, bound, admitted or refused."""
-    from services.replay.commands import explain
+    """Tell one pod's story: queued, each verdict, reserved where and why, bound, admitted, proven on which zone."""
+    from services.cli.foreign_pod import foreign_pod
+    from services.replay.telling import UnknownPod, explain
 
-    stories = run(LogSource(database_url, data_dir), lambda log: explain(log, pod), "explain")
-    if not stories:
-        raise CommandError(f"no pod {pod!r} in the log", "topolog replay log --type PodObserved", EXIT_FAILED)
-    if as_json:
-        for story in stories:
-            json_line(story)
+    source = LogSource(database_url, data_dir)
+    try:
+        stories = run(source, lambda log: explain(log, pod), "explain")
+    except CommandError as error:
+        if not isinstance(error.__cause__, UnknownPod):
+            raise
+        told = asyncio.run(foreign_pod(pod, kubeconfig or source.kubeconfig()))
+        if told is None:
+            raise CommandError(error.problem, error.remedy, EXIT_FAILED) from error
+        replay_print.foreign(told, as_json)
         return
-    out = console()
-    for story in stories:
-        out.print(f"{story.key} ({story.uid})", markup=False, style="bold")
-        for line in story.lines:
-            out.print(f"{line.position:>9}  {line.time}  {line.title}", markup=False)
-            for detail in line.detail:
-                out.print(f"{'':>41}{detail}", markup=False)
-        if story.set_aside:
-            out.print(f"what follows is not told: {story.set_aside}", markup=False)
+    replay_print.stories(stories, as_json)
 
 
 @replay_app.command("verify")
 def verify_command(
     database_url: Database = "",
     data_dir: DataDir = None,
-    service: Annotated[list[str] | None, typer.Option(help="URL of a service's /state, to compare hashes with.")] = None,
+    service: Annotated[
+        list[str] | None, typer.Option(help="A service to compare hashes with: its name in the data folder, or its /state URL.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Fold the whole log from zero and check every invariant; exit 1 when one is broken."""
     from services.replay.commands import verify
 
     source = LogSource(database_url, data_dir)
-    verdict = run(source, lambda log: verify(log, [*(service or ()), *source.state_urls()]), "verify")
+    with usage_errors("verify"):
+        named = [source.state_url(one) for one in service or ()]
+    verdict = run(source, lambda log: verify(log, source.state_urls(), named), "verify")
     if as_json:
         json_line(verdict)
     else:
-        _show_verdict(verdict)
+        replay_print.verdict(verdict)
     if not verdict.ok:
         raise typer.Exit(EXIT_FAILED)
-
-
-def _show_verdict(verdict: object) -> None:
-    from services.replay.commands import Verdict
-
-    assert isinstance(verdict, Verdict)
-    out = console()
-    out.print(
-        f"{verdict.positions} facts, {verdict.streams} streams, state {verdict.hash}, {verdict.facts_per_s:,.0f} facts/s",
-        markup=False,
-    )
-    out.print(table("", ("invariant", "verdict"), verdict.rows()))
-    for violation in verdict.violations:
-        out.print(f"{violation.invariant} at {violation.position}: {violation.message}", markup=False)
 
 
 @replay_app.command("predictions")
@@ -213,11 +176,5 @@ def predictions_command(
     found = run(LogSource(database_url, data_dir), lambda log: predictions(log, by, misses), "predictions")
     if as_json:
         json_line(found)
-        return
-    out = console()
-    out.print(table("", (by, "#predicted", "#hit", "#rate"), [g.row() for g in found.groups]))
-    for miss in found.misses:
-        out.print(
-            f"{miss.position:>9}  {miss.pod} on {miss.node}: predicted {miss.predicted}, got {miss.actual}; {miss.difference}",
-            markup=False,
-        )
+    else:
+        replay_print.predictions(found, by)

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -41,11 +42,14 @@ def default_data_dir() -> Path:
 class DataDir:
     """An open data folder, locked against a second supervisor until closed. Use as a context manager.
 
-    Raises DataFolderError when it cannot be made, is locked, or was made by another layout.
+    With `fresh` everything in it is deleted first. `resumed` tells, once open, whether it held something before. Raises
+    DataFolderError when it cannot be made, is locked, or was made by another layout.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, fresh: bool = False) -> None:
         self.path = Path(os.path.abspath(path.expanduser()))
+        self.resumed = False
+        self._fresh = fresh
         self._lock_fd: int | None = None
 
     @property
@@ -65,6 +69,9 @@ class DataDir:
         _make_private(self.path)
         self._lock_fd = _lock(self.path / _LOCK, self.path)
         try:
+            if self._fresh:
+                self._wipe()
+            self.resumed = (self.path / _STAMP).exists()
             self._check_layout()
             self.folder("logs")
         except BaseException:
@@ -97,6 +104,24 @@ class DataDir:
     def write_addresses(self, addresses: ServerAddresses) -> None:
         """Leave a note for other programs (see `read_addresses`)."""
         self._write(_ADDRESSES, msgspec.json.encode(addresses))
+
+    def _wipe(self) -> None:
+        """Delete all but the lock, the stamp last: a wipe that was broken off is still a folder of ours."""
+        stamp = self.path / _STAMP
+        try:
+            for entry in sorted(self.path.iterdir()):
+                if entry.name in (_LOCK, _STAMP):
+                    continue
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
+            stamp.unlink(missing_ok=True)
+        except OSError as error:
+            raise DataFolderError(
+                f"the data folder {self.path} cannot be emptied ({plain(error)})",
+                "Delete it as the user that made it, or choose another one with --data-dir",
+            ) from error
 
     def _check_layout(self) -> None:
         stamp = self._read_stamp()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from services.replay.suggestions import near
 from shared.events.catalog import CATALOG
 from shared.events.envelope import Envelope
 
@@ -40,27 +41,19 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class FilterError(ValueError):
-    """A filter that cannot be meant. Names the flag, the value and the remedy."""
+    """A filter that cannot be meant. Names the flag and the value; `remedy` may be "" for the verb's own help."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.remedy = remedy
 
 
 def check_type(pattern: str) -> str:
     """The pattern, when some known fact type matches it."""
     if pattern and not any(fnmatch.fnmatchcase(name, pattern) for name in CATALOG):
-        raise FilterError(f"--type {pattern!r} matches no fact; known types: {', '.join(sorted(CATALOG))}")
+        found = near(pattern, CATALOG) or sorted(CATALOG)
+        raise FilterError(f"--type {pattern!r} matches no fact; there are {', '.join(found)}")
     return pattern
-
-
-def moment(text: str) -> int:
-    """ISO 8601 text (a time without zone is UTC) or Unix seconds -> Unix microseconds. Raises FilterError."""
-    try:
-        return int(float(text) * 1_000_000)
-    except ValueError:
-        pass
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise FilterError(f"{text!r} is neither a time (2026-01-31T12:00:00) nor Unix seconds") from None
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000_000)
 
 
 def clock(time_us: int) -> str:

@@ -36,7 +36,7 @@ def _headline(found: Refusal) -> str:
         parts.append(f"container {found.container}")
     if found.resource:
         where = "the node" if found.best_zone is None else f"zone {found.best_zone}"
-        asked, best = format_amount(found.resource, found.asked), format_amount(found.resource, found.best)
+        asked, best = format_amount(found.resource, found.asked), format_amount(found.resource, max(0, found.best))
         parts.append(f"asks for {found.resource} {asked}, {where} surely has {best}")
     if found.policy:
         source = f" by {found.policy_source}" if found.policy_source else ""
@@ -45,7 +45,7 @@ def _headline(found: Refusal) -> str:
 
 
 def _zone(zone: ZoneState, resource: str, names: Mapping[str, str]) -> str:
-    free, total = format_amount(resource, zone.free), format_amount(resource, zone.allocatable)
+    free, total = format_amount(resource, max(0, zone.free)), format_amount(resource, zone.allocatable)
     text = f"{resource} {free} of {total} surely free"
     if zone.possibly_free > zone.free:
         text += f", {format_amount(resource, zone.possibly_free)} at best"

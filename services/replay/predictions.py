@@ -9,6 +9,7 @@ import msgspec
 
 from services.replay import reading
 from services.replay.filters import FilterError
+from services.replay.proofs import actual_zones
 from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
@@ -114,12 +115,6 @@ def _compare(node: LedgerNode, pending: dict[str, Pending], groups: dict[str, Gr
             group.hit += 1
         else:
             misses.append(Miss(waiting.position, charge.key, node.name, predicted, actual, _difference(waiting, node, charge)))
-
-
-def actual_zones(node: LedgerNode, key: str) -> Zones:
-    """Container -> zones that the report lists for it."""
-    listed = (node.listed or {}).get(key, ())
-    return {p.container: tuple(sorted({zone for item in p.held for zone in item.zones})) for p in listed if p.held}
 
 
 def _seen(node: LedgerNode | None, uid: str) -> tuple[dict[str, bool], ZoneAmounts]:

@@ -1,6 +1,6 @@
-"""The story of one pod, told from its facts: queued, each change of verdict, reserved where and why, bound, admitted or not.
+"""The story of one pod, told from its facts: queued, each change of verdict, reserved where and why, bound, admitted, proven.
 
-Pure: envelopes and facts in, lines out. A line keeps its position and time, so that everything can be looked up.
+Pure: envelopes, facts and proofs in, lines out. A line keeps its position and time, so that everything can be looked up.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from services.replay import words
 from services.replay.filters import clock
 from services.replay.near_miss import near_miss
-from shared.domain.effective import effective_request
-from shared.domain.quantity import format_amount
+from services.replay.words import by_container
 from shared.domain.resources import Amounts
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
@@ -21,9 +21,20 @@ from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 
+SCHEDULER_NAME = "topolog"
+Zones = dict[str, tuple[int, ...]]
 NO_NAMES: Mapping[str, str] = {}
 NO_NOTES: Mapping[int, str] = {}
-Told = tuple[str, list[str]]
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """The first report on `node` that shows the pod whole: its position, time and version, container -> zones."""
+
+    position: int
+    time_us: int
+    node: str
+    report_version: int
+    zones: Zones
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -37,100 +48,113 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def tell(
-    history: Iterable[tuple[Envelope, Fact]], uid: str, names: Mapping[str, str] = NO_NAMES, notes: Mapping[int, str] = NO_NOTES
+    history: Iterable[tuple[Envelope, Fact]],
+    uid: str,
+    names: Mapping[str, str] = NO_NAMES,
+    notes: Mapping[int, str] = NO_NOTES,
+    proofs: Iterable[Proof] = (),
 ) -> list[Line]:
     """The lines for the pod `uid`, in order of position. `names` is the key of other pods by uid, `notes` what is to be added to
-    the fact at a position."""
-    lines = []
+    the fact at a position, `proofs` when reports showed the pod whole."""
+    lines: list[Line] = []
+    predicted: dict[str, dict[str, tuple[int, ...]]] = {}
     for envelope, fact in history:
         if fact.about.pod != uid:
             continue
-        title, detail = _told(fact, names)
-        if not title:
-            continue
-        if envelope.position in notes:
-            detail = [*detail, notes[envelope.position]]
-        lines.append(Line(envelope.position, clock(envelope.time_us), title, tuple(detail), msgspec.to_builtins(fact)))
-    return lines
+        if isinstance(fact, scheduling.PodReserved):
+            predicted[fact.node] = fact.predicted
+        note = [notes[envelope.position]] if envelope.position in notes else []
+        detail = (*_detail(fact, names), *note)
+        lines.append(Line(envelope.position, clock(envelope.time_us), _title(fact, names), detail, msgspec.to_builtins(fact)))
+    lines += [_proven(proof, predicted.get(proof.node, {})) for proof in proofs]
+    return sorted(lines, key=lambda line: line.position)
 
 
-def _told(fact: Fact, names: Mapping[str, str]) -> Told:
+def verdict_on(predicted: Mapping[str, tuple[int, ...]], zones: Mapping[str, tuple[int, ...]]) -> str:
+    """`as predicted`, what was predicted instead, or that nothing was."""
+    if not predicted:
+        return "nothing was predicted"
+    shown = {name: predicted[name] for name in zones if name in predicted}
+    if "" in predicted:
+        shown = dict.fromkeys(zones, predicted[""])
+    return "as predicted" if shown == dict(zones) else f"predicted was {by_container(predicted)}"
+
+
+def _proven(proof: Proof, predicted: dict[str, tuple[int, ...]]) -> Line:
+    zones = {"zones": {name: list(ids) for name, ids in proof.zones.items()}, "node": proof.node, "report": proof.report_version}
+    title = f"proven on {by_container(proof.zones)} of {proof.node}, {verdict_on(predicted, proof.zones)}"
+    detail = (f"by report {proof.report_version} of the node; the charge in other zones ends",)
+    return Line(proof.position, clock(proof.time_us), title, detail, {"type": "Proof", **zones})
+
+
+def _title(fact: Fact, names: Mapping[str, str]) -> str:
+    """The sentence of the fact, with the node where the story needs it."""
+    title = _TITLES.get(type(fact))
+    return title(fact) if title is not None else words.told(fact, names).text
+
+
+_TITLES: dict[type[Fact], Callable[[Any], str]] = {
+    cluster.PodRunning: lambda fact: f"admitted and running on {fact.node}",
+    scheduling.PodReserved: lambda fact: f"reserved on {fact.node}" + (
+        f", predicted on {by_container(fact.predicted)}" if fact.predicted else ""
+    ),
+    scheduling.NodeCharged: lambda fact: f"charged to {fact.node}",
+    scheduling.ReservationWithdrawn: lambda fact: f"reservation on {fact.node} withdrawn: {fact.cause.replace('_', ' ')}",
+    scheduling.PodNominated: lambda fact: f"nominated to {fact.node}, evicting {len(fact.victims)} pod(s)",
+    scheduling.NodeClaimed: lambda fact: f"claim stands on {fact.node}",
+    scheduling.NominationWithdrawn: lambda fact: f"nomination to {fact.node} withdrawn: {fact.cause.replace('_', ' ')}",
+    binding.BindIntended: lambda fact: f"binding to {fact.node} intended",
+    binding.PodBound: lambda fact: f"bound to {fact.node}" + (" (found bound)" if fact.found else ""),
+    binding.BindRefused: lambda fact: f"binding to {fact.node} refused: {fact.cause.replace('_', ' ')}",
+    binding.BindUncertain: lambda fact: f"no clear answer to the binding to {fact.node}; it is sent again",
+}  # fmt: skip
+
+
+def _detail(fact: Fact, names: Mapping[str, str]) -> list[str]:
     if isinstance(fact, scheduling.PodVerdictChanged):
         return _verdict(fact, names)
-    teller = _TELLERS.get(type(fact))
-    return teller(fact) if teller else ("", [])
-
-
-def amounts_text(amounts: Amounts) -> str:
-    """`cpu 4, memory 2Gi`."""
-    return ", ".join(f"{name} {format_amount(name, amount)}" for name, amount in sorted(amounts.items()) if amount)
+    if isinstance(fact, scheduling.PodNominated):
+        return [f"evicts {names.get(uid, uid)}" for uid in fact.victims] + zones_text(fact.zones)
+    teller = _DETAILS.get(type(fact))
+    return [text for text in teller(fact) if text] if teller is not None else []
 
 
 def zones_text(zones: dict[int, Amounts]) -> list[str]:
     """A line a zone."""
-    return [f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(zones.items())]
+    return [f"zone {zone}: {words.amounts_text(amounts)}" for zone, amounts in sorted(zones.items())]
 
 
-def _observed(fact: cluster.PodObserved) -> Told:
-    where = f"seen on {fact.node}" if fact.node else ("seen terminating" if fact.terminating else "queued")
-    asks = amounts_text(effective_request(fact.pod))
-    detail = [f"{fact.pod.qos}, asks for {asks or 'nothing'}, priority {fact.pod.priority}"]
-    if fact.problem:
-        detail.append(f"cannot be scheduled: {fact.problem}")
-    return where, detail
-
-
-def _verdict(fact: scheduling.PodVerdictChanged, names: Mapping[str, str]) -> Told:
+def _verdict(fact: scheduling.PodVerdictChanged, names: Mapping[str, str]) -> list[str]:
     counts = [f"{count} node(s): {reason}" for reason, count in sorted(fact.counts.items(), key=lambda kv: (-kv[1], kv[0]))]
-    near = [line for refusal in fact.detail for line in near_miss(refusal, names)]
-    return f"waits: {fact.message}", [*counts, *near]
+    return [*counts, *(line for refusal in fact.detail for line in near_miss(refusal, names))]
 
 
-def _reserved(fact: scheduling.PodReserved) -> Told:
-    predicted = _zones_by_name(fact.predicted)
-    detail = [f"best of {fact.candidates} node(s), score {fact.score}, decided on position {fact.based_on}"]
-    detail.append(f"used report version {fact.report_version} of the node")
-    if predicted:
-        detail.append(f"the kubelet model predicts {predicted}")
-    return f"reserved on {fact.node}", detail
+def _observed(fact: cluster.PodObserved) -> list[str]:
+    detail = [f"priority {fact.pod.priority}"] if fact.pod.priority else []
+    other = fact.pod.scheduler_name
+    if other != SCHEDULER_NAME:
+        detail.append(f"its schedulerName is {other}: Topolog did not place it, and charges its node for it")
+        detail.append(f"to have Topolog place it, make it anew with spec.schedulerName: {SCHEDULER_NAME}")
+    return detail
 
 
-def _zones_by_name(zones: dict[str, tuple[int, ...]]) -> str:
-    return "; ".join(f"{name or 'pod'} on zone {','.join(map(str, ids))}" for name, ids in sorted(zones.items()))
+def _reserved(fact: scheduling.PodReserved) -> list[str]:
+    return [
+        f"best of {fact.candidates} node(s), score {fact.score}, decided on position {fact.based_on}",
+        f"used report version {fact.report_version} of the node",
+    ]
 
 
-def _charged(fact: scheduling.NodeCharged) -> Told:
-    trusted = [f"held to the predicted {_zones_by_name(fact.narrowed)}"] if fact.narrowed else []
-    return f"charged to {fact.node}", [*zones_text(fact.zones), *trusted]
+def _charged(fact: scheduling.NodeCharged) -> list[str]:
+    trusted = [f"held to the predicted {by_container(fact.narrowed)}"] if fact.narrowed else []
+    return [*zones_text(fact.zones), *trusted]
 
 
-def _ended(fact: cluster.PodEnded) -> Told:
-    if fact.cause == "rejected":
-        return f"refused by the kubelet of {fact.node}: {fact.reason}", [fact.message] if fact.message else []
-    return f"ended: {fact.cause}", [text for text in (fact.reason, fact.message) if text]
-
-
-_TELLERS: dict[type[Fact], Callable[[Any], Told]] = {
+_DETAILS: dict[type[Fact], Callable[[Any], list[str]]] = {
     cluster.PodObserved: _observed,
-    cluster.PodRunning: lambda fact: (f"admitted and running on {fact.node}", []),
-    cluster.PodEnded: _ended,
     scheduling.PodReserved: _reserved,
     scheduling.NodeCharged: _charged,
-    scheduling.ReservationWithdrawn: lambda fact: (f"reservation on {fact.node} withdrawn: {fact.cause}", []),
-    scheduling.PodNominated: lambda fact: (
-        f"nominated to {fact.node}, evicting {len(fact.victims)} pod(s)",
-        [*fact.victims, *zones_text(fact.zones)],
-    ),
-    scheduling.NodeClaimed: lambda fact: (f"claim stands on {fact.node}", []),
-    scheduling.NominationWithdrawn: lambda fact: (f"nomination to {fact.node} withdrawn: {fact.cause}", []),
-    binding.BindIntended: lambda fact: (f"binding to {fact.node} intended", []),
-    binding.PodBound: lambda fact: (
-        f"bound to {fact.node}" + (" (found bound)" if fact.found else ""),
-        [f"after {fact.attempts} call(s)"],
-    ),
-    binding.BindRefused: lambda fact: (f"binding to {fact.node} refused: {fact.cause}", [fact.message]),
-    binding.BindUncertain: lambda fact: (f"binding to {fact.node} uncertain, will resend", [fact.message]),
-    binding.EvictIntended: lambda fact: (f"eviction intended for {fact.preemptor}", []),
-    binding.PodEvicted: lambda fact: (f"evicted for {fact.preemptor}", []),
-    binding.EvictRefused: lambda fact: (f"eviction refused: {fact.message}", []),
+    binding.PodBound: lambda fact: [f"after {fact.attempts} call(s)"],
+    binding.BindRefused: lambda fact: [fact.message],
+    binding.BindUncertain: lambda fact: [fact.message],
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import msgspec
 from services.simulator import traces, workload
 from services.simulator.cluster import Policies, SimulatedNode, lay_out, uniform
 from services.simulator.pace import Pace, parse_speed
+from services.simulator.progress import ENDLESS
 from services.simulator.workload import Arrival
 
 MAX_NODES = 5_000
@@ -73,15 +74,15 @@ class Options(msgspec.Struct, frozen=True):
             return tuple(workload.trace_node(node, self.policies) for node in traces.read_nodes(self._folder(), self.nodes))
         return uniform(self.nodes, workload.demo_shape(self.zones), self.policies)
 
-    def arrivals(self, nodes: tuple[SimulatedNode, ...]) -> list[Arrival]:
-        """The workload's tasks with their virtual times. Raises TraceError."""
+    def arrivals(self, nodes: tuple[SimulatedNode, ...]) -> Iterator[Arrival]:
+        """The workload's tasks with their virtual times, without end for ENDLESS pods. Raises TraceError."""
         if not self.plays:
-            return []
+            return iter(())
         if self.workload.startswith(OPENB):
             tasks, rate = workload.trace_tasks(traces.read_tasks(self._folder())), workload.trace_rate(nodes, self.load)
         else:
             tasks, rate = workload.demo_tasks(self.seed), workload.demo_rate(nodes, self.load)
-        return list(workload.poisson(islice(tasks, self.pods), rate, self.seed))
+        return workload.poisson(tasks if self.pods == ENDLESS else islice(tasks, self.pods), rate, self.seed)
 
     def _folder(self) -> Path:
         return Path(self.workload.removeprefix(OPENB))
@@ -105,7 +106,7 @@ def check(options: Options) -> list[str]:
         for flag, value, low, high in (
             ("--nodes", options.nodes, 1, MAX_NODES),
             ("--zones", options.zones, 1, MAX_ZONES),
-            ("--pods", options.pods, 0, 1_000_000),
+            ("--pods", options.pods, ENDLESS, 1_000_000),
             ("--load", options.load, 0.01, 100.0),
             ("--api-port", options.api_port, 0, 65_535),
             ("--shards", options.shards, 1, 64),
@@ -137,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--zones", type=int, default=2, help="NUMA zones of a demo node")
     parser.add_argument("--workload", default=DEMO, help="demo, openb:FOLDER or none")
-    parser.add_argument("--pods", type=int, default=60)
+    parser.add_argument("--pods", type=int, default=60, help=f"{ENDLESS}: without end")
     parser.add_argument("--load", type=float, default=0.7, help="offered work as a share of the cluster")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--speed", default="1", help="max, or virtual seconds a real second (arrivals and lifetimes only)")

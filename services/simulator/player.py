@@ -19,7 +19,7 @@ from services.simulator.cluster_port import ClusterPort, Seen
 from services.simulator.feasibility import Room, infeasible
 from services.simulator.http_client import HttpClient, Unreachable
 from services.simulator.pace import Pace
-from services.simulator.progress import Progress, Summary
+from services.simulator.progress import ENDLESS, Progress, Summary
 from services.simulator.workload import LABEL, Arrival, Task, manifest
 
 log = structlog.get_logger()
@@ -27,11 +27,14 @@ TICK_S = 0.02
 PACE_INTERVAL_S = 0.5
 RETRY_S = 0.5
 MAX_TRIES = 20
+ENDLESS_HOLD = 400
+INFEASIBLE_KEPT = 4
+"""A workload without end waits while this many feasible pods wait, and withdraws all infeasible ones but so many."""
 _CREATED, _EXISTS = 201, 409
 
 
 class Play(msgspec.Struct, frozen=True):
-    """What to play: a name, the scheduler that pods ask for, their namespace, how many of them."""
+    """What to play: a name, the scheduler that pods ask for, their namespace, how many of them (ENDLESS: without end)."""
 
     workload: str
     pods: int
@@ -102,14 +105,17 @@ class Player:
         """Create what is not there yet; what an earlier process created moves the rest forward to now."""
         done_before, begun_s = self.progress.created_before, self._clock.now()
         self._late_s = begun_s
-        for number, arrival in enumerate(islice(self._arrivals, self._play.pods)):
-            self.progress.expect_infeasible(infeasible([arrival.task], self._rooms))
+        arrivals = self._arrivals if self._endless else islice(self._arrivals, self._play.pods)
+        for number, arrival in enumerate(arrivals):
+            there = self._cluster.get("pods", arrival.task.name, self._play.namespace) is not None
+            if there or number >= done_before:
+                self.progress.expect_infeasible(infeasible([arrival.task], self._rooms))
             if number < done_before:
                 self._late_s = begun_s - arrival.at_s
-                continue
-            if self._cluster.get("pods", arrival.task.name, self._play.namespace) is None:
+            elif not there:
                 await self._until(arrival.at_s)
                 self._spawn(self._create(arrival.task))
+                self._withdraw_infeasible()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
@@ -118,11 +124,22 @@ class Player:
         while (wait_s := self._clock.real_until(at_s + self._late_s)) > 0:  # noqa: ASYNC110  (the rate may change meanwhile)
             await asyncio.sleep(min(wait_s, PACE_INTERVAL_S))
         held_since = self._clock.now()
-        if self.progress.waiting + len(self._tasks) < self._pace.hold:
+        hold = min(self._pace.hold, ENDLESS_HOLD) if self._endless else self._pace.hold
+        if self.progress.waiting + len(self._tasks) < hold:
             return
-        while self.progress.waiting + len(self._tasks) >= self._pace.hold:  # noqa: ASYNC110  (many things make room)
+        while self.progress.waiting + len(self._tasks) >= hold:  # noqa: ASYNC110  (many things make room)
             await asyncio.sleep(TICK_S)
         self._late_s += self._clock.now() - held_since
+
+    @property
+    def _endless(self) -> bool:
+        return self._play.pods == ENDLESS
+
+    def _withdraw_infeasible(self) -> None:
+        """Without an end, pods that fit nowhere would pile up: their owner gives up on the oldest."""
+        if self._endless:
+            for name in self.progress.withdrawable(INFEASIBLE_KEPT):
+                self._finished.put_nowait((self._play.namespace, name))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -133,6 +150,8 @@ class Player:
         body = msgspec.json.encode(manifest(task, self._play.scheduler, self._play.namespace, self._play.workload))
         sent_s = time.monotonic()
         status, answer = await self._ask("POST", f"/api/v1/namespaces/{self._play.namespace}/pods", body)
+        if status == _CREATED and self._cluster.get("pods", task.name, self._play.namespace) is None:
+            return  # it has come and gone before its answer came; it was seen, and is a number
         if status == _CREATED:
             self.progress.created(msgspec.json.decode(answer, type=_Created).metadata.uid, task.name, sent_s)
         elif status != _EXISTS:

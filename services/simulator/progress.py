@@ -13,8 +13,11 @@ import msgspec
 from services.simulator.feasibility import Infeasible
 
 Json = dict[str, Any]
-Stage = Literal["waiting", "bound", "running", "succeeded", "rejected", "lost"]
+Stage = Literal["waiting", "bound", "running", "succeeded", "rejected", "lost", "withdrawn"]
 LATENCIES_KEPT = 100_000
+ENDLESS = -1
+"""As a number of pods: without end."""
+_OVER = ("succeeded", "rejected", "lost", "withdrawn")
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -28,8 +31,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """A workload at one moment. `infeasible` pods fit no node and are expected to wait for ever; `left` are feasible ones
-    that have not ended; `lost` vanished without having run to their end."""
+    """A workload at one moment. `total` is 0 for one without end. `infeasible` pods fit no node and are expected to wait for
+    ever; `left` are feasible ones that have not ended; `lost` vanished without having run to their end; `withdrawn` were
+    infeasible and taken away again; `resumed` were created by an earlier process."""
 
     total: int
     created: int
@@ -48,6 +52,8 @@ class Summary(msgspec.Struct, frozen=True):
     factor: float
     to_bound: Outcome
     to_running: Outcome
+    withdrawn: int = 0
+    resumed: int = 0
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -57,6 +63,7 @@ class Ended(msgspec.Struct, frozen=True):
     succeeded: int = 0
     rejected: int = 0
     lost: int = 0
+    withdrawn: int = 0
 
 
 class Progress:
@@ -70,7 +77,7 @@ class Progress:
         self._infeasible: dict[str, Infeasible] = {}
         self._stuck = 0
         self._counts: dict[str, int] = dict.fromkeys(("waiting", "bound", "running"), 0)
-        self._counts |= {"succeeded": self._before.succeeded, "rejected": self._before.rejected, "lost": self._before.lost}
+        self._counts |= {name: getattr(self._before, name) for name in _OVER}
         self._created_at: dict[str, float] = {}
         self._to_bound = _Reached()
         self._to_running = _Reached()
@@ -84,8 +91,7 @@ class Progress:
     @property
     def ended(self) -> Ended:
         """What a later process needs to know."""
-        counts = self._counts
-        return Ended(self._all_created(), counts["succeeded"], counts["rejected"], counts["lost"])
+        return Ended(self._all_created(), **{name: self._counts[name] for name in _OVER})
 
     @property
     def waiting(self) -> int:
@@ -95,8 +101,8 @@ class Progress:
     @property
     def done(self) -> bool:
         """True when every pod was created and every feasible one has ended."""
-        ended = self._counts["succeeded"] + self._counts["rejected"] + self._counts["lost"]
-        return ended + self._stuck >= self.total
+        ended = sum(self._counts[name] for name in _OVER)
+        return self.total != ENDLESS and ended + self._stuck >= self.total
 
     def expect_infeasible(self, found: Iterable[Infeasible]) -> None:
         """Name tasks that fit no node; they may wait for ever."""
@@ -114,21 +120,32 @@ class Progress:
     def seen(self, kind: str, obj: Json, now_s: float) -> Stage | None:
         """A pod of the workload changed; the stage that it entered, or None."""
         uid = obj["metadata"]["uid"]
-        self._names.setdefault(uid, obj["metadata"]["name"])
         stage = _stage(kind, obj)
         before = self._stages.get(uid)
-        if stage == before or before in ("succeeded", "rejected", "lost"):
-            return None
-        self._enter(uid, stage, now_s)
-        return stage
+        if before == "waiting" and stage == "lost" and self._names[uid] in self._infeasible:
+            stage = "withdrawn"
+        entered = None
+        if stage != before and before not in _OVER:
+            self._names.setdefault(uid, obj["metadata"]["name"])
+            self._enter(uid, stage, now_s)
+            entered = stage
+        if kind == "DELETED":
+            self._forget(uid)
+        return entered
+
+    def withdrawable(self, kept: int) -> list[str]:
+        """Names of infeasible pods that still wait, oldest first, without the `kept` newest."""
+        stuck = [self._names[uid] for uid, stage in self._stages.items() if stage == "waiting"]
+        return [name for name in stuck if name in self._infeasible][: -kept or None]
 
     def summary(self, now_s: float, virtual_s: float, real_s: float) -> Summary:
         """The workload now; `now_s` on the clock of `created` and `seen`."""
         open_stages = ("waiting", "bound", "running")
         left = sorted(self._names[uid] for uid, stage in self._stages.items() if stage in open_stages)
         return Summary(
-            total=self.total,
+            total=max(self.total, 0),
             created=self._all_created(),
+            resumed=self._before.created,
             **{**self._counts, "waiting": self.waiting},
             infeasible=tuple(self._infeasible[name] for name in sorted(self._infeasible)),
             left=tuple(name for name in left if name not in self._infeasible),
@@ -144,6 +161,12 @@ class Progress:
     def _all_created(self) -> int:
         """Pods that are there now or have ended, whoever created them."""
         return sum(self._counts.values())
+
+    def _forget(self, uid: str) -> None:
+        """A pod that is gone is a number only: a workload without end must not grow in memory."""
+        self._infeasible.pop(self._names.pop(uid, ""), None)
+        self._stages.pop(uid, None)
+        self._created_at.pop(uid, None)
 
     def _enter(self, uid: str, stage: Stage, now_s: float) -> None:
         before = self._stages.get(uid)

@@ -96,7 +96,7 @@ class Simulation:
     def _make_player(self, nodes: tuple[SimulatedNode, ...], client: HttpClient) -> Player:
         options = self._options
         play = Play(options.workload_label, options.pods, options.scheduler, options.namespace, options.keep_finished)
-        arrivals = iter(options.arrivals(nodes))
+        arrivals = options.arrivals(nodes)
         progress = Progress(options.pods, self._played_before())
         return Player(play, arrivals, rooms(nodes), self.store, client, self._clock, options.pace, progress)
 

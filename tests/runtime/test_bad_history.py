@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from services.replay.commands import Listing, list_facts
 from services.replay.filters import Filter
+from services.replay.listing import Listing, list_facts
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.memory import MemoryBus
 from shared.bus.subjects import MSG_ID
@@ -55,7 +55,7 @@ async def test_an_unknown_fact_type_is_listed_as_what_it_is_and_the_list_goes_on
     shown: list[dict[str, Any]] = []
     await list_facts(log, Listing(Filter()), shown.append)
     assert [row["position"] for row in shown] == [1, 2, 3, 4]
-    assert "unknown type" in shown[1]["summary"]
+    assert "unknown type" in shown[1]["text"]
 
 
 class Restored:

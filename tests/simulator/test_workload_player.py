@@ -14,7 +14,7 @@ from services.simulator.feasibility import Infeasible
 from services.simulator.http_client import HttpClient, Unreachable
 from services.simulator.options import Options, OptionsError
 from services.simulator.pace import Pace, fixed, parse_speed
-from services.simulator.progress import Ended, Progress
+from services.simulator.progress import ENDLESS, Ended, Progress
 from services.simulator.simulation import Simulation
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
@@ -168,3 +168,32 @@ async def test_client_names_a_server_that_is_away() -> None:
     client = HttpClient("http://127.0.0.1:9")
     with pytest.raises(Unreachable, match=r"POST http://127\.0\.0\.1:9/x"):
         await client.request("POST", "/x", b"{}")
+
+
+def test_a_workload_without_end_goes_on_and_forgets_what_is_gone() -> None:
+    progress = Progress(ENDLESS)
+    for number in range(50):
+        pod = {"metadata": {"uid": f"u{number}", "name": f"p{number}"}, "spec": {}, "status": {"phase": "Pending"}}
+        progress.seen("ADDED", pod, 0.0)
+        ended = {**pod, "status": {"phase": "Succeeded"}}
+        progress.seen("MODIFIED", ended, 1.0)
+        progress.seen("DELETED", ended, 2.0)
+    summary = progress.summary(3.0, 1.0, 1.0)
+    assert (summary.total, summary.created, summary.succeeded, summary.lost, summary.done) == (0, 50, 50, 0, False)
+    assert progress._names == progress._stages == {}
+
+
+def test_infeasible_pods_of_a_workload_without_end_are_withdrawn_and_not_lost() -> None:
+    progress = Progress(ENDLESS)
+    progress.expect_infeasible([Infeasible(f"p{number}", {}) for number in range(6)])
+    pods = [
+        {"metadata": {"uid": f"u{number}", "name": f"p{number}"}, "spec": {}, "status": {"phase": "Pending"}}
+        for number in range(6)
+    ]
+    for pod in pods:
+        progress.seen("ADDED", pod, 0.0)
+    assert progress.withdrawable(4) == ["p0", "p1"]
+    progress.seen("DELETED", pods[0], 1.0)
+    summary = progress.summary(2.0, 1.0, 1.0)
+    assert (summary.withdrawn, summary.lost, summary.waiting, len(summary.infeasible)) == (1, 0, 0, 5)
+    assert Progress(ENDLESS, progress.ended).summary(0.0, 0.0, 0.0).resumed == 6

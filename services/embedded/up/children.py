@@ -12,8 +12,10 @@ import msgspec
 
 from services.embedded.child import ChildSpec, HttpReady
 from services.embedded.data_dir import DataDir
+from services.embedded.errors import PortInUseError
 from services.embedded.running import RunningService
 from services.embedded.up.options import UpOptions
+from shared.telemetry.reasons import plain
 
 SIMULATOR, STORE, SCHEDULER, BINDER = "simulator", "topology-store", "scheduler", "binder"
 SERVICES = ((STORE, "services.topology_store"), (SCHEDULER, "services.scheduler"), (BINDER, "services.binder"))
@@ -29,16 +31,32 @@ class Ports(msgspec.Struct, frozen=True):
         return [RunningService(name, port) for name, port in self.by_name.items()]
 
 
-def choose_ports(options: UpOptions) -> Ports:
-    """A free port for every child that serves HTTP; held open together so that none is given twice."""
+def choose_ports(options: UpOptions, last_api_port: int = 0) -> Ports:
+    """A free port for every child that serves HTTP; held open together so that none is given twice. The Kubernetes API keeps the
+    port that it had last time, if that is free. Raises PortInUseError for a chosen port that is taken."""
     names = [name for name, _ in SERVICES]
     if not options.kubeconfig:
         names += [SIMULATOR, *exporter_names(options)]
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in names]
+    held = [_held(options.api_port, last_api_port) if name == SIMULATOR else _any_port() for name in names]
     ports = {name: listener.getsockname()[1] for name, listener in zip(names, held, strict=True)}
     for listener in held:
         listener.close()
     return Ports(ports)
+
+
+def _any_port() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def _held(chosen: int, last: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", chosen or last))
+    except OSError as error:
+        if not chosen:
+            return _any_port()
+        raise PortInUseError(
+            f"the API port {chosen} cannot be had: {plain(error)}", "--api-port with another number, or without it any free port"
+        ) from error
 
 
 def exporter_names(options: UpOptions) -> list[str]:
@@ -80,7 +98,7 @@ def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
         "--speed": options.speed,
         "--seed": str(options.seed),
     }
-    argv = [part for pair in flags.items() for part in pair]
+    argv = [f"{flag}={value}" for flag, value in flags.items()]
     return _python(SIMULATOR, "services.simulator", argv, folder, {}, f"http://127.0.0.1:{port}/readyz", 60.0)
 
 

@@ -1,44 +1,59 @@
-"""How `topolog up` looks: a live table on a terminal, a line now and then elsewhere, JSON lines for machines; a summary last."""
+"""How `topolog up` looks: the live picture on a terminal, a line now and then elsewhere, JSON lines for machines; a summary last.
+
+The picture itself is somebody else's: it is handed in.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from services.embedded.up.status import Status, Workload
+from shared.domain.quantity import format_amount
 
 LINE_EVERY_S = 5.0
 LISTED = 20
 
 
+class Picture(Protocol):
+    """The live picture (`services.top`): runs until its user closes it, or it is cancelled."""
+
+    def note(self, text: str) -> None:
+        """Show an event."""
+
+    async def run(self, database_url: str) -> None:
+        """Draw what the log says."""
+
+
 class Display:
     """Shows statuses until `close`, then the summary."""
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, picture: Picture | None = None) -> None:
         self._json = as_json
         self._console = Console(highlight=False)
-        self._live = Live(console=self._console, refresh_per_second=4) if not as_json and sys.stdout.isatty() else None
+        self._picture = picture
         self._shown_s = -LINE_EVERY_S
-        if self._live is not None:
-            self._live.start()
 
     def note(self, text: str) -> None:
         """One event, for people."""
         if self._json:
             self._line({"event": text})
+        elif self._picture is not None:
+            self._picture.note(text)
         else:
             self._console.print(text, markup=False, soft_wrap=True)
 
+    def without_picture(self, why: str) -> None:
+        """The picture failed: go on in lines."""
+        self._picture = None
+        self.note(f"the picture ended ({why}); the run goes on")
+
     def show(self, status: Status) -> None:
         """The newest status."""
-        if self._live is not None:
-            self._live.update(_table(status))
-        elif status.elapsed_s - self._shown_s >= LINE_EVERY_S:
+        if self._picture is None and status.elapsed_s - self._shown_s >= LINE_EVERY_S:
             self._shown_s = status.elapsed_s
             if self._json:
                 self._line({"status": status})
@@ -46,16 +61,15 @@ class Display:
                 self._console.print(_sentence(status), markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """End the live table."""
-        if self._live is not None:
-            self._live.stop()
+        """What comes now is for the terminal itself."""
+        self._picture = None
 
-    def summary(self, status: Status, exit_code: int) -> None:
-        """The end of the run."""
+    def summary(self, status: Status, exit_code: int, at_end: bool) -> None:
+        """The end of the run, by itself or by hand."""
         if self._json:
             self._line({"summary": status, "exit_code": exit_code})
             return
-        for line in summary_lines(status):
+        for line in summary_lines(status, at_end):
             self._console.print(line, markup=False, soft_wrap=True)
 
     def _line(self, value: Any) -> None:
@@ -66,7 +80,7 @@ class Display:
 def _rows(status: Status) -> list[tuple[str, str]]:
     pods, numbers = status.workload, status.scheduling
     return [
-        ("created", f"{pods.created} of {pods.total}"),
+        ("created", f"{pods.created} of {pods.total}" if pods.total else str(pods.created)),
         ("queued", str(numbers.pods_pending)),
         ("reserved", str(numbers.pods_reserved + numbers.pods_intended)),
         ("bound", str(pods.bound)),
@@ -81,37 +95,32 @@ def _rows(status: Status) -> list[tuple[str, str]]:
     ]
 
 
-def _table(status: Status) -> Table:
-    table = Table(title=f"topolog up, {status.elapsed_s:.0f} s", box=None, show_header=False, title_justify="left")
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    for name, value in _rows(status):
-        table.add_row(name, value)
-    return table
-
-
 def _sentence(status: Status) -> str:
     return f"{status.elapsed_s:6.1f} s  " + ", ".join(f"{name} {value}" for name, value in _rows(status))
 
 
-def summary_lines(status: Status) -> list[str]:
-    """Counts, latencies, and the pods that did not run, with numbers."""
+def summary_lines(status: Status, at_end: bool = True) -> list[str]:
+    """Counts, latencies, and the pods that did not run, with numbers; those that are left only of a run that came to its end."""
     pods = status.workload
+    of = pods.total or pods.created
     lines = [
-        f"{pods.succeeded + pods.running} of {pods.total} pods ran ({pods.succeeded} to their end), {pods.rejected} rejected "
-        f"by a kubelet, {pods.lost} lost, {len(pods.infeasible)} infeasible, {len(pods.left)} left",
+        f"{pods.succeeded + pods.running} of {of} pods ran ({pods.succeeded} to their end), {pods.rejected} rejected "
+        f"by a kubelet, {pods.lost} lost, {len(pods.infeasible) + pods.withdrawn} infeasible"
+        + (f", {len(pods.left)} left" if at_end else f", {len(pods.left)} under way"),
         f"submitted to bound p50 {pods.to_bound.p50_ms:g} ms, p99 {pods.to_bound.p99_ms:g} ms; "
         f"to running p50 {pods.to_running.p50_ms:g} ms, p99 {pods.to_running.p99_ms:g} ms",
         f"{pods.virtual_s:g} s of workload in {pods.real_s:g} s: factor {pods.factor:g}; {status.scheduling.position} facts, "
         f"{status.restarts} restart(s)",
     ]
     lines += [f"infeasible: {_infeasible(one)}" for one in pods.infeasible[:LISTED]]
-    lines += [f"left: {name}" for name in pods.left[:LISTED]]
+    lines += [f"left: {name}" for name in pods.left[:LISTED]] if at_end else []
     return lines
 
 
 def _infeasible(one: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in one.items())
+    demand: dict[str, int] = one.get("demand", {})
+    asked = ", ".join(f"{name} {format_amount(name, amount)}" for name, amount in demand.items())
+    return f"{one.get('task', '')} asks for {asked}, which fits no node"
 
 
 def is_over(pods: Workload, idle_after_s: float) -> bool:

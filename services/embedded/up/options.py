@@ -12,19 +12,25 @@ POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 SCOPES = ("container", "pod")
 CACHES = ("ledger", "overreserve", "discardreserved", "passthrough")
 MAX_NODES, MAX_ZONES, MAX_PODS = 5_000, 8, 1_000_000
+ENDLESS = -1
+"""As a number of pods: without end."""
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds for `_s`. `speed` is `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing
+    """Seconds for `_s`. `fresh` empties the data folder first. `pods` may be ENDLESS. `picture` shows the live
+    picture. `speed` is `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing
     is simulated. Empty `database_url` and `nats_url` mean the embedded servers."""
 
     data_dir: Path
+    fresh: bool = False
     nodes: int = 8
     zones: int = 2
     workload: str = "demo"
-    pods: int = 60
+    pods: int = ENDLESS
     load: float = 0.9
     speed: str = "1"
+    api_port: int = 0
+    picture: bool = False
     policy: str = "single-numa-node"
     scope: str = "container"
     cache: str = "ledger"
@@ -49,15 +55,17 @@ def check(options: UpOptions) -> UpOptions:
     problems = [
         *_between("--nodes", options.nodes, 1, MAX_NODES),
         *_between("--zones", options.zones, 1, MAX_ZONES),
-        *_between("--pods", options.pods, 0, MAX_PODS),
+        *([] if options.pods == ENDLESS else _between("--pods", options.pods, 0, MAX_PODS)),
         *_between("--report-interval", options.report_interval_s, 0.1, 3600),
         *_between("--exporters", options.exporters, 1, 64),
+        *_between("--api-port", options.api_port, 0, 65_535),
         *_one_of("--policy", options.policy, POLICIES),
         *_one_of("--scope", options.scope, SCOPES),
         *_one_of("--cache", options.cache, CACHES),
         *_load(options),
         *_speed(options.speed),
         *_workload(options.workload),
+        *_fresh(options),
     ]
     if problems:
         raise UsageError("; ".join(problems), "topolog up --help")
@@ -82,6 +90,12 @@ def _speed(text: str) -> list[str]:
     except ValueError:
         good = False
     return [] if good else [f"--speed is {text!r}; give max, or virtual seconds a real second (above 0)"]
+
+
+def _fresh(options: UpOptions) -> list[str]:
+    if options.fresh and options.database_url:
+        return ["--fresh would leave the log behind, which is in the database of --database-url; empty that one by its own means"]
+    return []
 
 
 def _workload(text: str) -> list[str]:

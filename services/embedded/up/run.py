@@ -9,27 +9,32 @@ import time
 from pathlib import Path
 
 from services.embedded.child import ChildEvent, ChildEventKind
-from services.embedded.data_dir import DataDir, ServerAddresses
+from services.embedded.data_dir import DataDir, ServerAddresses, default_data_dir
 from services.embedded.running import write_services
 from services.embedded.servers import EmbeddedServers
 from services.embedded.supervisor import Supervisor
-from services.embedded.up import children
+from services.embedded.up import children, kubeconfig
 from services.embedded.up.children import SCHEDULER, SIMULATOR, Ports
-from services.embedded.up.display import Display, is_over
-from services.embedded.up.options import UpOptions
+from services.embedded.up.display import Display, Picture, is_over
+from services.embedded.up.options import ENDLESS, UpOptions
 from services.embedded.up.outside import check_outside, migrate
+from services.embedded.up.resuming import Shape, write_shape
 from services.embedded.up.status import Scheduling, Status, Workload, ask, read_workload
+from shared.telemetry.reasons import plain
 
 EXIT_OK, EXIT_REJECTED, EXIT_LEFT = 0, 3, 4
 STATUS_EVERY_S = 0.5
+RESUME_LOOKS = 10
 
 
 class Up:
     """One run on one data folder."""
 
-    def __init__(self, options: UpOptions) -> None:
+    def __init__(self, options: UpOptions, picture: Picture | None = None) -> None:
         self._options = options
-        self._display = Display(options.json)
+        self._picture = picture
+        self._database_url = ""
+        self._display = Display(options.json, picture)
         self._supervisor = Supervisor(self._heard)
         self._stopping = asyncio.Event()
         self._begun_s = time.monotonic()
@@ -42,7 +47,7 @@ class Up:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stopping.set)
-        with DataDir(self._options.data_dir) as folder:
+        with DataDir(self._options.data_dir, fresh=self._options.fresh) as folder:
             try:
                 return await self._serve(folder)
             finally:
@@ -63,18 +68,20 @@ class Up:
             await asyncio.gather(starting, return_exceptions=True)
             return EXIT_OK
         ports = await starting
-        self._display.note(f"topolog up: ready after {self._elapsed():.1f} s, data in {folder.path}{_hint(self._options, ports)}")
-        await self._watch(ports)
+        self._display.note(f"topolog up: ready after {self._elapsed():.1f} s, data in {folder.path}")
+        for line in (*await self._resumed(folder, ports), *hints(self._options, folder, ports)):
+            self._display.note(line)
+        await self._watch_with_picture(ports)
         code = exit_code(self._status.workload) if self._options.exit_when_idle else EXIT_OK
         self._display.close()
-        self._display.summary(self._status, code)
+        self._display.summary(self._status, code, self._options.exit_when_idle and not self._stopping.is_set())
         return code
 
     # -- starting ------------------------------------------------------------------------------------------------
 
     async def _start(self, folder: DataDir) -> Ports:
         await check_outside(self._options)
-        ports = children.choose_ports(self._options)
+        ports = children.choose_ports(self._options, kubeconfig.last_port(folder.path))
         try:
             async with asyncio.TaskGroup() as group:
                 addresses = group.create_task(self._start_servers(folder))
@@ -84,8 +91,19 @@ class Up:
             raise errors.exceptions[0] from None
         await self._start_services(folder, ports, addresses.result())
         write_services(folder.path, ports.running())
+        self._write_notes(folder, ports)
         children.start_file(folder).touch()
         return ports
+
+    def _write_notes(self, folder: DataDir, ports: Ports) -> None:
+        """What later commands, and a later start, need to know."""
+        options = self._options
+        if options.kubeconfig:
+            kubeconfig.write_outside(folder.path, options.kubeconfig)
+            return
+        kubeconfig.write_simulated(folder.path, ports.by_name[SIMULATOR])
+        shape = Shape(options.nodes, options.zones, options.workload, options.policy, options.scope, options.seed)
+        write_shape(folder.path, shape)
 
     async def _start_servers(self, folder: DataDir) -> ServerAddresses:
         options = self._options
@@ -93,7 +111,7 @@ class Up:
             folder, want_postgres=not options.database_url, want_nats=not options.nats_url, supervisor=self._supervisor
         )
         await servers.start()
-        database_url = options.database_url or servers.database_url
+        database_url = self._database_url = options.database_url or servers.database_url
         await migrate(database_url)
         return ServerAddresses(database_url, options.nats_url or servers.nats_url)
 
@@ -110,6 +128,36 @@ class Up:
         await self._supervisor.start(specs)
 
     # -- watching ------------------------------------------------------------------------------------------------
+
+    async def _resumed(self, folder: DataDir, ports: Ports) -> list[str]:
+        """What a second start found."""
+        if not folder.resumed:
+            return []
+        for _ in range(RESUME_LOOKS):
+            await self._look(ports)
+            if self._status.scheduling.position:
+                break
+            await asyncio.sleep(STATUS_EVERY_S)
+        return resumed_words(self._options, self._status)
+
+    async def _watch_with_picture(self, ports: Ports) -> None:
+        """Watch; a picture that is closed by its key ends the run, one that fails leaves it running."""
+        if self._picture is None:
+            await self._watch(ports)
+            return
+        drawing = asyncio.create_task(self._picture.run(self._database_url))
+        drawing.add_done_callback(self._picture_ended)
+        try:
+            await self._watch(ports)
+        finally:
+            drawing.cancel()
+            await asyncio.gather(drawing, return_exceptions=True)
+
+    def _picture_ended(self, drawing: asyncio.Task[None]) -> None:
+        if not drawing.cancelled() and drawing.exception() is not None:
+            self._display.without_picture(plain(drawing.exception() or Exception()))
+        else:
+            self._stopping.set()
 
     async def _watch(self, ports: Ports) -> None:
         failure = asyncio.ensure_future(self._supervisor.wait_for_failure())
@@ -154,7 +202,26 @@ def exit_code(pods: Workload) -> int:
     return EXIT_LEFT if pods.left or pods.lost else EXIT_OK
 
 
-def _hint(options: UpOptions, ports: Ports) -> str:
+def hints(options: UpOptions, folder: DataDir, ports: Ports) -> list[str]:
+    """What to type next, in another terminal."""
     if options.kubeconfig:
-        return ""
-    return f"; try: kubectl --server http://127.0.0.1:{ports.by_name[SIMULATOR]} get pods -w"
+        return []
+    where = "" if folder.path == default_data_dir() else f" --data-dir {folder.path}"
+    return [
+        f"kubectl: export KUBECONFIG={kubeconfig.path_of(folder.path)} (API on http://127.0.0.1:{ports.by_name[SIMULATOR]})",
+        f"facts as they happen: topolog replay log --follow{where}",
+    ]
+
+
+def resumed_words(options: UpOptions, status: Status) -> list[str]:
+    """What a second start found, and what it does about the workload."""
+    numbers, workload = status.scheduling, status.workload
+    live = numbers.pods_pending + numbers.pods_reserved + numbers.pods_intended + numbers.pods_bound + numbers.pods_running
+    lines = [f"resumed: {numbers.position:,} facts, {numbers.nodes} nodes, {live} live pods"]
+    if options.kubeconfig or options.workload == "none":
+        return lines
+    if options.pods != ENDLESS and workload.resumed >= options.pods:
+        lines.append(f"all {options.pods} pods of the workload were played before; topolog up --fresh begins anew")
+    elif workload.resumed:
+        lines.append(f"the workload goes on after its first {workload.resumed:,} pods")
+    return lines

@@ -23,7 +23,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """The simulator's own count of its pods, from the API's side."""
+    """The simulator's own count of its pods, from the API's side; `total` is 0 for a workload without end."""
 
     total: int = 0
     created: int = 0
@@ -42,6 +42,8 @@ class Workload(msgspec.Struct, frozen=True):
     factor: float = 0.0
     to_bound: Latency = Latency()
     to_running: Latency = Latency()
+    withdrawn: int = 0
+    resumed: int = 0
 
 
 class Scheduling(msgspec.Struct, frozen=True):

@@ -1,0 +1,149 @@
+"""How `topolog replay` looks: a line a fact, tables, stories. Values in, text out; must not read anything."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from services.cli.output import columns, console, json_line, table
+from services.replay.words import amounts_text, by_container, zones_list
+from shared.domain.quantity import format_amount
+
+if TYPE_CHECKING:
+    from services.cli.foreign_pod import ForeignPod
+    from services.replay.commands import Verdict
+    from services.replay.predictions import Predictions
+    from services.replay.telling import Story
+
+POD_WIDTH, NODE_WIDTH = 28, 10
+WIDE_FROM = 110
+"""From so many columns on a fact is one line; below, its sentence stands under it."""
+
+
+def fact_printer(as_json: bool) -> Callable[[dict[str, Any]], None]:
+    """What prints one row of `replay log`."""
+    return json_line if as_json else _fact
+
+
+def _fact(row: dict[str, Any]) -> None:
+    time = row["time"][:10] + " " + row["time"][11:23]
+    head = f"{row['position']:>7}  {time}"
+    width = columns()
+    if width >= WIDE_FROM:
+        print(f"{head}  {row['pod'] or '-':<{POD_WIDTH}}  {row['node'] or '-':<{NODE_WIDTH}}  {row['text']}", flush=True)
+        return
+    who = "  ".join(name for name in (row["pod"], row["node"]) if name)
+    print(f"{head}  {who}", *_wrapped(row["text"], width, 9), sep="\n", flush=True)
+
+
+def _wrapped(text: str, width: int, indent: int) -> list[str]:
+    space = " " * indent
+    return textwrap.wrap(text, max(width, 40), initial_indent=space, subsequent_indent=space) or [""]
+
+
+def stand(stands: dict[str, Any]) -> None:
+    """The ledger at a position."""
+    out = console()
+    out.print(f"position {stands['position']} of {stands['head']}, {stands['time']}, state {stands['hash']}", markup=False)
+    if stands["waiting"]:
+        shown = ", ".join(stands["waiting"][:5]) + (
+            f" and {len(stands['waiting']) - 5} more" if len(stands["waiting"]) > 5 else ""
+        )
+        out.print(f"waiting: {shown}", markup=False)
+    for problem in stands["set_aside"]:
+        out.print(f"set aside: {problem}", markup=False)
+    for node in stands["nodes"]:
+        flags = [
+            node["policy"],
+            node["scope"],
+            node["dirty"] and f"dirty: {node['dirty']}",
+            "silent" if node["expired"] else "",
+            "locked out" if node["locked"] else "",
+        ]
+        title = f"\n{node['node']} ({', '.join(flag for flag in flags if flag)})"
+        out.print(table(title, ("zone", "resource", "#allocatable", "#surely free", "#free at best"), _zone_rows(node["zones"])))
+        for problem in node["problems"]:
+            out.print(problem, markup=False)
+        for charge in node["charges"]:
+            for line in _wrapped(_charge(charge), columns(), 2):
+                out.print(line, markup=False)
+
+
+def _zone_rows(zones: list[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [str(zone["zone"]), name, *(format_amount(name, held[key]) for key in ("allocatable", "surely_free", "free_at_best"))]
+        for zone in zones
+        for name, held in zone["resources"].items()
+    ]
+
+
+def _charge(charge: dict[str, Any]) -> str:
+    since = f"charged since position {charge['since']}"
+    if charge["state"] == "proven":
+        held = "; ".join(f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in charge["held"].items())
+        return f"{charge['pod']}  proven on {held} ({since})"
+    if charge["state"] != "unproven":
+        return f"{charge['pod']}  needs no zone ({since})"
+    predicted = f", predicted on {by_container(charge['predicted'])}" if charge["predicted"] else ""
+    possible = by_container(charge["possible"]) if charge["possible"] else zones_list(charge["charged"])
+    return f"{charge['pod']}  not proven: could be on {possible}{predicted} ({since})"
+
+
+def stories(told: list[Story], as_json: bool) -> None:
+    """Each pod's story."""
+    if as_json:
+        for story in told:
+            json_line(story)
+        return
+    out, width = console(), columns()
+    for story in told:
+        out.print(f"{story.key} ({story.uid})", markup=False, style="bold")
+        for line in _wrapped(story.stands, width, 2):
+            out.print(line, markup=False)
+        for step in story.lines:
+            narrow = width < WIDE_FROM
+            time = step.time[11:23] if narrow else step.time[:10] + " " + step.time[11:23]
+            head = f"{step.position:>9}  {time}  "
+            indent = 11 if narrow else len(head)
+            first, *more = textwrap.wrap(step.title, max(width - len(head), 30)) or [""]
+            out.print(head + first, markup=False)
+            for text in more:
+                out.print(" " * len(head) + text, markup=False)
+            for text in step.detail:
+                for line in _wrapped(text, width, indent + (4 if text.startswith("  ") else 2)):
+                    out.print(line, markup=False)
+        if story.set_aside:
+            out.print(f"what follows is not told: {story.set_aside}", markup=False)
+
+
+def foreign(pod: ForeignPod, as_json: bool) -> None:
+    """A pod that is not Topolog's."""
+    if as_json:
+        json_line(pod)
+        return
+    out = console()
+    out.print(f"{pod.key} ({pod.uid})", markup=False, style="bold")
+    for line in pod.lines():
+        for wrapped in _wrapped(line, columns(), 2):
+            out.print(wrapped, markup=False)
+
+
+def verdict(found: Verdict) -> None:
+    """What `verify` found."""
+    out = console()
+    out.print(
+        f"{found.positions} facts, {found.streams} streams, state {found.hash}, {found.facts_per_s:,.0f} facts/s", markup=False
+    )
+    out.print(table("", ("invariant", "verdict"), found.rows()))
+    for violation in found.violations:
+        out.print(f"{violation.invariant} at {violation.position}: {violation.message}", markup=False)
+
+
+def predictions(found: Predictions, by: str) -> None:
+    """Hit rates, then the misses in words."""
+    out = console()
+    out.print(table("", (by, "#predicted", "#hit", "#rate"), [group.row() for group in found.groups]))
+    for miss in found.misses:
+        said, got = by_container(miss.predicted), by_container(miss.actual)
+        out.print(f"{miss.position:>9}  {miss.pod} on {miss.node}: predicted {said}, got {got}; {miss.difference}", markup=False)

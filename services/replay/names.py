@@ -1,0 +1,88 @@
+"""Who is who: the key (`namespace/name`) of a pod by uid, looked up in the log when it is first met, and bounded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from services.replay import reading
+from services.replay.filters import FilterError
+from services.replay.suggestions import did_you_mean
+from shared.eventlog.port import EventLog
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import PodObserved
+from shared.events.codec import UndecodableFact, decode
+
+KEPT = 50_000
+
+
+class Names:
+    """Keys by uid. `known` is what was met so far."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.known: dict[str, str] = {}
+        self._log = log
+
+    def learn(self, fact: Fact) -> None:
+        """A pod was seen; of very many the oldest are forgotten and looked up again."""
+        if isinstance(fact, PodObserved):
+            self.known[fact.pod.uid] = fact.pod.key
+            if len(self.known) > KEPT:
+                del self.known[next(iter(self.known))]
+
+    async def find(self, uids: Iterable[str]) -> None:
+        """Look up those that are not known; a pod's stream begins with its being seen."""
+        for uid in uids:
+            if not uid or uid in self.known:
+                continue
+            for envelope in await self._log.read_stream(streams.pod(uid), 0, 3):
+                if envelope.type == PodObserved.__name__:
+                    with contextlib.suppress(UndecodableFact):
+                        self.learn(decode(envelope))
+            self.known.setdefault(uid, uid)
+
+
+async def uids_of(log: EventLog, pod: str) -> list[str]:
+    """Uids of the pods called `pod` (a uid, a name, or namespace/name), in order of appearance."""
+    return (await pods_called(log, pod))[0]
+
+
+async def pods_called(log: EventLog, pod: str) -> tuple[list[str], set[str]]:
+    """The same, and the keys of all pods of the log, for near matches."""
+    found: dict[str, None] = {}
+    keys: set[str] = set()
+    async for envelope in reading.envelopes(log):
+        if envelope.type != PodObserved.__name__:
+            continue
+        try:
+            fact = decode(envelope)
+        except UndecodableFact:
+            continue
+        if isinstance(fact, PodObserved):
+            keys.add(fact.pod.key)
+            if pod in (fact.pod.uid, fact.pod.name, fact.pod.key):
+                found[fact.pod.uid] = None
+    return list(found), keys
+
+
+async def require_pod(log: EventLog, pod: str) -> list[str]:
+    """Uids of the pods called so. Raises FilterError with near matches when there is none."""
+    uids, keys = await pods_called(log, pod)
+    if not uids:
+        raise FilterError(f"no pod {pod!r} in the log{did_you_mean(pod, keys)}", "topolog replay log --type PodObserved")
+    return uids
+
+
+async def require_node(log: EventLog, node: str) -> None:
+    """Raises FilterError with near matches when the log knows no such node."""
+    if (await log.versions([streams.node(node)]))[streams.node(node)] or (await log.versions([streams.report(node)]))[
+        streams.report(node)
+    ]:
+        return
+    known = {
+        envelope.stream.partition("/")[2]
+        async for envelope in reading.envelopes(log)
+        if envelope.type in ("NodeObserved", "NodeReported")
+    }
+    raise FilterError(f"no node {node!r} in the log{did_you_mean(node, known)}", "topolog replay log --type NodeObserved")

@@ -1,0 +1,98 @@
+"""Which report proved where the kubelet put a pod, and on which zones: the heart of a pod's story.
+
+Folds only the streams that matter (the pod's, its node's, that node's reports), so that it costs the same in a long log. The
+ledger's own proof decides; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.replay import reading
+from services.replay.story import Proof, Zones
+from shared.eventlog.port import EventLog
+from shared.eventlog.skips import skips
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import PodObserved
+from shared.events.envelope import Envelope
+from shared.events.scheduling_facts import PodReserved
+from shared.events.setting_aside import Aside
+from shared.ledger.state import Ledger, LedgerNode
+
+PAGE = 500
+REPORTS_READ = 20_000
+
+
+async def proofs_of(
+    log: EventLog, uid: str, history: Sequence[tuple[Envelope, Fact]], namesakes: Sequence[str] = ()
+) -> list[Proof]:
+    """A proof for each node that the pod was charged to, in order of position."""
+    found = []
+    for node, since, report_version in _stays(history):
+        proof = await _proof(log, uid, node, since, report_version, [uid, *namesakes])
+        if proof is not None:
+            found.append(proof)
+    return sorted(found, key=lambda proof: proof.position)
+
+
+def actual_zones(node: LedgerNode, key: str) -> Zones:
+    """Container -> zones that the report lists for it."""
+    listed = (node.listed or {}).get(key, ())
+    return {p.container: tuple(sorted({zone for item in p.held for zone in item.zones})) for p in listed if p.held}
+
+
+def _stays(history: Sequence[tuple[Envelope, Fact]]) -> list[tuple[str, int, int]]:
+    """(node, position, version of the report used) of each reservation or sighting, each node once."""
+    stays: dict[str, tuple[str, int, int]] = {}
+    for envelope, fact in history:
+        if isinstance(fact, PodReserved):
+            stays[fact.node] = (fact.node, envelope.position, fact.report_version)
+        elif isinstance(fact, PodObserved) and fact.node:
+            stays.setdefault(fact.node, (fact.node, envelope.position, 0))
+    return list(stays.values())
+
+
+async def _proof(log: EventLog, uid: str, node: str, since: int, version: int, uids: Sequence[str]) -> Proof | None:
+    ledger, aside = Ledger(), Aside(skipped=await skips(log))
+    reports = await _reports(log, node, since, version)
+    pods = [envelope for other in uids for envelope in await log.read_stream(streams.pod(other), 0, PAGE)]
+    others = await _after(log, streams.node(node), reports[0].position if reports else since)
+    for envelope in sorted([*reports, *pods, *others], key=lambda envelope: envelope.position):
+        ledger.position = envelope.position - 1
+        reading.fold_one(ledger, envelope, aside)
+        known = ledger.nodes.get(node)
+        charge = known.charges.get(uid) if known is not None else None
+        if known is not None and charge is not None and charge.proven and charge.demand and envelope.position > since:
+            return Proof(envelope.position, envelope.time_us, node, known.report_version, actual_zones(known, charge.key))
+    return None
+
+
+async def _reports(log: EventLog, node: str, since: int, version: int) -> list[Envelope]:
+    """From the newest full report before the stay, up to a bounded number after it."""
+    stream = streams.report(node)
+    if version == 0:
+        version = await reading.version_at(log, stream, since)
+    first = version
+    while first > 0:
+        first = max(0, first - PAGE)
+        page = await log.read_stream(stream, first, PAGE)
+        full = [envelope.version for envelope in page if envelope.type == "NodeReported" and envelope.version <= version]
+        if full:
+            first = full[-1] - 1
+            break
+    return await _pages(log, stream, first)
+
+
+async def _after(log: EventLog, stream: str, position: int) -> list[Envelope]:
+    return await _pages(log, stream, await reading.version_at(log, stream, position))
+
+
+async def _pages(log: EventLog, stream: str, after: int) -> list[Envelope]:
+    found: list[Envelope] = []
+    while len(found) < REPORTS_READ:
+        page = await log.read_stream(stream, after + len(found), PAGE)
+        found += page
+        if len(page) < PAGE:
+            break
+    return found

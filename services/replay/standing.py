@@ -1,0 +1,102 @@
+"""`replay at`: the ledger as it stood, as numbers and objects; words are made of them by who prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.replay import filters, reading
+from services.replay.listing import position_of
+from services.replay.suggestions import did_you_mean
+from services.scheduler.scoring.node_label import strategy_for
+from shared.eventlog.port import EventLog
+from shared.events import cluster_facts as cluster
+from shared.events.setting_aside import Aside
+from shared.ledger.digest import digest
+from shared.ledger.state import Charge, Ledger, LedgerNode
+from shared.ledger.view import clamped
+
+
+async def stand_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
+    """The ledger at a moment. Amounts in millicpu, bytes and counts; `charges` say where each pod could be, or is."""
+    head = await log.head()
+    position = await position_of(log, moment)
+    aside = Aside()
+    ledger = await reading.ledger_at(log, position, aside=aside)
+    if node and node not in ledger.nodes:
+        hint = did_you_mean(node, ledger.nodes)
+        raise filters.FilterError(f"no node {node!r} at position {ledger.position}{hint}", "topolog replay at head")
+    time_us = (await log.read(position - 1, 1))[0].time_us
+    shown = [node] if node else sorted(ledger.nodes)
+    return {
+        "position": ledger.position,
+        "head": head,
+        "time": filters.clock(time_us),
+        "hash": digest(ledger),
+        "pods": len(ledger.pods),
+        "set_aside": list(aside.streams.values()),
+        "waiting": sorted(entry.pod.key for entry in ledger.pods.values() if entry.stage == "pending"),
+        "nodes": [_node(ledger, ledger.nodes[name]) for name in shown],
+    }
+
+
+def _node(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
+    report = node.report
+    return {
+        "node": node.name,
+        "policy": report.policy if report else "",
+        "scope": report.scope if report else "",
+        "report_version": node.report_version,
+        "report_position": node.report_position,
+        "dirty": node.dirty,
+        "expired": node.expired,
+        "ready": node.observed.ready if node.observed is not None else False,
+        "locked": node.locked,
+        "problems": [*lockout(node), *label_problems(node.observed)],
+        "zones": _zones(node),
+        "charges": [_charge(ledger, charge) for charge in node.charges.values()],
+    }
+
+
+def lockout(node: LedgerNode) -> list[str]:
+    """Why nothing is believed of a silent node, and the way out."""
+    return [f"locked out: {node.locked}; look at the machine, then: topolog node release {node.name}"] if node.locked else []
+
+
+def label_problems(observed: cluster.NodeObserved | None) -> list[str]:
+    """What of the node's labels cannot be heeded."""
+    problem = strategy_for(observed.labels).problem if observed is not None else ""
+    return [problem] if problem else []
+
+
+def _zones(node: LedgerNode) -> list[dict[str, Any]]:
+    if node.report is None:
+        return []
+    lower, upper = clamped(node.lower), clamped(node.upper)
+    return [
+        {
+            "zone": zone.id,
+            "resources": {
+                name: {
+                    "allocatable": held.allocatable,
+                    "surely_free": lower.get(zone.id, {}).get(name, 0),
+                    "free_at_best": upper.get(zone.id, {}).get(name, 0),
+                }
+                for name, held in sorted(zone.resources.items())
+            },
+        }
+        for zone in node.report.zones
+    ]
+
+
+def _charge(ledger: Ledger, charge: Charge) -> dict[str, Any]:
+    entry = ledger.pods.get(charge.uid)
+    return {
+        "pod": charge.key,
+        "uid": charge.uid,
+        "state": "proven" if charge.proven else ("unproven" if charge.demand else "needs no zone"),
+        "since": charge.charged_at,
+        "predicted": entry.predicted if entry is not None else {},
+        "possible": {} if charge.proven else charge.possible,
+        "held": charge.held if charge.proven else {},
+        "charged": charge.zones,
+    }

@@ -1,0 +1,192 @@
+"""`replay explain`: the story of each pod of a name, where it stands now, and which report proved it. Reads; decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from services.replay import reading, story
+from services.replay.filters import FilterError, clock
+from services.replay.names import Names, pods_called
+from services.replay.proofs import proofs_of
+from services.replay.standing import label_problems
+from services.replay.story import Proof
+from services.replay.suggestions import did_you_mean
+from services.replay.words import by_container, mentioned, zones_list
+from shared.eventlog.port import EventLog
+from shared.eventlog.skips import skips
+from shared.events import binding_facts as binding
+from shared.events import cluster_facts as cluster
+from shared.events import scheduling_facts as scheduling
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.codec import decode
+from shared.events.envelope import Envelope
+from shared.events.setting_aside import Aside
+
+PAGE = 1000
+History = list[tuple[Envelope, Fact]]
+
+
+class Story(msgspec.Struct, frozen=True):
+    """One pod's story. `stands` is one sentence on where it is now; `zones` has them as predicted, charged and proven.
+    `set_aside` is what ends it before its time: a fact that cannot be read."""
+
+    uid: str
+    key: str
+    lines: list[story.Line]
+    stands: str = ""
+    zones: dict[str, Any] = {}
+    set_aside: str = ""
+
+
+class UnknownPod(FilterError):
+    """The log has no such pod: Kubernetes may."""
+
+
+async def explain(log: EventLog, pod: str) -> list[Story]:
+    """The story of each pod of that name. Raises UnknownPod with near matches."""
+    uids, keys = await pods_called(log, pod)
+    if not uids and (await log.versions([streams.pod(pod)]))[streams.pod(pod)]:
+        uids = [pod]  # a uid whose first fact cannot be read
+    if not uids:
+        raise UnknownPod(f"no pod {pod!r} in the log{did_you_mean(pod, keys)}", "topolog replay log --type PodObserved")
+    names = Names(log)
+    return [await _story(log, uid, names, uids) for uid in uids]
+
+
+async def _story(log: EventLog, uid: str, names: Names, namesakes: list[str]) -> Story:
+    aside = Aside(skipped=await skips(log))
+    history = await _history(log, uid, aside)
+    for _, fact in history:
+        names.learn(fact)
+        await names.find([*mentioned(fact), *_holders(fact)])
+    proofs = await proofs_of(log, uid, history, namesakes)
+    notes = await _notes(log, history)
+    lines = story.tell(history, uid, names.known, notes, proofs)
+    spoilt = aside.streams.get(streams.pod(uid), "")
+    return Story(uid, names.known.get(uid, uid), lines, stands(history, proofs), _zones(history, proofs), spoilt)
+
+
+async def _history(log: EventLog, uid: str, aside: Aside) -> History:
+    """The pod's own facts, and its charges, which stand on the streams of nodes."""
+    history: History = []
+    read = 0
+    while page := await log.read_stream(streams.pod(uid), read, PAGE):
+        read += len(page)
+        history += [(envelope, fact) for envelope in page if (fact := aside.fact_of(envelope)) is not None]
+    charges: History = []
+    for envelope, fact in history:
+        if isinstance(fact, scheduling.PodReserved | scheduling.PodNominated):
+            beside = await log.read(envelope.position, 8)
+            charges += [
+                (other, told)
+                for other in beside
+                if other.commit_id == envelope.commit_id and not other.stream.startswith("pod/")
+                and isinstance(told := aside.fact_of(other), scheduling.NodeCharged | scheduling.NodeClaimed) and told.uid == uid
+            ]  # fmt: skip
+    return sorted([*history, *charges], key=lambda entry: entry[0].position)
+
+
+def _holders(fact: Fact) -> list[str]:
+    """Pods that a near miss names."""
+    if not isinstance(fact, scheduling.PodVerdictChanged):
+        return []
+    zones = [zone for refusal in fact.detail for zone in _list(refusal.get("zones")) if isinstance(zone, dict)]
+    return [str(uid) for zone in zones for uid in _list(zone.get("holders"))]
+
+
+def _list(value: object) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+async def _notes(log: EventLog, history: History) -> dict[int, str]:
+    """What of a chosen node's labels could not be heeded when it was chosen."""
+    notes = {}
+    for envelope, fact in history:
+        if isinstance(fact, scheduling.PodReserved):
+            seen = await _node_seen(log, fact.node, envelope.position)
+            if problems := label_problems(seen):
+                notes[envelope.position] = "; ".join(problems)
+    return notes
+
+
+async def _node_seen(log: EventLog, node: str, until: int) -> cluster.NodeObserved | None:
+    """The node's object at a position: the newest of its facts before, looked for from its version then."""
+    version = await reading.version_at(log, streams.node(node), until)
+    while version > 0:
+        first = max(0, version - PAGE)
+        for envelope in reversed(await log.read_stream(streams.node(node), first, version - first)):
+            if envelope.type == "NodeObserved":
+                found = decode(envelope)
+                return found if isinstance(found, cluster.NodeObserved) else None
+        version = first
+    return None
+
+
+def stands(history: History, proofs: list[Proof]) -> str:
+    """Where the pod is now: its stage, its node, its zones, since when and by which report."""
+    stage = "is not known"
+    for envelope, fact in history:
+        stage = _stage(fact) or stage
+        if _stage(fact):
+            since = clock(envelope.time_us)
+    if stage == "is not known":
+        return stage
+    text = f"{stage} since {since}"
+    reserved = [fact for _, fact in history if isinstance(fact, scheduling.PodReserved)]
+    if stage.startswith("ended") or stage.startswith("waits"):
+        return text
+    node = _node_now(history)
+    for proof in proofs[::-1]:
+        if proof.node == node:
+            predicted = reserved[-1].predicted if reserved and reserved[-1].node == node else {}
+            said = f"on {by_container(proof.zones)}, {story.verdict_on(predicted, proof.zones)}"
+            return f"{text}; {said}: proven by report {proof.report_version} at {clock(proof.time_us)}"
+    charged = [fact for _, fact in history if isinstance(fact, scheduling.NodeCharged) and fact.node == node]
+    if charged and charged[-1].zones:
+        hope = f", predicted on {by_container(reserved[-1].predicted)}" if reserved and reserved[-1].predicted else ""
+        return f"{text}; its zone is not proven yet: charged in {zones_list(charged[-1].zones)}{hope}"
+    return f"{text}; needs no zone"
+
+
+def _node_now(history: History) -> str:
+    node = ""
+    for _, fact in history:
+        if isinstance(fact, cluster.PodObserved | scheduling.PodReserved | binding.PodBound | cluster.PodRunning):
+            node = fact.node or node
+    return node
+
+
+def _stage(fact: Fact) -> str:
+    """What the fact makes of the pod, "" when it changes nothing."""
+    match fact:
+        case cluster.PodObserved(node="", terminating=False):
+            return "waits"
+        case cluster.PodObserved(node=node):
+            return f"bound to {node}"
+        case scheduling.PodReserved(node=node):
+            return f"reserved on {node}"
+        case binding.PodBound(node=node):
+            return f"bound to {node}"
+        case cluster.PodRunning(node=node):
+            return f"running on {node}"
+        case cluster.PodEnded(cause=cause):
+            return f"ended ({cause.replace('_', ' ')})"
+        case scheduling.ReservationWithdrawn() | binding.BindRefused():
+            return "waits"
+    return ""
+
+
+def _zones(history: History, proofs: list[Proof]) -> dict[str, Any]:
+    """The zones as values: container -> ids as predicted and proven, ids as charged."""
+    zones: dict[str, Any] = {}
+    for _, fact in history:
+        if isinstance(fact, scheduling.PodReserved):
+            zones = {"node": fact.node, "predicted": fact.predicted}
+        elif isinstance(fact, scheduling.NodeCharged):
+            zones["charged"] = sorted(fact.zones)
+    for proof in proofs:
+        zones |= {"node": proof.node, "proven": proof.zones, "report": proof.report_version, "at": proof.position}
+    return zones

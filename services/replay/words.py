@@ -1,0 +1,200 @@
+"""Every fact as one sentence for people, with the pod and the node that it is about. Pure.
+
+The words of `topolog replay log`, `topolog top` and the story of a pod. Pods are named by `namespace/name`, never by uid;
+zones are told wherever a pod is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from shared.domain.effective import effective_request
+from shared.domain.quantity import format_amount
+from shared.domain.report import Placement
+from shared.domain.resources import Amounts
+from shared.events import binding_facts as binding
+from shared.events import cluster_facts as cluster
+from shared.events import log_facts as log
+from shared.events import report_facts as report
+from shared.events import scheduling_facts as scheduling
+from shared.events.catalog import Fact
+
+PODS_NAMED = 3
+Names = Mapping[str, str]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A fact for people: pod (`namespace/name`, "" for none), node ("" for none), and one sentence."""
+
+    pod: str
+    node: str
+    text: str
+
+
+def told(fact: Fact, names: Names) -> Told:
+    """The sentence of a fact; `names` is the key of a pod by uid."""
+    about = fact.about
+    return Told(names.get(about.pod, about.pod), about.node, _SENTENCES[type(fact)](fact, names))
+
+
+def mentioned(fact: Fact) -> Iterable[str]:
+    """The uids of all pods that the sentence names."""
+    yield from (fact.about.pod, getattr(fact, "preemptor", ""), *getattr(fact, "victims", ()))
+
+
+def amounts_text(amounts: Amounts) -> str:
+    """`cpu 4, memory 2Gi`."""
+    return ", ".join(f"{name} {format_amount(name, amount)}" for name, amount in sorted(amounts.items()) if amount)
+
+
+def zones_list(zones: Iterable[int]) -> str:
+    """`zone 1`, `zones 0 and 1`, `zones 0, 1 and 2`."""
+    ids = [str(zone) for zone in sorted(zones)]
+    if not ids:
+        return "no zone"
+    return f"zone {ids[0]}" if len(ids) == 1 else f"zones {', '.join(ids[:-1])} and {ids[-1]}"
+
+
+def by_container(zones: Mapping[str, tuple[int, ...]]) -> str:
+    """`zone 1` when all containers agree, else `train on zone 1, feed on zone 0`."""
+    if len(set(zones.values())) == 1:
+        return zones_list(next(iter(zones.values())))
+    return ", ".join(f"{name or 'the pod'} on {zones_list(ids)}" for name, ids in sorted(zones.items()))
+
+
+def some(keys: Iterable[str]) -> str:
+    """Some names, and how many more."""
+    listed = sorted(keys)
+    more = len(listed) - PODS_NAMED
+    return ", ".join(listed[:PODS_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _observed(fact: cluster.PodObserved, _names: Names) -> str:
+    asks = amounts_text(effective_request(fact.pod)) or "nothing"
+    if fact.problem:
+        return f"cannot be scheduled: {fact.problem}"
+    if fact.terminating:
+        return "is being deleted"
+    if fact.node:
+        by = "its kubelet (a static pod)" if fact.static else fact.pod.scheduler_name
+        return f"seen on {fact.node}, placed by {by}; asks for {asks}"
+    return f"queued: {fact.pod.qos}, asks for {asks}"
+
+
+_CAUSES = {"absent_from_list": "gone, its end was seen by nobody"}
+
+
+def _ended(fact: cluster.PodEnded, _names: Names) -> str:
+    if fact.cause == "rejected":
+        return f"refused by the kubelet of {fact.node}: {fact.reason}: {fact.message}"
+    cause = {"absent_from_list": "gone, its end was seen by nobody", "node_ended": "gone with its node"}.get(
+        fact.cause, fact.cause
+    )
+    return f"ended: {cause}" + (f" ({fact.reason})" if fact.reason else "")
+
+
+def _node(fact: cluster.NodeObserved, _names: Names) -> str:
+    flags = [] if fact.ready else ["not ready"]
+    flags += ["cordoned"] if fact.unschedulable else []
+    flags += [f"taint {taint.key}:{taint.effect}" for taint in fact.taints]
+    offers = amounts_text({name: fact.allocatable.get(name, 0) for name in ("cpu", "memory")})
+    return "; ".join([f"node seen, offers {offers or 'nothing'}", *flags])
+
+
+def _reported(fact: report.NodeReported, _names: Names) -> str:
+    it = fact.report
+    pods = {f"{placement.namespace}/{placement.pod}" for placement in it.placements or () if placement.held}
+    free: Amounts = {}
+    for zone in it.zones:
+        for name, held in zone.resources.items():
+            free[name] = free.get(name, 0) + held.available
+    listed = f", {len(pods)} pod(s) on zones" if it.placements is not None else ", without placements"
+    return f"reports {len(it.zones)} zone(s), policy {it.policy} by {it.scope}{listed}; free: {amounts_text(free) or 'nothing'}"
+
+
+def placed(listed: Iterable[Placement]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Pod key -> container -> zones, of containers that hold something."""
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for one in listed:
+        if one.held:
+            zones = tuple(sorted({zone for item in one.held for zone in item.zones}))
+            found.setdefault(f"{one.namespace}/{one.pod}", {})[one.container] = zones
+    return found
+
+
+def _changed(fact: report.NodeReportChanged, _names: Names) -> str:
+    holds = [f"{key} on {by_container(zones)}" for key, zones in sorted(placed(fact.listed).items())]
+    parts = [f"now holds {some(holds)}"] if holds else []
+    parts += [f"no longer {some(fact.unlisted)}"] if fact.unlisted else []
+    if not parts and fact.available:
+        parts = [f"free on zone {zone}: {amounts_text(amounts) or 'nothing'}" for zone, amounts in sorted(fact.available.items())]
+    return "reports: " + ("; ".join(parts) or "the same again")
+
+
+def _verdict(fact: scheduling.PodVerdictChanged, _names: Names) -> str:
+    return f"waits: {fact.message}"
+
+
+def _reserved(fact: scheduling.PodReserved, _names: Names) -> str:
+    predicted = f", predicted on {by_container(fact.predicted)}" if fact.predicted else ""
+    return f"reserved{predicted}; best of {fact.candidates} node(s), score {fact.score}"
+
+
+def _charged(fact: scheduling.NodeCharged, _names: Names) -> str:
+    if not fact.zones:
+        return "charged, needs no zone"
+    amounts = {amounts_text(held) for held in fact.zones.values()}
+    each = " each" if len(fact.zones) > 1 else ""
+    return f"charged in {zones_list(fact.zones)}: {' or '.join(sorted(amounts))}{each}"
+
+
+def _withdrawn(fact: scheduling.ReservationWithdrawn, _names: Names) -> str:
+    return f"reservation withdrawn: {fact.cause.replace('_', ' ')}"
+
+
+def _nominated(fact: scheduling.PodNominated, names: Names) -> str:
+    victims = some(names.get(uid, uid) for uid in fact.victims)
+    return f"nominated; to make room, {len(fact.victims)} pod(s) are to be evicted: {victims}"
+
+
+def _bound(fact: binding.PodBound, _names: Names) -> str:
+    return "bound" + (", as found" if fact.found else "") + (f" at call {fact.attempts}" if fact.attempts > 1 else "")
+
+
+def _for(verb: str) -> Callable[[Any, Names], str]:
+    return lambda fact, names: f"{verb} for {names.get(fact.preemptor, fact.preemptor)}"
+
+
+_SENTENCES: dict[type[Fact], Callable[[Any, Names], str]] = {
+    log.LogOpened: lambda fact, _: f"the log begins, timeline {fact.timeline}",
+    log.FactSkipped: lambda fact, _: f"fact {fact.position} counts as never told" + (f": {fact.reason}" if fact.reason else ""),
+    report.NodeReported: _reported,
+    report.NodeReportChanged: _changed,
+    report.NodeReportExpired: lambda fact, _: f"silent for {fact.silent_s} s: takes no pod that needs a zone until it reports",
+    report.NodeReleased: lambda fact, _: "released: its next report is believed" + (f" ({fact.reason})" if fact.reason else ""),
+    report.NodeReportRefused: lambda fact, _: f"a report was refused: {fact.reason}",
+    cluster.NodeObserved: _node,
+    cluster.NodeEnded: lambda fact, _: "the node object is gone",
+    cluster.PodObserved: _observed,
+    cluster.PodRunning: lambda fact, _: "admitted and running",
+    cluster.PodEnded: _ended,
+    scheduling.PodVerdictChanged: _verdict,
+    scheduling.PodReserved: _reserved,
+    scheduling.NodeCharged: _charged,
+    scheduling.ReservationWithdrawn: _withdrawn,
+    scheduling.NodeMarkedDirty: lambda fact, _: f"to be compared with its next report: {fact.cause.replace('_', ' ')}",
+    scheduling.NodeReconciled: lambda fact, _: f"agrees with report {fact.report_version}, by {fact.method}",
+    scheduling.PodNominated: _nominated,
+    scheduling.NodeClaimed: lambda fact, _: "claimed for the nominated pod",
+    scheduling.NominationWithdrawn: lambda fact, _: f"nomination withdrawn: {fact.cause.replace('_', ' ')}",
+    binding.BindIntended: lambda fact, _: "binding intended",
+    binding.PodBound: _bound,
+    binding.BindRefused: lambda fact, _: f"binding refused, {fact.cause.replace('_', ' ')}: {fact.message}",
+    binding.BindUncertain: lambda fact, _: f"no clear answer to the binding, it is sent again: {fact.message}",
+    binding.EvictIntended: _for("to be evicted"),
+    binding.PodEvicted: _for("evicted"),
+    binding.EvictRefused: lambda fact, _: f"eviction refused: {fact.message}",
+}
