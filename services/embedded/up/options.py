@@ -17,8 +17,8 @@ ENDLESS = -1
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds for `_s`. `fresh` empties the data folder first. `pods` may be ENDLESS. `picture` shows the live
-    picture. `speed` is `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing
+    """Seconds for `_s`. `fresh` empties the data folder first. `pods` may be ENDLESS.
+    `speed` is `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing
     is simulated. Empty `database_url` and `nats_url` mean the embedded servers."""
 
     data_dir: Path
@@ -30,7 +30,6 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     load: float = 0.9
     speed: str = "1"
     api_port: int = 0
-    picture: bool = False
     policy: str = "single-numa-node"
     scope: str = "container"
     cache: str = "ledger"
