@@ -17,6 +17,7 @@ from services.scheduler.observing.observer import ROLE as OBSERVER
 from services.scheduler.observing.observer import Observer
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.jetstream import JetStreamBus
+from shared.bus.streams import StreamLimits
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.kube import rights
@@ -52,7 +53,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     if settings.observe:
         observers.append(_observe(service, settings, log, projector))
     if settings.relay:
-        bus = JetStreamBus(settings.nats_url)
+        bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
         service.on_close("bus", bus.close)
         service.task("relay", Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run)
     _routes(service, projector)

@@ -21,6 +21,7 @@ from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 from shared.kube.nrt_mirrored import content, is_mirrored
 from shared.kube.port import Answer, Kube, Lost, Seen
+from shared.ledger.state import Ledger
 from shared.runtime.clock import Clock
 from shared.runtime.health import Health
 from shared.runtime.projector import Fold, Projector
@@ -72,6 +73,10 @@ class Mirror:
         self._reset(made.state)
         self._live = lambda: made.live
         return made
+
+    def ledger(self) -> Ledger | None:
+        """The fold as it is now; None while it has not caught up."""
+        return self._state.ledger if self._live() else None
 
     def _evolve(self, state: Mirrored, envelope: Envelope, fact: Fact) -> None:
         self._due.update(mirror_fold.evolve(state, envelope, fact))

@@ -14,13 +14,15 @@ from services.topology_store.objects import Listener, Objects
 from services.topology_store.settings import TopologyStoreSettings
 from services.topology_store.silence import ROLE as SILENCE
 from services.topology_store.silence import Silence
+from services.topology_store.startup_taint import StartupTaint
 from shared.bus.jetstream import JetStreamBus
+from shared.bus.streams import StreamLimits
 from shared.eventlog.port import EventLog, Lease
 from shared.eventlog.postgres import PostgresEventLog
 from shared.kube import rights
 from shared.kube.client import KubeClient
 from shared.kube.port import KubeUnavailableError
-from shared.runtime.app import Service, run_service
+from shared.runtime.app import Service, Work, run_service
 from shared.runtime.groups import lease_losses
 from shared.runtime.leadership import Leadership
 from shared.telemetry import logs, names
@@ -33,7 +35,7 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     """Open what the service needs and name its tasks."""
     log = await PostgresEventLog.open(settings.database_url)
     service.on_close("log", log.close)
-    bus = JetStreamBus(settings.nats_url)
+    bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
     service.on_close("bus", bus.close)
     await bus.ensure_streams()
     reports = Reports(log, bus, service.clock, exporter_wins=settings.reports == "both")
@@ -53,18 +55,19 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
 
 def _kube(service: Service, settings: TopologyStoreSettings) -> KubeClient | None:
     """The client; None where nothing needs it, or where no API is configured and nothing was asked for that cannot do without."""
-    reads, writes = settings.reports != "bus", settings.mirror != "false"
-    if not (reads or writes):
+    reads, writes, taint = settings.reports != "bus", settings.mirror != "false", bool(settings.startup_taint)
+    if not (reads or writes or taint):
         return None
     try:
         kube = KubeClient(settings.kubeconfig)
     except KubeUnavailableError as error:
-        if settings.reports == "nrt" or settings.mirror == "true" or settings.kubeconfig:
+        if settings.reports == "nrt" or settings.mirror == "true" or taint or settings.kubeconfig:
             raise
         logs.get("topology-store").warning(names.TOPOLOGY_OFF, problem=str(error))
         return None
     service.on_close("kube", kube.close)
-    service.needs_kubernetes(kube, rights.TOPOLOGY_MIRROR if writes else rights.TOPOLOGY_INTAKE)
+    needed = rights.TOPOLOGY_MIRROR if writes else rights.TOPOLOGY_INTAKE
+    service.needs_kubernetes(kube, needed | (rights.STARTUP_TAINT if taint else frozenset()))
     return kube
 
 
@@ -74,22 +77,28 @@ def _objects(service: Service, settings: TopologyStoreSettings, log: EventLog, k
         intake = Intake(reports, service.clock)
         listeners.append(intake)
         service.task("intake", intake.run)
+    terms = Terms(settings.mirror_pessimism, settings.mirror_keep_expired_s)
+    mirror = Mirror(kube, service.clock, terms, settings.mirror_interval_s, settings.mirror_writes_per_s)
+    writers: list[Work] = []
     if settings.mirror != "false":
-        terms = Terms(settings.mirror_pessimism, settings.mirror_keep_expired_s)
-        mirror = Mirror(kube, service.clock, terms, settings.mirror_interval_s, settings.mirror_writes_per_s)
         listeners.append(mirror)
-        _lead(service, settings, log, mirror)
-    service.task("objects", Objects(kube, service.clock, *listeners).run)
+        writers.append(mirror.run)
+    if settings.startup_taint:
+        writers.append(StartupTaint(kube, service.clock, settings.startup_taint, mirror.ledger).run)
+    if listeners:
+        service.task("objects", Objects(kube, service.clock, *listeners).run)
+    if writers:
+        _lead(service, settings, log, lambda: mirror.projector(log, service.health).run(), *writers)
 
 
-def _lead(service: Service, settings: TopologyStoreSettings, log: EventLog, mirror: Mirror) -> None:
-    """One replica at a time folds the log for the mirror and writes."""
+def _lead(service: Service, settings: TopologyStoreSettings, log: EventLog, *works: Work) -> None:
+    """One replica at a time folds the log for the writers, and writes."""
 
     async def lead(_lease: Lease) -> None:
         with lease_losses():
             async with asyncio.TaskGroup() as group:
-                group.create_task(mirror.projector(log, service.health).run())
-                group.create_task(mirror.run())
+                for work in works:
+                    group.create_task(work())
 
     leadership = Leadership(log, MIRROR, service.holder, ttl_s=settings.lease_ttl_s, clock=service.clock)
     service.task("mirror", lambda: leadership.run(lead))

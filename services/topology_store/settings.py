@@ -20,7 +20,8 @@ class TopologyStoreSettings(CommonSettings, frozen=True, kw_only=True):
 
     `mirror_pessimism` says what they take off for pods that no report proves yet: `ledger` every zone where each may land,
     `overreserve` every zone, `none` nothing. Each node is written at most once in `mirror_interval_s`, all of them together
-    `mirror_writes_per_s` times a second; the object of a silent node is kept for `mirror_keep_expired_s`."""
+    `mirror_writes_per_s` times a second; the object of a silent node is kept for `mirror_keep_expired_s`.
+    `startup_taint` is the key of a taint that is taken from nodes that have reported."""
 
     kubeconfig: str = ""
     report_max_age_s: Seconds = 30.0
@@ -31,3 +32,4 @@ class TopologyStoreSettings(CommonSettings, frozen=True, kw_only=True):
     mirror_interval_s: Seconds = 5.0
     mirror_writes_per_s: Seconds = 50.0
     mirror_keep_expired_s: Seconds = 300.0
+    startup_taint: str = ""

@@ -38,6 +38,7 @@ def stream_configs(limits: StreamLimits) -> list[StreamConfig]:
         config.discard = DiscardPolicy.OLD
         config.max_msg_size = limits.message_bytes
         config.duplicate_window = limits.duplicate_window_s
+        config.num_replicas = limits.replicas
     return [reports, facts]
 
 

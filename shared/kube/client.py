@@ -8,7 +8,7 @@ lightkube reads the kubeconfig (tokens, exec plugins, TLS) and builds the HTTP c
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -202,6 +202,9 @@ class KubeClient:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": exactly}
         return await self._call("DELETE", f"{_PATHS['noderesourcetopologies']}/{name}", body=body)
 
+    async def patch_node(self, name: str, patch: Sequence[Object]) -> Answer | Lost:
+        return await self._call("PATCH", f"{_PATHS['nodes']}/{name}", body=patch, content_type="application/json-patch+json")
+
     async def served_versions(self, group: str) -> tuple[str, ...] | Lost:
         answer = await self._call("GET", f"/apis/{group}")
         if isinstance(answer, Lost) or answer.status == 404:
@@ -229,7 +232,7 @@ class KubeClient:
         method: str,
         path: str,
         params: dict[str, str] | None = None,
-        body: Object | None = None,
+        body: Object | Sequence[Object] | None = None,
         content_type: str = "application/json",
     ) -> Answer | Lost:
         content = msgspec.json.encode(body) if body is not None else None

@@ -6,7 +6,7 @@ a real API server. Objects are plain decoded JSON: `shared.domain.manifest` judg
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -94,6 +94,9 @@ class Kube(Protocol):
 
     async def delete_topology(self, name: str, uid: str, resource_version: str) -> Answer | Lost:
         """Delete exactly this NodeResourceTopology: 409 when it has changed meanwhile, 404 when it is gone."""
+
+    async def patch_node(self, name: str, patch: Sequence[Object]) -> Answer | Lost:
+        """JSON patch of a Node (RFC 6902); a `test` that fails is a 422."""
 
     async def served_versions(self, group: str) -> tuple[str, ...] | Lost:
         """The versions of an API group that the server serves; empty when it does not know the group."""

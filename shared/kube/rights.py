@@ -47,6 +47,9 @@ TOPOLOGY_MIRROR = _rights(TOPOLOGY_GROUP, "noderesourcetopologies", "list", "wat
 TOPOLOGY_STORE = TOPOLOGY_INTAKE | TOPOLOGY_MIRROR
 """NodeResourceTopology objects: those of other exporters read, its own written."""
 
+STARTUP_TAINT = _rights("", "nodes", "patch")
+"""Only where nodes are registered with a taint that their first report takes away; the topology-store's."""
+
 BY_SERVICE: dict[str, frozenset[Right]] = {
     "exporter": frozenset(),
     "topology-store": TOPOLOGY_STORE,

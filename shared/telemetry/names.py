@@ -137,6 +137,8 @@ TOPOLOGY_NOT_WRITTEN = event(
     "topology.not_written", "A NodeResourceTopology object was not written or deleted; it is tried again."
 )
 TOPOLOGY_OFF = event("topology.off", "NodeResourceTopology objects are neither read nor written, because no API is configured.")
+TAINT_TAKEN = event("node.taint_taken", "A node has reported for the first time: its startup taint was taken away.")
+TAINT_LEFT = event("node.taint_left", "A node's startup taint could not be taken away; it is tried again.")
 NODE_SILENT = event("node.silent", "A node has not reported for longer than report_max_age_s.")
 
 # The exporter.

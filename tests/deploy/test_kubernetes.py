@@ -1,83 +1,71 @@
-"""The Kubernetes manifests: they parse, hang together, and grant each service exactly what the table says."""
+"""k8s/: it parses, hangs together, grants each service exactly the rights of its calls, and kustomize builds every overlay."""
 
 import importlib.util
-from collections.abc import Iterator
+import shutil
+import subprocess
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
-MANIFESTS = sorted((ROOT / "k8s").glob("*.yaml"))
+from shared.kube.rights import BY_SERVICE, STARTUP_TAINT, Right
+from tests.deploy.manifests import (
+    K8S,
+    KUSTOMIZATION,
+    ROOT,
+    Document,
+    containers,
+    documents,
+    files,
+    name_of,
+    of_kind,
+    pod_of,
+    read,
+    workloads,
+)
 
-RIGHTS: dict[str, set[tuple[str, str, str]]] = {
-    "exporter": set(),
-    "nats": set(),
-    "topology-store": {("topology.node.k8s.io", "noderesourcetopologies", verb) for verb in ("list", "watch", "create", "patch")},
-    "scheduler": {("", kind, verb) for kind in ("pods", "nodes") for verb in ("list", "watch")}
-    | {("policy", "poddisruptionbudgets", verb) for verb in ("list", "watch")},
-    "binder": {
-        ("", "pods", "get"),
-        ("", "pods/binding", "create"),
-        ("", "pods/eviction", "create"),
-        ("", "pods/status", "patch"),
-        ("", "events", "create"),
-    },
-}
-"""(API group, resource, verb) that each service account has: all that design and port need, and nothing else."""
-
-
-def documents(path: Path) -> list[dict[str, Any]]:
-    return [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document is not None]
+KUSTOMIZATIONS = sorted(path.parent for path in K8S.rglob(KUSTOMIZATION))
+OVERLAYS = [folder for folder in KUSTOMIZATIONS if folder.parent.name == "overlays"]
+COMPONENTS = [folder for folder in KUSTOMIZATIONS if folder.parent.name == "components"]
 
 
-def everything() -> list[dict[str, Any]]:
-    return [document for path in MANIFESTS for document in documents(path)]
+def called(folder: Path) -> str:
+    return str(folder.relative_to(K8S))
 
 
-def of_kind(*kinds: str) -> list[dict[str, Any]]:
-    return [document for document in everything() if document["kind"] in kinds]
+def kustomization(folder: Path) -> Document:
+    return documents(folder / KUSTOMIZATION)[0]
 
 
-def workloads() -> list[dict[str, Any]]:
-    return of_kind("Deployment", "DaemonSet")
-
-
-def pod_of(workload: dict[str, Any]) -> dict[str, Any]:
-    return dict(workload["spec"]["template"]["spec"])
-
-
-def containers(workload: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    pod = pod_of(workload)
-    yield from pod.get("initContainers", [])
-    yield from pod["containers"]
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "k8s").rglob("*.yaml")), ids=lambda path: path.name)
-def test_every_manifest_is_a_kubernetes_object(path: Path) -> None:
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(K8S)))
+def test_every_file_holds_kubernetes_objects_and_leaves_their_namespace_to_kustomize(path: Path) -> None:
     for document in documents(path):
         assert {"apiVersion", "kind", "metadata"} <= document.keys()
         assert document["metadata"]["name"]
-        cluster_wide = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
-        assert (document["metadata"].get("namespace") == "topolog") == (document["kind"] not in cluster_wide)
+        assert "namespace" not in document["metadata"]
 
 
-def test_each_account_has_the_rights_of_the_table_and_no_others() -> None:
-    roles = {role["metadata"]["name"]: role for role in of_kind("ClusterRole")}
-    granted: dict[str, set[tuple[str, str, str]]] = {account["metadata"]["name"]: set() for account in of_kind("ServiceAccount")}
-    for binding in of_kind("ClusterRoleBinding"):
-        for subject in binding["subjects"]:
-            assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", "topolog")
-            granted[subject["name"]] |= rights(roles.pop(binding["roleRef"]["name"]))
-    assert granted == RIGHTS
-    assert roles == {}, "a role that nobody is bound to"
-    assert of_kind("Role", "RoleBinding") == []
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=called)
+def test_a_kustomization_names_what_is_there_and_all_of_it(folder: Path) -> None:
+    found = kustomization(folder)
+    named = found.get("resources", []) + found.get("components", [])
+    assert all((folder / entry).exists() for entry in named)
+    assert {path.name for path in folder.glob("*.yaml")} - {KUSTOMIZATION} <= set(named)
+    assert (found["kind"] == "Component") == (folder in COMPONENTS)
 
 
-def rights(role: dict[str, Any]) -> set[tuple[str, str, str]]:
+def test_the_image_is_named_in_overlays_alone_and_once_in_each() -> None:
+    used = {container["image"] for workload in workloads() for container in containers(workload)}
+    assert used == {"topolog"}
+    for folder in KUSTOMIZATIONS:
+        assert [image["name"] for image in kustomization(folder).get("images", [])] == (["topolog"] if folder in OVERLAYS else [])
+
+
+def rights(role: Document) -> set[Right]:
     return {
-        (group, resource, verb)
+        Right(group, resource, verb)
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -85,36 +73,60 @@ def rights(role: dict[str, Any]) -> set[tuple[str, str, str]]:
     }
 
 
+def granted(folder: str) -> dict[str, set[Right]]:
+    roles = {name_of(role): role for role in of_kind("ClusterRole", folder=folder)}
+    found: dict[str, set[Right]] = {name_of(account): set() for account in of_kind("ServiceAccount", folder=folder)}
+    for binding in of_kind("ClusterRoleBinding", folder=folder):
+        for subject in binding["subjects"]:
+            assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", "topolog")
+            found.setdefault(subject["name"], set()).update(rights(roles.pop(binding["roleRef"]["name"])))
+    assert roles == {}, "a role that nobody is bound to"
+    return found
+
+
+def test_each_account_has_the_rights_of_its_calls_and_no_others() -> None:
+    assert granted("base") == {**BY_SERVICE, "migrations": set()}
+    assert of_kind("Role", "RoleBinding") == []
+
+
+def test_components_grant_nothing_but_the_startup_taint() -> None:
+    more = {account: held for folder in COMPONENTS for account, held in granted(called(folder)).items() if held}
+    assert more == {"topology-store": STARTUP_TAINT}
+
+
 def test_only_the_binder_writes_pods_and_the_scheduler_writes_nothing() -> None:
     writes = {"create", "update", "patch", "delete", "deletecollection", "*"}
-    for account, held in RIGHTS.items():
-        written = {resource for _group, resource, verb in held if verb in writes}
+    for account, held in BY_SERVICE.items():
+        written = {right.resource for right in held if right.verb in writes}
         assert account == "binder" or not any(resource.startswith("pods") for resource in written)
         assert account != "scheduler" or not written
 
 
 def test_an_account_without_rights_gets_no_token() -> None:
     for account in of_kind("ServiceAccount"):
-        name = account["metadata"]["name"]
-        assert account.get("automountServiceAccountToken", True) == bool(RIGHTS[name])
+        assert account.get("automountServiceAccountToken", True) == bool(BY_SERVICE.get(name_of(account)))
 
 
-@pytest.mark.parametrize("workload", workloads(), ids=lambda workload: workload["metadata"]["name"])
-def test_every_workload_runs_an_existing_module_under_its_own_account(workload: dict[str, Any]) -> None:
-    name = workload["metadata"]["name"]
+@pytest.mark.parametrize("workload", workloads(), ids=name_of)
+def test_every_workload_runs_what_exists_under_its_own_account(workload: Document) -> None:
+    name = name_of(workload)
     assert pod_of(workload)["serviceAccountName"] == name
-    assert workload["spec"]["selector"]["matchLabels"] == workload["spec"]["template"]["metadata"]["labels"]
+    selector = workload["spec"].get("selector", {}).get("matchLabels")
+    assert selector == workload["spec"]["template"]["metadata"]["labels"] or workload["kind"] == "Job"
     for container in containers(workload):
+        if container["command"][0] == "nats-server":
+            continue
         assert container["command"][:2] == ["python", "-m"]
         module = container["command"][2]
         assert importlib.util.find_spec(module) is not None
         assert module.startswith("services.embedded.run_") or importlib.util.find_spec(f"{module}.__main__") is not None
     mounts = {mount["name"] for container in containers(workload) for mount in container.get("volumeMounts", [])}
-    assert mounts == {volume["name"] for volume in pod_of(workload)["volumes"]}
+    claims = {name_of(claim) for claim in workload["spec"].get("volumeClaimTemplates", [])}
+    assert mounts == {volume["name"] for volume in pod_of(workload)["volumes"]} | claims
 
 
-@pytest.mark.parametrize("workload", workloads(), ids=lambda workload: workload["metadata"]["name"])
-def test_no_container_can_gain_privileges(workload: dict[str, Any]) -> None:
+@pytest.mark.parametrize("workload", workloads(), ids=name_of)
+def test_no_container_can_gain_privileges(workload: Document) -> None:
     pod = pod_of(workload)
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not any(pod.get(host) for host in ("hostNetwork", "hostPID", "hostIPC"))
@@ -124,39 +136,175 @@ def test_no_container_can_gain_privileges(workload: dict[str, Any]) -> None:
         assert context["readOnlyRootFilesystem"] is True
         assert context["capabilities"] == {"drop": ["ALL"]}
         is_root = context.get("runAsUser", pod["securityContext"].get("runAsUser")) == 0
-        assert is_root == (workload["metadata"]["name"] == "exporter")
+        assert is_root == (name_of(workload) == "exporter")
 
 
-def test_only_the_exporter_mounts_folders_of_the_node() -> None:
+def test_only_the_exporter_mounts_folders_of_the_node_and_reads_them() -> None:
     mounted = {
-        workload["metadata"]["name"]: sorted(v["hostPath"]["path"] for v in pod_of(workload)["volumes"] if "hostPath" in v)
+        name_of(workload): sorted(v["hostPath"]["path"] for v in pod_of(workload)["volumes"] if "hostPath" in v)
         for workload in workloads()
     }
-    assert mounted.pop("exporter") == ["/sys", "/var/lib/kubelet/config.yaml", "/var/lib/kubelet/pod-resources"]
+    assert mounted.pop("exporter") == ["/sys", "/var/lib/kubelet", "/var/lib/kubelet/pod-resources"]
     assert not any(mounted.values())
+    (exporter,) = [workload for workload in workloads() if name_of(workload) == "exporter"]
+    (container,) = containers(exporter)
+    writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert writable == {"pod-resources", "tmp"}, "connecting to the socket needs its folder writable; nothing else does"
+
+
+def test_liveness_asks_for_what_a_restart_cures_and_readiness_for_the_rest() -> None:
+    for workload in workloads("base"):
+        for container in containers(workload):
+            if workload["kind"] != "Job":
+                assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+                assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_only_the_migration_gets_the_owners_credentials() -> None:
+    for workload in workloads("base"):
+        names = {
+            variable["valueFrom"]["secretKeyRef"]["name"]
+            for container in containers(workload)
+            for variable in container.get("env", [])
+            if "secretKeyRef" in variable.get("valueFrom", {})
+        }
+        assert ("topolog-postgres-owner" in names) == (workload["kind"] == "Job")
+        assert "initContainers" not in pod_of(workload)
+
+
+def secrets_used() -> set[tuple[str, str]]:
+    references = [
+        variable["valueFrom"]["secretKeyRef"]
+        for workload in workloads()
+        for container in containers(workload)
+        for variable in container.get("env", [])
+        if "secretKeyRef" in variable.get("valueFrom", {})
+    ]
+    return {(reference["name"], reference["key"]) for reference in references}
 
 
 def test_secrets_come_by_reference_and_are_those_the_readme_makes() -> None:
-    readme = (ROOT / "k8s" / "README.md").read_text(encoding="utf-8")
+    readme = (K8S / "README.md").read_text(encoding="utf-8")
     assert of_kind("Secret") == []
+    for name, key in secrets_used() - {("topolog-postgres-owner", "password")}:
+        assert f"create secret generic {name}" in readme
+        assert f"--from-literal={key}=" in readme
     for workload in workloads():
         for variable in (v for container in containers(workload) for v in container.get("env", [])):
             if "PASSWORD" in variable["name"] or variable["name"].endswith("_URL"):
-                reference = variable["valueFrom"]["secretKeyRef"]
-                assert f"create secret generic {reference['name']}" in readme
-                assert f"--from-literal={reference['key']}=" in readme
+                assert "secretKeyRef" in variable.get("valueFrom", {}) or "$(" in variable["value"]
 
 
 def test_services_point_at_ports_that_their_pods_open() -> None:
-    pods = {workload["metadata"]["name"]: workload for workload in workloads()}
-    for service in of_kind("Service"):
-        opened = {p["containerPort"] for c in containers(pods[service["spec"]["selector"]["app"]]) for p in c.get("ports", [])}
-        assert {port["port"] for port in service["spec"]["ports"]} <= opened
+    for folder in ("base", *(called(component) for component in COMPONENTS)):
+        pods = {name_of(workload): workload for workload in workloads(folder)}
+        for service in of_kind("Service", folder=folder):
+            ports = [p for c in containers(pods[service["spec"]["selector"]["app"]]) for p in c.get("ports", [])]
+            opened = {port["containerPort"] for port in ports} | {port["name"] for port in ports}
+            assert {port.get("targetPort", port["port"]) for port in service["spec"]["ports"]} <= opened
 
 
 def test_probes_ask_a_named_port_of_their_container() -> None:
     for container in (container for workload in workloads() for container in containers(workload)):
         names = {port["name"] for port in container.get("ports", [])}
         for probe in ("livenessProbe", "readinessProbe"):
-            if probe in container:
+            if "httpGet" in container.get(probe, {}):
                 assert container[probe]["httpGet"]["port"] in names
+
+
+# -- built by kustomize ----------------------------------------------------------------------------------------------
+
+
+def kubectl() -> str:
+    found = shutil.which("kubectl") or shutil.which("kustomize")
+    if found is None:
+        pytest.skip("neither kubectl nor kustomize is installed")
+    return found
+
+
+@lru_cache
+def built(folder: Path) -> list[Document]:
+    tool = kubectl()
+    command = [tool, "build"] if Path(tool).name == "kustomize" else [tool, "kustomize"]
+    done = subprocess.run([*command, str(folder)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return read(done.stdout)
+
+
+def check_whole(objects: list[Document]) -> None:
+    """What any installation must be: one namespace, no object twice, every reference to a secret of a known name, one image."""
+    keys = [(found["kind"], found["metadata"].get("namespace", ""), name_of(found)) for found in objects]
+    assert len(set(keys)) == len(keys)
+    assert {namespace for _kind, namespace, _name in keys} == {"", "topolog"}
+    accounts = {name_of(found) for found in objects if found["kind"] == "ServiceAccount"}
+    images = set()
+    for found in objects:
+        for subject in found.get("subjects", []):
+            assert (subject["namespace"], subject["name"] in accounts) == ("topolog", True)
+        template: dict[str, Any] = (
+            found.get("spec", {}).get("template", {}) if found["kind"] != "CustomResourceDefinition" else {}
+        )
+        images |= {container["image"] for container in template.get("spec", {}).get("containers", [])}
+    assert len(images) == 1
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=called)
+def test_kustomize_builds_an_overlay(overlay: Path) -> None:
+    check_whole(built(overlay))
+
+
+def test_the_overlay_for_development_brings_every_secret_that_it_uses() -> None:
+    objects = built(K8S / "overlays" / "dev")
+    made = {(name_of(found), key) for found in objects if found["kind"] == "Secret" for key in found["data"]}
+    used = {
+        (variable["valueFrom"]["secretKeyRef"]["name"], variable["valueFrom"]["secretKeyRef"]["key"])
+        for found in objects
+        if found["kind"] in ("Deployment", "DaemonSet", "StatefulSet", "Job")
+        for container in containers(found)
+        for variable in container.get("env", [])
+        if "secretKeyRef" in variable.get("valueFrom", {})
+    }
+    assert used == made
+
+
+def test_production_has_two_of_each_service_spread_and_protected() -> None:
+    objects = built(K8S / "overlays" / "production")
+    deployments = {name_of(found): found for found in objects if found["kind"] == "Deployment"}
+    budgets = {name_of(found) for found in objects if found["kind"] == "PodDisruptionBudget"}
+    assert set(deployments) == {"topology-store", "scheduler", "binder"}
+    assert set(deployments) | {"nats"} == budgets
+    for name, found in deployments.items():
+        assert found["spec"]["replicas"] == 2
+        (spread,) = pod_of(found)["topologySpreadConstraints"]
+        assert spread["labelSelector"]["matchLabels"] == {"app": name}
+
+
+def chosen() -> set[str]:
+    """Components that an overlay of ours takes: built with it."""
+    return {Path(entry).name for overlay in OVERLAYS for entry in kustomization(overlay)["components"]}
+
+
+@pytest.mark.parametrize("kubelet", ["kubelet-k3s", "kubelet-rke2", "kubelet-openshift"])
+def test_the_other_components_build_on_top_of_production_under_one_image(kubelet: str, tmp_path: Path) -> None:
+    copy = tmp_path / "k8s"
+    shutil.copytree(K8S, copy)
+    overlay = copy / "overlays" / "more"
+    overlay.mkdir()
+    others = {folder.name for folder in COMPONENTS if not folder.name.startswith("kubelet-")} - chosen()
+    assert others == {"cloudnative-pg", "startup-taint"}
+    more = {
+        "resources": ["../production"],
+        "components": [f"../../components/{name}" for name in sorted(others | {kubelet})],
+        "images": [{"name": "topolog", "newName": "registry.example.com/topolog", "newTag": "1"}],
+    }
+    (overlay / KUSTOMIZATION).write_text(yaml.safe_dump(more))
+    objects = built(overlay)
+    check_whole(objects)
+    (exporter,) = [found for found in objects if found["kind"] == "DaemonSet"]
+    (container,) = containers(exporter)
+    assert container["image"] == "registry.example.com/topolog:1"
+    assert any(part.startswith("--kubelet-config=/kubelet/config") for part in container["command"])
+
+
+def test_the_readme_and_the_overlays_are_reached_from_the_projects_readme() -> None:
+    assert "k8s/" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -86,6 +86,7 @@ CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
         kube.apply_topology("n", {}),
         kube.delete_topology("n", "u", "1"),
     ],
+    "startup taint": lambda kube: [kube.patch_node("n", [])],
 }
 """The calls of each service. The extra right of an apply is `create`: it makes an object that is not there."""
 
@@ -100,4 +101,4 @@ async def test_each_service_has_the_rights_of_its_calls_and_no_others(
     needed = made.asked
     if Right(rights.TOPOLOGY_GROUP, "noderesourcetopologies", "patch") in needed:
         needed.add(Right(rights.TOPOLOGY_GROUP, "noderesourcetopologies", "create"))
-    assert rights.BY_SERVICE[service] == needed
+    assert {**rights.BY_SERVICE, "startup taint": rights.STARTUP_TAINT}[service] == needed

@@ -1,0 +1,78 @@
+"""Dashboard and alerts ask for metrics that the code declares, by labels that they have; every alert has its runbook."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from shared.telemetry import names
+from shared.telemetry.declare import METRICS, Metric
+from tests.deploy.manifests import K8S, ROOT, documents
+
+MONITORING = K8S / "components" / "monitoring"
+DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
+ALERTS: list[dict[str, Any]] = documents(MONITORING / "alerts.yaml")[0]["spec"]["groups"][0]["rules"]
+EXPORTER = names.SCANS
+FROM_PROMETHEUS = {"le", "app", "pod"}
+
+
+def exposed() -> dict[str, Metric]:
+    """Every name that /metrics shows, with what it is."""
+    found = {}
+    for metric in METRICS.values():
+        for suffix in ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",):
+            found[metric.exposed + suffix] = metric
+    return found
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+EXPRESSIONS = [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
+EXPRESSIONS += [(rule["alert"], rule["expr"]) for rule in ALERTS]
+
+
+@pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
+def test_an_expression_asks_for_what_is_declared(where: str, expression: str) -> None:
+    known = exposed()
+    asked = re.findall(r"\btopolog_\w+", expression)
+    assert asked
+    assert set(asked) <= set(known), where
+    labels = {label.strip() for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(",")}
+    labels |= set(re.findall(r"[{,]\s*(\w+)=", expression))
+    assert labels <= FROM_PROMETHEUS | {label for name in asked for label in known[name].labels}, where
+    assert expression.count("(") == expression.count(")")
+
+
+def test_counters_are_asked_for_their_rate_alone() -> None:
+    for where, expression in EXPRESSIONS:
+        for name, metric in exposed().items():
+            if metric.kind == "counter" and name in expression:
+                assert re.search(rf"(rate|increase)\({name}\b", expression), where
+
+
+def test_panels_say_what_they_show_and_do_not_overlap() -> None:
+    places = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        assert not cells & places, panel["title"]
+        places |= cells
+    assert all(panel["title"] and panel["description"] and panel["fieldConfig"]["defaults"]["unit"] for panel in panels())
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: str(rule["alert"]))
+def test_every_alert_has_a_runbook(rule: dict[str, Any]) -> None:
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.M)
+    assert anchor == rule["alert"].lower()
+    assert rule["alert"] in headings
+    assert rule["labels"]["severity"] in ("critical", "warning", "info")
+
+
+def test_the_operators_page_has_no_runbook_without_an_alert() -> None:
+    headings = re.findall(r"^### (Topolog\w+)$", (ROOT / "docs" / "operate.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(headings) == sorted(rule["alert"] for rule in ALERTS)
