@@ -14,6 +14,7 @@ _KINDS: dict[Kind, str] = {
     "pods": "PodList",
     "nodes": "NodeList",
     "noderesourcetopologies": "NodeResourceTopologyList",
+    "noderesourcetopologies.v1alpha1": "NodeResourceTopologyList",
     "poddisruptionbudgets": "PodDisruptionBudgetList",
 }
 

@@ -19,6 +19,13 @@ from shared.kube.client import KubeClient
 from shared.kube.port import Kind
 from shared.kube.rights import Right
 
+LIST_KINDS = {
+    "pods": "PodList",
+    "p": "Pod",
+    "nodes": "NodeList",
+    "poddisruptionbudgets": "PodDisruptionBudgetList",
+    "noderesourcetopologies": "NodeResourceTopologyList",
+}
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
 
 
@@ -43,7 +50,8 @@ class Authorizer:
         self.asked.add(right_of(request.method, request.url.path, "watch" in request.query_params))
         if "watch" in request.query_params:
             return Response(b"")
-        return JSONResponse({"items": [], "metadata": {"resourceVersion": "1"}})
+        kind = LIST_KINDS[request.url.path.rsplit("/", 1)[-1]] if request.method == "GET" else ""
+        return JSONResponse({"kind": kind, "items": [], "metadata": {"resourceVersion": "1"}})
 
 
 @pytest.fixture
