@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -118,15 +119,21 @@ def explain_command(
     kubeconfig: Annotated[
         str, typer.Option(envvar="TOPOLOG_KUBECONFIG", help="Where to ask for a pod that the log does not know.")
     ] = "",
+    recompute: Annotated[bool, typer.Option(help="Decide again what was decided: folds the log from its beginning.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Tell one pod's story: queued, each verdict, reserved where and why, bound, admitted, proven on which zone."""
+    """Tell one pod's story: queued, each verdict, reserved where and why, bound, admitted, proven on which zone.
+
+    Decisions are computed again with the scheduler's settings (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG) as they are here.
+    """
+    from services.cli.deciding_here import deciding_here
     from services.cli.foreign_pod import foreign_pod
     from services.replay.telling import UnknownPod, explain
 
     source = LogSource(database_url, data_dir)
+    by = deciding_here(os.environ) if recompute else None
     try:
-        stories = run(source, lambda log: explain(log, pod), "explain")
+        stories = run(source, lambda log: explain(log, pod, by), "explain")
     except CommandError as error:
         if not isinstance(error.__cause__, UnknownPod):
             raise

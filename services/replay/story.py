@@ -5,7 +5,7 @@ Pure: envelopes, facts and proofs in, lines out. A line keeps its position and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from shared.events.envelope import Envelope
 SCHEDULER_NAME = "topolog"
 Zones = dict[str, tuple[int, ...]]
 NO_NAMES: Mapping[str, str] = {}
-NO_NOTES: Mapping[int, str] = {}
+NO_NOTES: Mapping[int, Sequence[str]] = {}
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ def tell(
     history: Iterable[tuple[Envelope, Fact]],
     uid: str,
     names: Mapping[str, str] = NO_NAMES,
-    notes: Mapping[int, str] = NO_NOTES,
+    notes: Mapping[int, Sequence[str]] = NO_NOTES,
     proofs: Iterable[Proof] = (),
 ) -> list[Line]:
     """The lines for the pod `uid`, in order of position. `names` is the key of other pods by uid, `notes` what is to be added to
@@ -63,8 +63,7 @@ def tell(
             continue
         if isinstance(fact, scheduling.PodReserved):
             predicted[fact.node] = fact.predicted
-        note = [notes[envelope.position]] if envelope.position in notes else []
-        detail = (*_detail(fact, names), *note)
+        detail = (*_detail(fact, names), *notes.get(envelope.position, ()))
         lines.append(Line(envelope.position, clock(envelope.time_us), _title(fact, names), detail, msgspec.to_builtins(fact)))
     lines += [_proven(proof, predicted.get(proof.node, {})) for proof in proofs]
     return sorted(lines, key=lambda line: line.position)

@@ -10,6 +10,7 @@ from services.replay import reading, story
 from services.replay.filters import FilterError, clock
 from services.replay.names import Names, pods_called
 from services.replay.proofs import proofs_of
+from services.replay.recomputing import Deciding, Decision, recomputed
 from services.replay.standing import label_problems
 from services.replay.story import Proof
 from services.replay.suggestions import did_you_mean
@@ -45,18 +46,19 @@ class UnknownPod(FilterError):
     """The log has no such pod: Kubernetes may."""
 
 
-async def explain(log: EventLog, pod: str) -> list[Story]:
-    """The story of each pod of that name. Raises UnknownPod with near matches."""
+async def explain(log: EventLog, pod: str, by: Deciding | None = None) -> list[Story]:
+    """The story of each pod of that name; `by` decides again what was decided, which folds the log from its beginning. Raises
+    UnknownPod with near matches."""
     uids, keys = await pods_called(log, pod)
     if not uids and (await log.versions([streams.pod(pod)]))[streams.pod(pod)]:
         uids = [pod]  # a uid whose first fact cannot be read
     if not uids:
         raise UnknownPod(f"no pod {pod!r} in the log{did_you_mean(pod, keys)}", "topolog replay log --type PodObserved")
     names = Names(log)
-    return [await _story(log, uid, names, uids) for uid in uids]
+    return [await _story(log, uid, names, uids, by) for uid in uids]
 
 
-async def _story(log: EventLog, uid: str, names: Names, namesakes: list[str]) -> Story:
+async def _story(log: EventLog, uid: str, names: Names, namesakes: list[str], by: Deciding | None) -> Story:
     aside = Aside(skipped=await skips(log))
     history = await _history(log, uid, aside)
     for _, fact in history:
@@ -64,6 +66,9 @@ async def _story(log: EventLog, uid: str, names: Names, namesakes: list[str]) ->
         await names.find([*mentioned(fact), *_holders(fact)])
     proofs = await proofs_of(log, uid, history, namesakes)
     notes = await _notes(log, history)
+    made = [(at, fact) for at, fact in history if isinstance(fact, Decision)]
+    for position, text in (await recomputed(log, made, by) if by is not None else {}).items():
+        notes[position] = [*notes.get(position, ()), text]
     lines = story.tell(history, uid, names.known, notes, proofs)
     spoilt = aside.streams.get(streams.pod(uid), "")
     return Story(uid, names.known.get(uid, uid), lines, stands(history, proofs), _zones(history, proofs), spoilt)
@@ -101,14 +106,14 @@ def _list(value: object) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-async def _notes(log: EventLog, history: History) -> dict[int, str]:
+async def _notes(log: EventLog, history: History) -> dict[int, list[str]]:
     """What of a chosen node's labels could not be heeded when it was chosen."""
-    notes = {}
+    notes: dict[int, list[str]] = {}
     for envelope, fact in history:
         if isinstance(fact, scheduling.PodReserved):
             seen = await _node_seen(log, fact.node, envelope.position)
             if problems := label_problems(seen):
-                notes[envelope.position] = "; ".join(problems)
+                notes[envelope.position] = problems
     return notes
 
 

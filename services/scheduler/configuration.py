@@ -10,6 +10,7 @@ import msgspec
 from services.scheduler.core import CoreConfig
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.scores import STRATEGIES
+from services.scheduler.provenance import provenance
 from services.scheduler.settings import SchedulerSettings
 from shared.runtime.settings import SettingsInvalid
 
@@ -30,7 +31,8 @@ def chosen(settings: SchedulerSettings) -> Choice:
     choice, problems = _default(settings, settings.cycle, []) if not _upstream_asked(settings) else _with_plugin(settings)
     if problems:
         raise SettingsInvalid(problems)
-    return choice
+    made = provenance(choice.core.cycle, choice.core.upstream)
+    return msgspec.structs.replace(choice, core=msgspec.structs.replace(choice.core, provenance=made))
 
 
 def _upstream_asked(settings: SchedulerSettings) -> bool:

@@ -13,14 +13,14 @@ from typing import Protocol, get_args
 import msgspec
 
 from services.scheduler import following
-from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.placing import ColumnarPlacing, Placing
 from services.scheduler.following import Followed
 from services.scheduler.preemption.nominations import Nominations
 from services.scheduler.queue.queue import Queue
 from services.scheduler.reserving.marks import Marks
-from services.scheduler.reserving.proposals import Proposal, reservation, verdict
+from services.scheduler.reserving.proposals import Proposal, reservation, stamped, verdict
 from services.scheduler.reserving.withdrawals import withdrawals
 from shared.domain.pod import Pod
 from shared.events import cluster_facts
@@ -39,13 +39,14 @@ class Instead(Protocol):
 
 
 class CoreConfig(msgspec.Struct, frozen=True):
-    """What the core must be told: its name as a scheduler, the cycle's settings, the rejections that make a node dirty, and
-    the upstream plugin's arguments where its caches decide instead of the ledger."""
+    """What the core must be told: its name as a scheduler, the cycle's settings, the rejections that make a node dirty, the
+    upstream plugin's arguments where its caches decide instead of the ledger, and what its decisions name as what made them."""
 
     scheduler_name: str = "topolog"
     cycle: CycleConfig = CycleConfig()
     dirty_after_rejections: int = 3
     upstream: Instead | None = None
+    provenance: Provenance = Provenance()
 
 
 class Counters(msgspec.Struct):
@@ -189,7 +190,7 @@ class SchedulerCore:
                 break
         proposals += self._nominate(changed, proposals)
         self._refuse_silently()
-        return proposals
+        return [stamped(proposal, self.config.provenance) for proposal in proposals]
 
     def _must_be_folded(self, made: list[Proposal]) -> bool:
         """True for what counts only once it stands in the log: the batch ends there."""
@@ -222,15 +223,15 @@ class SchedulerCore:
         self.counters.refused += 1
         self.queue.park(pod, arrival)
         self.marks.rejected(self.ledger, self.cluster.unsettled())
-        made = self._verdict(entry, choice)
+        made = self._verdict(entry, choice, order)
         nomination = None if unready else self._nomination(entry, len(made))
         return [*made, nomination] if nomination is not None else made
 
-    def _verdict(self, entry: LedgerPod, choice: Unplaceable) -> list[Proposal]:
+    def _verdict(self, entry: LedgerPod, choice: Unplaceable, order: int) -> list[Proposal]:
         if entry.verdict == choice.message:
             self.counters.repeated_verdicts += 1
             return []
-        return [verdict(entry.pod, choice, self.ledger.position, self._version(f"pod/{entry.pod.uid}"))]
+        return [verdict(entry.pod, choice, order, self.ledger.position, self._version(f"pod/{entry.pod.uid}"))]
 
     def _nomination(self, entry: LedgerPod, ahead: int) -> Proposal | None:
         """`ahead` facts of this batch come before it on the pod's stream."""

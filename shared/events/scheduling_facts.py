@@ -17,7 +17,8 @@ class PodVerdictChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tru
     """The pod cannot be placed and the reason differs from its last verdict. Stream `pod/<uid>`.
 
     `counts` is reason text -> number of nodes; `message` is the Kubernetes event line; `detail` holds the best near misses
-    (structured refusals as JSON values) that `explain` prints. `based_on` is the position that the verdict was computed at.
+    (structured refusals as JSON values) that `explain` prints. `based_on` is the position that the verdict was computed at,
+    `order` the place in its batch; `config` and `code` as in `PodReserved`.
     """
 
     uid: str
@@ -25,7 +26,9 @@ class PodVerdictChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tru
     counts: dict[str, int] = {}
     detail: tuple[dict[str, object], ...] = ()
     based_on: int = 0
+    order: int = 0
     config: str = ""
+    code: str = ""
 
     @property
     def about(self) -> About:
@@ -37,7 +40,8 @@ class PodReserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     `report_version` is the version of `report/<node>` that the decision used, `order` the place in its batch, `score` 0..100,
     `candidates` how many nodes passed, `predicted` zone ids per container by the kubelet model (empty: none).
-    `config` and `code` are the fingerprints by which `explain` says whether it can recompute the decision.
+    `config` and `code` are fingerprints of what decided: with the log up to `based_on` and what the batch reserved before, the
+    same configuration and code decide the same again (`topolog replay explain`).
     """
 
     uid: str
@@ -112,13 +116,16 @@ class NodeReconciled(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class PodNominated(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A preemptor claims `node`: the claim charges the victims' zones until it binds or withdraws. Stream `pod/<uid>`."""
+    """A preemptor claims `node`: the claim charges the victims' zones until it binds or withdraws. `config` and `code` as in
+    `PodReserved`. Stream `pod/<uid>`."""
 
     uid: str
     node: str
     victims: tuple[str, ...] = ()
     zones: dict[int, Amounts] = {}
     based_on: int = 0
+    config: str = ""
+    code: str = ""
 
     @property
     def about(self) -> About:

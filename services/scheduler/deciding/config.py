@@ -11,6 +11,13 @@ OnMissing = Literal["refuse", "pass"]
 Prediction = Literal["off", "observe", "trust"]
 
 
+class Provenance(msgspec.Struct, frozen=True):
+    """Fingerprints of the configuration and the code that decide, 16 hex digits each; empty where nobody computed them."""
+
+    config: str = ""
+    code: str = ""
+
+
 class CycleConfig(msgspec.Struct, frozen=True):
     """`policy_precedence`: whether the report's policy or the node label decides when both are set; `nrt-first` is the
     safe one beside a kubelet with a Topology Manager. `branch_limit` bounds the branches of one admission that are followed

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 
 import msgspec
 
+from services.scheduler.deciding.config import Provenance
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.preemption.search import Nomination
 from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
 from shared.eventlog.port import Draft
 from shared.events import streams
+from shared.events.catalog import Fact
 from shared.events.scheduling_facts import (
     NodeCharged,
     NodeClaimed,
@@ -51,6 +53,18 @@ def firsts(proposals: Iterable[Proposal]) -> tuple[list[Proposal], list[Proposal
     return first, rest
 
 
+def stamped(proposal: Proposal, made: Provenance) -> Proposal:
+    """The proposal, its decisions naming what made them."""
+    drafts = tuple(msgspec.structs.replace(draft, fact=_stamped(draft.fact, made)) for draft in proposal.drafts)
+    return msgspec.structs.replace(proposal, drafts=drafts)
+
+
+def _stamped(fact: Fact, made: Provenance) -> Fact:
+    if not isinstance(fact, PodReserved | PodVerdictChanged | PodNominated):
+        return fact
+    return msgspec.structs.replace(fact, config=made.config, code=made.code)
+
+
 def reservation(
     pod: Pod,
     placed: Placed,
@@ -82,10 +96,10 @@ def reservation(
     return Proposal(f"reserve/{pod.uid}/{pod_version}", drafts, pod.uid, position, pod.uid, placed.node)
 
 
-def verdict(pod: Pod, refused: Unplaceable, position: int, pod_version: int) -> Proposal:
+def verdict(pod: Pod, refused: Unplaceable, order: int, position: int, pod_version: int) -> Proposal:
     """A verdict that differs from the pod's last."""
     fact = PodVerdictChanged(
-        uid=pod.uid, message=refused.message, counts=refused.counts, detail=refused.detail, based_on=position
+        uid=pod.uid, message=refused.message, counts=refused.counts, detail=refused.detail, based_on=position, order=order
     )
     draft = Draft(streams.pod(pod.uid), fact, pod_version)
     return Proposal(f"verdict/{pod.uid}/{pod_version}", (draft,), pod.uid, position, pod.uid)

@@ -1,0 +1,111 @@
+"""A decision is decided again from the log: alike under the same code and configuration, and told apart under another."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from services.replay import reading
+from services.replay.recomputing import Deciding, Decision, recomputed
+from services.replay.telling import explain
+from services.scheduler.configuration import chosen
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.deciding.config import CycleConfig, Provenance
+from services.scheduler.provenance import provenance
+from services.scheduler.settings import SchedulerSettings
+from shared.domain.pod import Pod
+from shared.events import streams
+from shared.events.envelope import Envelope
+from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
+from tests.ledger.given import pod, zone
+from tests.scheduler.default.story import Story
+
+HERE = Provenance("config-1", "code-1")
+BY = Deciding(CycleConfig(), HERE)
+
+
+async def decided(*pods: Pod, made: Provenance = HERE) -> Story:
+    """Three nodes of different room, and these pods decided in one batch."""
+    story = Story()
+    story.cores = [SchedulerCore(CoreConfig(provenance=made))]
+    for number, free in enumerate((8, 6, 7)):
+        await story.node(f"n{number}")
+        await story.report(zone(0, 8, free), zone(1, 8), node=f"n{number}")
+    await story.arrives(*pods)
+    await story.decide()
+    return story
+
+
+async def decisions(story: Story) -> list[tuple[Envelope, Decision]]:
+    return [(at, fact) async for at, fact in reading.facts(story.log) if isinstance(fact, Decision)]
+
+
+async def told(story: Story, by: Deciding = BY) -> list[str]:
+    return list((await recomputed(story.log, await decisions(story), by)).values())
+
+
+async def test_reservations_and_verdicts_of_one_batch_are_decided_alike_again() -> None:
+    story = await decided(*(pod(f"p{number}", cpus=5) for number in range(6)), pod("big", cpus=9))
+    kinds = [type(fact) for _, fact in await decisions(story)]
+    assert (kinds.count(PodReserved), kinds.count(PodVerdictChanged)) == (6, 1)
+    assert await told(story) == ["recomputed: the same"] * 7
+
+
+async def test_a_later_history_does_not_change_what_is_recomputed() -> None:
+    first = pod("a", cpus=5)
+    story = await decided(first)
+    await story.ends(first)
+    await story.node_goes("n0")
+    assert await told(story) == ["recomputed: the same"]
+
+
+async def test_other_code_and_another_configuration_are_named() -> None:
+    story = await decided(pod("a", cpus=5))
+    assert await told(story, Deciding(CycleConfig(), Provenance("config-1", "code-2"))) == [
+        "recomputed by another code code-1, here code-2: the same"
+    ]
+    (text,) = await told(story, Deciding(CycleConfig(strategy="MostAllocated"), Provenance("config-2", "code-1")))
+    assert text.startswith("recomputed by another configuration config-1, here config-2: would be reserved on n1, score ")
+
+
+async def test_a_decision_of_a_release_that_named_nothing_is_recomputed_all_the_same() -> None:
+    story = await decided(pod("a", cpus=5), made=Provenance())
+    assert await told(story) == ["recomputed, its code and configuration not being known: the same"]
+
+
+async def test_a_reservation_that_the_facts_do_not_lead_to_is_told() -> None:
+    story = await decided(pod("a", cpus=5))
+    (_, fact), other = (await decisions(story))[0], pod("b", cpus=5)
+    assert isinstance(fact, PodReserved)
+    await story.tell(streams.pod(other.uid), msgspec.structs.replace(fact, uid=other.uid, node="n1"))
+    assert "not recomputed: the log up to the decision does not hold the pod" in await told(story)
+    elsewhere = next(name for name in ("n1", "n2") if name != fact.node)
+    await story.tell(streams.pod("uid-a"), msgspec.structs.replace(fact, node=elsewhere))
+    assert "would be reserved on" in (await told(story))[-1]
+    assert "the log was altered" in (await told(story))[-1]
+
+
+async def test_an_upstream_cache_is_not_recomputed() -> None:
+    story = await decided(pod("a", cpus=5))
+    assert await told(story, Deciding(CycleConfig(), HERE, True)) == ["not recomputed: an upstream cache decides here"]
+
+
+async def test_explain_says_it_at_the_decision() -> None:
+    story = await decided(pod("a", cpus=5))
+    (found,) = await explain(story.log, "a", BY)
+    (line,) = [line for line in found.lines if line.title.startswith("reserved on")]
+    assert line.detail[-1] == "recomputed: the same"
+
+
+def test_fingerprints_tell_configurations_apart_and_code_is_that_of_deciding() -> None:
+    plain = provenance(CycleConfig())
+    assert provenance(CycleConfig()) == plain
+    assert provenance(CycleConfig(strategy="MostAllocated")).config != plain.config
+    assert provenance(CycleConfig(weights={"cpu": 2})).config != plain.config
+    assert provenance(CycleConfig(), SchedulerSettings()).code != plain.code
+
+
+@pytest.mark.parametrize("settings", [{}, {"cache": "overreserve"}])
+def test_a_service_names_what_decides(settings: dict[str, object]) -> None:
+    made = chosen(SchedulerSettings(**settings)).core.provenance  # type: ignore[arg-type]
+    assert len(made.config) == len(made.code) == 16
