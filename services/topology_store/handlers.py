@@ -8,17 +8,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from services.topology_store import core, snapshot, validation
+from services.topology_store import core, following, validation
 from services.topology_store.allowance import Allowance
 from services.topology_store.core import Accepted, Decision, Known
+from services.topology_store.following import PREFIX, Nodes
 from shared.bus.port import Bus, Message
 from shared.domain.report import Report
-from shared.eventlog.port import Appended, Commit, Draft, EventLog, Outcome, Place
+from shared.eventlog.port import Appended, Commit, Draft, EventLog, Outcome
+from shared.eventlog.skips import skips
 from shared.events import streams
-from shared.events.codec import decode
 from shared.events.report_facts import NodeReported, NodeReportRefused
+from shared.events.setting_aside import Aside
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
+from shared.runtime.projector import Folded, Projector
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
 from shared.telemetry.propagation import from_headers, trace_of
@@ -26,7 +29,6 @@ from shared.telemetry.propagation import from_headers, trace_of
 ROLE = "topology-store"
 MAX_TRIES = 4
 PAGE = 1000
-SNAPSHOT_EVERY = 20_000
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -50,33 +52,40 @@ class Reports:
         self._allowance = Allowance()
         self._wall_ms = clock.now_us() // 1000 - int(clock.monotonic_s() * 1000)
         self._out = logs.get("reports")
+        self._projector: Projector[Nodes] | None = None
+        self._aside: set[str] = set()
         self.heard_s: dict[str, float] = {}
-        self.known: dict[str, Known] = {}
+        self.known: Nodes = {}
 
-    async def load(self) -> None:
-        """Fold every node's stream as it stands, from the newest snapshot on."""
-        place = begun = await self._restore()
-        while page := await self._log.read(place.position, PAGE):
-            for envelope in page:
-                if envelope.stream.startswith("report/"):
-                    known = self.known.setdefault(envelope.stream.removeprefix("report/"), core.initial())
-                    core.evolve(known, decode(envelope), envelope.version, envelope.time_us // 1000)
-            place = Place(page[-1].position, page[-1].chain)
-        if place.position - begun.position >= SNAPSHOT_EVERY:
-            await self._log.save_snapshot(snapshot.PROJECTION, snapshot.FINGERPRINT, place, snapshot.dump(self.known))
-        self.heard_s = dict.fromkeys(self.known, self._clock.monotonic_s())
-        for node, known in self.known.items():
-            if known.report is not None:
-                self._allowance.holds(node, known.report, len(msgspec.json.encode(known.report)))
+    def follows(self, projector: Projector[Nodes]) -> None:
+        """What is known is the projector's state from here on."""
+        self._projector = projector
+        self.reset(projector.state)
 
-    async def _restore(self) -> Place:
-        """The place of a usable snapshot; the beginning, and nothing known, without one."""
-        found = await self._log.load_snapshot(snapshot.PROJECTION, snapshot.FINGERPRINT)
-        known = snapshot.load(found[1]) if found is not None else None
-        if found is None or known is None:
-            return Place()
-        self.known = known
-        return found[0]
+    def reset(self, nodes: Nodes) -> None:
+        """The fold begins anew, or from a snapshot: what is known of nodes is what it says."""
+        self.known = nodes
+        self._aside.clear()
+        for node in nodes:
+            self._hold(node)
+
+    def set_aside(self, stream: str) -> None:
+        """A node's stream has a fact that cannot be folded: nothing is judged by what came before it."""
+        node = stream.removeprefix(PREFIX)
+        self._aside.add(node)
+        self.known.pop(node, None)
+
+    def folded(self, _nodes: Nodes, folded: Folded) -> None:
+        """Facts were folded, of whomever: reports count toward what may be held."""
+        for envelope, _ in folded:
+            if envelope.stream.startswith(PREFIX):
+                self._hold(envelope.stream.removeprefix(PREFIX))
+
+    def _hold(self, node: str) -> None:
+        known = self.known.get(node)
+        if known is not None and known.report is not None and node not in self.heard_s:
+            self.heard_s[node] = self._clock.monotonic_s()
+            self._allowance.holds(node, known.report, len(msgspec.json.encode(known.report)))
 
     async def run(self) -> None:
         """Take in reports until cancelled."""
@@ -84,7 +93,10 @@ class Reports:
             await self.take(messages)
 
     async def take(self, messages: Sequence[Message]) -> None:
-        """One batch. Of several reports of one node all are judged, in order, one round each."""
+        """One batch, when the fold has reached the end of the log. Of several reports of one node all are judged, in order, one
+        round each."""
+        if self._projector is not None:
+            await self._projector.wait_live()
         await self.judge([found for message in messages if (found := self._read(message)) is not None])
 
     async def judge(self, waiting: Sequence[Heard]) -> None:
@@ -105,6 +117,8 @@ class Reports:
         if not isinstance(read, validation.RefusedReport):
             problem = self._allowance.refuses(read, len(message.data), self._clock.monotonic_s())
             read = validation.RefusedReport(read.node, problem) if problem else read
+        if not isinstance(read, validation.RefusedReport) and read.node in self._aside:
+            read = validation.RefusedReport(read.node, "the node's stream is set aside (see /healthz); skip the fact to go on")
         if isinstance(read, validation.RefusedReport):
             count(names.REPORTS, verdict="refused")
             self._out.warning(names.REPORT_REFUSED, node=read.node[: validation.NAME_LIMIT], problem=read.problem)
@@ -182,13 +196,20 @@ class Reports:
         return self.known.setdefault(node, core.initial())
 
     async def refold(self, node: str) -> None:
-        """Read the node's stream again: somebody else wrote on it."""
-        known, version = core.Known(heard_ms=self._known(node).heard_ms), 0
+        """Read the node's stream again: somebody else wrote on it. What cannot be read is the fold's to tell."""
+        nodes, aside, version = {node: core.Known(heard_ms=self._known(node).heard_ms)}, Aside(await skips(self._log)), 0
         while page := await self._log.read_stream(streams.report(node), version, PAGE):
             for envelope in page:
-                known = core.evolve(known, decode(envelope), envelope.version, envelope.time_us // 1000)
+                fact = aside.fact_of(envelope)
+                if fact is not None:
+                    following.evolve(nodes, envelope, fact)
+                elif aside.streams:
+                    return self.set_aside(envelope.stream)
+                else:
+                    following.pass_over(nodes, envelope)
             version = page[-1].version
-        self.known[node] = known
+        self.known[node] = nodes[node]
+        return None
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         """The outcomes, one for each commit."""
@@ -204,4 +225,5 @@ class Reports:
             drafts=(Draft(streams.report(node), accepted.fact, accepted.expected),),
             correlation=node,
             trace=trace_of(names.SPAN_REPORT, trace, node=node),
+            seen=self._projector.place if self._projector is not None else None,
         )

@@ -10,7 +10,7 @@ from services.topology_store.core import Known
 from services.topology_store.handlers import Reports
 from shared.eventlog.port import EventLog
 from shared.events import streams
-from shared.events.codec import decode
+from shared.events.codec import UndecodableFact, decode
 from shared.kube import nrt
 from shared.runtime.app import Service
 from shared.runtime.http import json_response
@@ -29,7 +29,10 @@ def serve(service: Service, reports: Reports, log: EventLog) -> None:
         name, at = request.path_params["node"], request.query_params.get("position", "")
         if at and not (at.isascii() and at.isdigit() and len(at) < 19):
             return json_response({"error": f"position={at!r} is not a number; give a position of the log"}, 400)
-        known = await _as_it_stood(log, name, int(at)) if at else reports.known.get(name)
+        try:
+            known = await _as_it_stood(log, name, int(at)) if at else reports.known.get(name)
+        except UndecodableFact as error:
+            return json_response({"error": str(error)}, 500)
         if known is None or known.report is None:
             return json_response({"error": f"node {name!r} has not reported; see /topology for those that have"}, 404)
         return json_response({**summary(name, known), "topology": nrt.to_nrt(known.report)})

@@ -21,6 +21,7 @@ from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 from shared.kube.nrt_mirrored import content, is_mirrored
 from shared.kube.port import Answer, Kube, Lost, Seen
+from shared.ledger.fold import pass_over
 from shared.ledger.state import Ledger
 from shared.runtime.clock import Clock
 from shared.runtime.health import Health
@@ -68,7 +69,14 @@ class Mirror:
 
     def projector(self, log: EventLog, health: Health) -> Projector[Mirrored]:
         """What follows the log for this mirror."""
-        fold = Fold(Mirrored, self._evolve, mirror_fold.snapshot_key(), msgspec.json.encode, mirror_fold.load)
+        fold = Fold(
+            Mirrored,
+            self._evolve,
+            mirror_fold.snapshot_key(),
+            msgspec.json.encode,
+            mirror_fold.load,
+            pass_over=lambda state, envelope: pass_over(state.ledger, envelope),
+        )
         made = Projector("mirror", log, fold, on_reset=self._reset, health=health, gates_readiness=False)
         self._reset(made.state)
         self._live = lambda: made.live

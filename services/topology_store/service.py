@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 
-from services.topology_store import http
+from services.topology_store import following, http
+from services.topology_store.following import Nodes
 from services.topology_store.handlers import Reports
 from services.topology_store.intake import Intake
 from services.topology_store.mirror import Mirror
@@ -19,12 +20,15 @@ from shared.bus.jetstream import JetStreamBus
 from shared.bus.streams import StreamLimits
 from shared.eventlog.port import EventLog, Lease
 from shared.eventlog.postgres import PostgresEventLog
+from shared.eventlog.snapshots import fingerprint
 from shared.kube import rights
 from shared.kube.client import KubeClient
 from shared.kube.port import KubeUnavailableError
 from shared.runtime.app import Service, Work, run_service
 from shared.runtime.groups import lease_losses
+from shared.runtime.health import Health
 from shared.runtime.leadership import Leadership
+from shared.runtime.projector import Fold, Projector
 from shared.telemetry import logs, names
 
 MIRROR = "mirror"
@@ -39,7 +43,7 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     service.on_close("bus", bus.close)
     await bus.ensure_streams()
     reports = Reports(log, bus, service.clock, exporter_wins=settings.reports == "both")
-    await reports.load()
+    service.task("fold", follow(log, reports, service.health).run)
     if settings.reports != "nrt":
         service.task("reports", reports.run)
     silence = Silence(reports, log, bus, settings.report_max_age_s, service.clock, service.health)
@@ -100,8 +104,26 @@ def _lead(service: Service, settings: TopologyStoreSettings, log: EventLog, *wor
                 for work in works:
                     group.create_task(work())
 
-    leadership = Leadership(log, MIRROR, service.holder, ttl_s=settings.lease_ttl_s, clock=service.clock)
+    leadership = Leadership(log, MIRROR, service.holder, ttl_s=settings.lease_ttl_s, clock=service.clock, health=service.health)
     service.task("mirror", lambda: leadership.run(lead))
+
+
+def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
+    """What keeps `reports` up to date with the log: what it appended itself, what other stores did, and another history."""
+    fold = Fold(
+        initial=dict,
+        evolve=following.evolve,
+        fingerprint=fingerprint(following, "topology-store"),
+        dump=following.dump,
+        load=following.load,
+        pass_over=following.pass_over,
+        set_aside=lambda _nodes, stream: reports.set_aside(stream) if stream.startswith(following.PREFIX) else None,
+    )
+    projector: Projector[Nodes] = Projector(
+        "topology-store", log, fold, after=reports.folded, on_reset=reports.reset, snapshot_every=20_000, health=health
+    )
+    reports.follows(projector)
+    return projector
 
 
 def main() -> int:

@@ -67,7 +67,7 @@ class Checks:
         if self.audit.ledger.position < head:
             for envelope in self.log.read_now(self.audit.ledger.position):
                 fact = decode(envelope)
-                self.audit.see(envelope, fact)
+                self.audit.see(envelope)
                 self._note(envelope, fact)
         self._equal_hashes()
         if self._steps % FULL_EVERY == 0:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
+from services.topology_store import following
 from services.topology_store.handlers import Reports
 from services.topology_store.silence import ROLE, Silence
 from shared.bus import subjects
@@ -14,8 +15,8 @@ from shared.bus.memory import MemoryBus
 from shared.bus.port import Message
 from shared.domain.report import Report
 from shared.eventlog.port import Lease
+from shared.events.codec import decode
 from shared.runtime.health import Health
-from tests.simulation.fibers import at_once
 from tests.simulation.log import SimClock, SimLog
 from tests.simulation.node import Add
 from tests.simulation.process import Process
@@ -62,7 +63,12 @@ class StoreProcess(Process):
 
     def begin(self) -> None:
         self.reports = Reports(cast(Any, self.log), MemoryBus(), cast(Any, self.clock))
-        at_once(self.reports.load())
+        position = 0
+        while page := self.log.read_now(position):
+            position = page[-1].position
+            for envelope in page:
+                following.evolve(self.reports.known, envelope, decode(envelope))
+        self.reports.reset(self.reports.known)
         self.silence = Silence(self.reports, cast(Any, self.log), MemoryBus(), MAX_AGE_S, cast(Any, self.clock), Health())
 
     def offer(self, add: Add) -> None:

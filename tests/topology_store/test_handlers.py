@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from services.topology_store.handlers import Reports
+from services.topology_store.service import follow
 from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.memory import MemoryBus
@@ -16,8 +17,9 @@ from shared.eventlog.port import Appended, Commit, Draft
 from shared.events import streams
 from shared.events.codec import decode
 from shared.events.report_facts import NodeReported
+from shared.runtime.health import Health
 from tests.runtime.helpers import running, until
-from tests.topology_store.words import Hands, message, report
+from tests.topology_store.words import Hands, load, message, report
 
 
 async def types(log: MemoryEventLog, node: str = "n1") -> list[str]:
@@ -58,7 +60,7 @@ async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: Memor
     for at in range(1, 20):
         await stores[at % 2].take([message(report(at=at, free=at % 8))])
     fresh = Reports(log, MemoryBus(), Hands())
-    await fresh.load()
+    await load(fresh, log)
     assert fresh.known["n1"].report == report(at=19, free=3)
 
 
@@ -99,7 +101,7 @@ async def test_a_restart_knows_what_the_process_before_knew(store: Reports, log:
     await store.take([message(report(at=1, boot="boot-1"))])
     await store.take([message(report(at=1, boot="boot-2"))])
     again = Reports(log, MemoryBus(), Hands())
-    await again.load()
+    await load(again, log)
     await again.take([message(report(at=2, boot="boot-2")), message(report(at=9, boot="boot-1"))])
     assert await types(log) == ["NodeReported", "NodeReported", "NodeReportRefused"]
 
@@ -115,7 +117,8 @@ async def jetstream(private_nats_url: str) -> AsyncIterator[Bus]:
 async def test_reports_travel_a_real_jetstream_into_the_log(jetstream: Bus, log: MemoryEventLog) -> None:
     await jetstream.publish(subjects.report("early"), message(report(node="early")).data, {})
     store = Reports(log, jetstream, Hands())
-    async with running(store.run()):
+    projector = follow(log, store, Health())
+    async with running(projector.run(), store.run()):
         await until(lambda: "early" in store.known)
         for at in (1, 3):
             await jetstream.publish(subjects.report("n1"), message(report(at=at, free=at)).data, {})

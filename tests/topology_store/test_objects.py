@@ -32,7 +32,7 @@ from shared.kube.port import Answer
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.health import Health
 from tests.runtime.helpers import running
-from tests.topology_store.words import report
+from tests.topology_store.words import load, report
 
 PATH = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
@@ -199,7 +199,7 @@ async def test_anothers_object_becomes_reports_and_is_never_written_over(cluster
 
 async def test_our_own_object_is_never_taken_in_and_a_nodes_own_exporter_wins(cluster: Cluster) -> None:
     await cluster.node()
-    await cluster.reports.load()
+    await load(cluster.reports, cluster.log)
     await mirrored(cluster)
     assert (await cluster.ask("DELETE", f"{PATH}/n1")).ok
     await cluster.ask("POST", PATH, foreign())

@@ -21,7 +21,7 @@ from shared.ledger.state import Ledger
 from shared.runtime.health import Health
 from shared.runtime.leadership import Leadership
 from tests.runtime.helpers import running, until
-from tests.topology_store.words import Hands, message, report
+from tests.topology_store.words import Hands, load, message, report
 
 
 class Store:
@@ -84,7 +84,7 @@ async def test_a_restart_gives_every_node_its_time_to_report_again(log: MemoryEv
     clock = Hands()
     clock.now_s = 1_000_000.0
     again = Store(log, clock)
-    await again.reports.load()
+    await load(again.reports, again.log)
     async with again.watching():
         await again.turns()
         assert not again.expired()
@@ -135,7 +135,7 @@ async def locked_out(store: Store) -> None:
 
 
 async def test_a_lockout_is_red_in_health_and_in_the_ledger_until_it_is_released(store: Store, log: MemoryEventLog) -> None:
-    await store.reports.load()
+    await load(store.reports, store.log)
     async with store.watching():
         await locked_out(store)
         assert store.expired(), "refused reports are no sign of life"

@@ -6,11 +6,14 @@ import asyncio
 
 import msgspec
 
-from services.topology_store import core
+from services.topology_store import core, following
 from services.topology_store.core import Accepted, Decision, Known
+from services.topology_store.handlers import Reports
 from shared.bus import subjects
 from shared.bus.port import Message
 from shared.domain.report import Placement, Report, Zone
+from shared.eventlog.port import EventLog
+from shared.events.codec import decode
 from shared.events.report_facts import NodeReleased
 from tests.ledger.given import held, zone
 
@@ -90,3 +93,10 @@ class Node:
     def kinds(self) -> list[str]:
         """The types of the facts, in order."""
         return [type(fact).__name__ for fact in self.facts]
+
+
+async def load(reports: Reports, log: EventLog) -> None:
+    """What the projector does before the store begins: the fold of the log as it stands."""
+    for envelope in await log.read(0, 10_000):
+        following.evolve(reports.known, envelope, decode(envelope))
+    reports.reset(reports.known)

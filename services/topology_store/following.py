@@ -1,0 +1,46 @@
+"""What the topology-store keeps of the log, and all that a snapshot keeps: what is known of each node, folded from its stream.
+
+The store hears of its own facts when they are appended, and again here; whatever a node's stream has shown already is passed by.
+Must not know the bus.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.topology_store import core
+from services.topology_store.core import Known
+from shared.events.catalog import Fact
+from shared.events.envelope import Envelope
+
+PREFIX = "report/"
+
+Nodes = dict[str, Known]
+
+_decoder = msgspec.json.Decoder(Nodes)
+
+
+def evolve(nodes: Nodes, envelope: Envelope, fact: Fact) -> None:
+    """Fold one fact of any stream."""
+    if not envelope.stream.startswith(PREFIX):
+        return
+    known = nodes.setdefault(envelope.stream.removeprefix(PREFIX), core.initial())
+    if envelope.version > known.version:
+        core.evolve(known, fact, envelope.version, envelope.time_us // 1000)
+
+
+def pass_over(nodes: Nodes, envelope: Envelope) -> None:
+    """A fact that counts as never told: its stream goes on after it."""
+    known = nodes.get(envelope.stream.removeprefix(PREFIX)) if envelope.stream.startswith(PREFIX) else None
+    if known is not None:
+        known.version = max(known.version, envelope.version)
+
+
+def dump(nodes: Nodes) -> bytes:
+    """The state as a snapshot keeps it."""
+    return msgspec.json.encode(nodes)
+
+
+def load(data: bytes) -> Nodes:
+    """The inverse. Raises msgspec.MsgspecError on anything else."""
+    return _decoder.decode(data)

@@ -1,0 +1,78 @@
+"""The store follows the log: its own facts, another store's, another history, and rows that cannot be read."""
+
+from __future__ import annotations
+
+from services.topology_store.handlers import Reports
+from services.topology_store.service import follow
+from services.upkeep.skipping import skip
+from shared.bus.memory import MemoryBus
+from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.health import Health
+from tests.runtime.helpers import FaultyLog, running, undecodable, until
+from tests.topology_store.words import message, report
+
+
+class Following:
+    """A store and what keeps it up to date."""
+
+    def __init__(self, log: FaultyLog) -> None:
+        self.health = Health()
+        self.reports = Reports(log, MemoryBus(), SYSTEM_CLOCK)
+        self.projector = follow(log, self.reports, self.health)
+
+    def free(self, node: str) -> int:
+        known = self.reports.known.get(node)
+        return known.report.zones[0].resources["cpu"].available if known and known.report else -1
+
+
+def free(value: int) -> int:
+    """What `report(free=...)` says of zone 0."""
+    return report(free=value).zones[0].resources["cpu"].available
+
+
+async def test_what_another_store_appended_is_known_without_a_lost_race() -> None:
+    log = FaultyLog()
+    mine, theirs = Following(log), Following(log)
+    async with running(mine.projector.run(), theirs.projector.run()):
+        await theirs.reports.take([message(report(at=1, free=3))])
+        await until(lambda: mine.free("n1") == free(3))
+
+
+async def test_a_history_that_lost_facts_and_outgrew_the_store_resets_it() -> None:
+    log = FaultyLog()
+    store, other = Following(log), Following(log)
+    async with running(store.projector.run(), other.projector.run()):
+        await store.reports.take([message(report(at=1, free=1))])
+        await store.reports.take([message(report(at=2, free=2)), message(report(node="lost", at=1))])
+        await until(lambda: store.projector.position == 3)
+        log.restore(1)
+        await other.reports.take([message(report(at=4, free=7))])
+        assert len(log._facts) == 1, "what is judged by the history that is gone is not appended"
+        await until(lambda: store.projector.position == other.projector.position == 1)
+        for at in range(5, 9):
+            await other.reports.take([message(report(at=at, free=at - 4))])
+            await until(lambda: store.projector.position == other.projector.position == len(log._facts))
+        await until(lambda: store.free("n1") == free(4))
+        assert store.free("lost") == -1
+        await store.reports.take([message(report(node="lost", at=2, free=6))])
+        assert store.free("lost") == free(6), "what the log has lost is news again"
+
+
+async def test_a_row_that_cannot_be_read_sets_one_node_aside_and_the_others_report_on() -> None:
+    log = FaultyLog()
+    before = Following(log)
+    async with running(before.projector.run()):
+        await before.reports.take([message(report(at=1, free=1)), message(report(node="n2", at=1, free=1))])
+        await before.reports.take([message(report(at=2, free=2))])
+    log.damage = undecodable(3)
+    store = Following(log)
+    async with running(store.projector.run()):
+        await store.projector.wait_live()
+        assert "fact 3" in str(store.health.status().red)
+        await store.reports.take([message(report(at=3, free=3)), message(report(node="n2", at=2, free=2))])
+        assert (store.free("n1"), store.free("n2")) == (-1, free(2))
+        await skip(log, 3, "me", "damaged", 1, force=True)
+        await until(lambda: store.free("n1") == free(1))
+        assert store.health.status().healthy
+        await store.reports.take([message(report(at=4, free=4))])
+        assert store.free("n1") == free(4)
