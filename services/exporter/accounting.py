@@ -43,10 +43,15 @@ def count_zones(
 
 def tracked(machine: Machine, allocatable: Allocatable, excluded: frozenset[str]) -> tuple[str, ...]:
     """The resources that this node's managers pin to zones, sorted: what a placement can prove."""
-    return tuple(sorted({resource for _, resource in _offered(machine, allocatable)} - excluded))
+    known = {node.id for node in machine.nodes}
+    names = {block.resource for block in allocatable.memory if not known.isdisjoint(block.zones)}
+    names |= {group.resource for group in allocatable.devices if not known.isdisjoint(group.zones)}
+    cpus = {CPU} if not machine.zone_of_cpu().keys().isdisjoint(allocatable.cpus) else set()
+    return tuple(sorted((names | cpus) - excluded))
 
 
 def _offered(machine: Machine, allocatable: Allocatable) -> Amount:
+    """What the kubelet may hand out; a zone that the machine lacks is left out."""
     offered: Amount = Counter()
     known = {node.id for node in machine.nodes}
     zone_of_cpu = machine.zone_of_cpu()
@@ -54,9 +59,11 @@ def _offered(machine: Machine, allocatable: Allocatable) -> Amount:
         if cpu in zone_of_cpu:
             offered[zone_of_cpu[cpu], CPU] += MILLI
     for block in allocatable.memory:
-        offered.update({(zone, block.resource): block.size for zone in block.zones if zone in known})
+        for zone in known.intersection(block.zones):
+            offered[zone, block.resource] += block.size
     for group in allocatable.devices:
-        offered.update({(zone, group.resource): len(group.ids) for zone in group.zones if zone in known})
+        for zone in known.intersection(group.zones):
+            offered[zone, group.resource] += len(group.ids)
     return offered
 
 
@@ -65,7 +72,8 @@ def _used(placements: Iterable[Placement]) -> Amount:
     used: Amount = Counter()
     for placement in placements:
         for entry in placement.held:
-            used.update({(zone, entry.resource): entry.amount for zone in entry.zones})
+            for zone in entry.zones:
+                used[zone, entry.resource] += entry.amount
     return used
 
 
@@ -73,7 +81,7 @@ def _zone(node: NumaNode, offered: Amount, used: Amount, excluded: frozenset[str
     physical = {CPU: len(node.cpus) * MILLI, MEMORY: node.memory_bytes, **node.hugepages}
     names = sorted({resource for zone, resource in offered if zone == node.id}) or [CPU]
     resources = {
-        name: _resource(physical.get(name, 0), offered[node.id, name], used[node.id, name])
+        name: _resource(physical.get(name, 0), offered.get((node.id, name), 0), used.get((node.id, name), 0))
         for name in names
         if name not in excluded
     }

@@ -7,6 +7,7 @@ are made (`scan`) or sent (`outbox`), and decides nothing itself (`core`).
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import msgspec
 from services.exporter import core
 from services.exporter.kubelet_config import KubeletConfigError
 from services.exporter.outbox import Outbox
+from services.exporter.pace import Pace
 from services.exporter.scan import NodeReader
 from services.exporter.settings import ExporterSettings
 from services.exporter.source_grpc import SourceError
@@ -48,7 +50,13 @@ class NodeReporter:
     """The round of one node. `on_error(status)` hears the first failure of a row and, with an empty error, its end."""
 
     def __init__(
-        self, node: str, reader: NodeReader, settings: ExporterSettings, outbox: Outbox, on_error: Callable[[NodeStatus], None]
+        self,
+        node: str,
+        reader: NodeReader,
+        settings: ExporterSettings,
+        outbox: Outbox,
+        on_error: Callable[[NodeStatus], None],
+        watched: bool = False,
     ) -> None:
         self.status = NodeStatus(node)
         self._reader = reader
@@ -60,11 +68,18 @@ class NodeReporter:
         self._published = core.Published()
         self._next_full_s = 0.0
         self._triggered = asyncio.Event()
+        self._trailing: asyncio.TimerHandle | None = None
+        self._pace = Pace(settings.max_events_per_time_unit, settings.time_unit_to_limit_events_s)
+        self._list_every_s = settings.active_interval_s if not watched and settings.active_interval_s > 0 else math.inf
         self._asked = False
 
     def trigger(self) -> None:
-        """The kubelet's state may have changed: scan soon."""
+        """The kubelet's state may have changed: scan soon, and once more when no further change came for a while, since
+        podresources may show a change later than the kubelet's files do."""
         self._triggered.set()
+        if self._trailing is not None:
+            self._trailing.cancel()
+        self._trailing = asyncio.get_running_loop().call_later(self._settings.trailing_s, self._triggered.set)
 
     def ask_full(self) -> None:
         """The bus may have lost the report: publish in full soon."""
@@ -73,6 +88,8 @@ class NodeReporter:
 
     async def close(self) -> None:
         """Let go of the kubelet."""
+        if self._trailing is not None:
+            self._trailing.cancel()
         await self._reader.close()
 
     async def run(self) -> None:
@@ -89,7 +106,7 @@ class NodeReporter:
         full = self._asked or started >= self._next_full_s
         try:
             with span(names.SPAN_REPORT, node=self.status.node):
-                scan = await self._reader.scan(full)
+                scan = await self._reader.scan()
                 self._publish(core.report(self.status.node, self._instance, scan, self._rules))
         except READ_ERRORS as error:
             return self._failed(str(error))
@@ -110,17 +127,14 @@ class NodeReporter:
         self._outbox.put(report.node, message)
 
     async def _wait(self, pause_s: float) -> None:
-        """Until the next round is due, or a trigger came; two rounds are never closer than `min_gap_s`."""
-        await asyncio.sleep(min(pause_s, self._settings.min_gap_s))
-        rest_s = pause_s - self._settings.min_gap_s
-        if rest_s <= 0:
-            return
+        """Until the next round is due, or a trigger came and the pace allows it."""
         try:
-            async with asyncio.timeout(rest_s):
+            async with asyncio.timeout(min(pause_s, self._list_every_s)):
                 await self._triggered.wait()
         except TimeoutError:
             return
         await asyncio.sleep(self._settings.settle_s)
+        await asyncio.sleep(self._pace.wait_s(time.monotonic()))
 
     def _failed(self, problem: str) -> float:
         status = self.status

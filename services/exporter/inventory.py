@@ -7,6 +7,9 @@ accounting.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+
+import msgspec
 
 from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer
 from services.exporter.kubelet_config import KubeletFacts
@@ -36,21 +39,28 @@ def reserved_cpus(machine: Machine, allocatable: Allocatable) -> str:
 
 def devices(allocatable: Allocatable, holders: Iterable[ListedContainer]) -> tuple[report.DeviceGroup, ...]:
     """Every device that may be handed out or is held, grouped by resource and zones."""
-    offered, held = _by_zones(allocatable.devices), _by_zones(group for each in holders for group in each.devices)
-    healthy = {(resource, each) for (resource, _), ids in offered.items() for each in ids}
-    return tuple(
-        report.DeviceGroup(
-            resource,
-            zones,
-            format_ids(offered.get((resource, zones), ())),
-            format_ids(each for each in held.get((resource, zones), ()) if (resource, each) not in healthy),
-        )
-        for resource, zones in sorted({*offered, *(key for key in held if _lost(held[key], key[0], healthy))})
-    )
+    healthy, groups = _healthy(allocatable.devices)
+    lost = [
+        group for each in holders for group in each.devices if not healthy.issuperset((group.resource, one) for one in group.ids)
+    ]
+    if not lost:
+        return tuple(groups.values())
+    found = dict(groups)
+    for (resource, zones), ids in _by_zones(lost).items():
+        known = found.get((resource, zones), report.DeviceGroup(resource, zones))
+        ill = format_ids(one for one in ids if (resource, one) not in healthy)
+        found[resource, zones] = msgspec.structs.replace(known, unhealthy=ill)
+    return tuple(found[key] for key in sorted(found))
 
 
-def _lost(ids: Iterable[str], resource: str, healthy: set[tuple[str, str]]) -> bool:
-    return any((resource, each) not in healthy for each in ids)
+@lru_cache(maxsize=64)
+def _healthy(
+    groups: tuple[DeviceGroup, ...],
+) -> tuple[frozenset[tuple[str, str]], dict[tuple[str, tuple[int, ...]], report.DeviceGroup]]:
+    """What may be handed out, as (resource, id) and in groups: the same from scan to scan."""
+    ordered = sorted(_by_zones(groups).items())
+    healthy = frozenset((resource, one) for (resource, _), ids in ordered for one in ids)
+    return healthy, {key: report.DeviceGroup(*key, format_ids(ids)) for key, ids in ordered}
 
 
 def _by_zones(groups: Iterable[DeviceGroup]) -> Devices:

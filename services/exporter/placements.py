@@ -8,7 +8,7 @@ summing a pod's entries counts nothing twice. Must not know capacity, fingerprin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -79,8 +79,10 @@ def _memory(blocks: Iterable[MemoryBlock]) -> list[ZonedAmount]:
     return [ZonedAmount(block.resource, block.zones, block.size) for block in blocks]
 
 
-def _devices(groups: Iterable[DeviceGroup]) -> list[ZonedAmount]:
+def _devices(groups: Sequence[DeviceGroup]) -> list[ZonedAmount]:
     """A device listed once per zone is one device in several zones."""
+    if not groups:
+        return []
     zones_of: dict[tuple[str, str], set[int]] = {}
     for group in groups:
         for device in group.ids:
@@ -96,6 +98,8 @@ def _devices(groups: Iterable[DeviceGroup]) -> list[ZonedAmount]:
 
 def _pod_level_extra(pod: ListedPod, zone_of_cpu: Mapping[int, int]) -> tuple[ZonedAmount, ...]:
     """The pod-level sets hold the containers' parts too: only the difference is left to count (KEP-5526)."""
+    if not (pod.cpus or pod.memory):
+        return ()
     owned = {cpu for container in pod.containers for cpu in container.cpus}
     blocks: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for block in pod.memory:

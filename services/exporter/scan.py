@@ -1,4 +1,5 @@
-"""One node's reads, put together into a `Scan`: List every time, everything slower only when a full scan is asked.
+"""One node's reads, put together into a `Scan`: both podresources answers every time, files when they were written, /sys now and
+then.
 
 The moment of truth is taken before List. Must not know when to scan, nor what becomes of the result.
 """
@@ -41,7 +42,7 @@ class Source(Protocol):
 
 
 class NodeReader:
-    """Reads one node. Keeps what changes rarely (machine, configuration, allocatable) between full scans."""
+    """Reads one node. Keeps what changes rarely (machine, configuration, checkpoints) between scans."""
 
     def __init__(self, spec: NodeSpec, settings: ExporterSettings, source: Source) -> None:
         self._spec = spec
@@ -49,31 +50,29 @@ class NodeReader:
         self._source = source
         self._checkpoint_paths = [f"{spec.kubelet_dir}/{name}" for name in folders.CHECKPOINTS] if spec.kubelet_dir else []
         self._checkpoints: tuple[Signature, Checkpoints] = ((), checkpoints.NOTHING_READ)
-        self._slow: tuple[str, Machine, KubeletFacts, Allocatable] | None = None
+        self._boot_id = ""
         self._machine: tuple[float, Machine] | None = None
         self._facts: tuple[tuple[int, int, int], KubeletFacts] | None = None
 
-    async def scan(self, full: bool) -> Scan:
+    async def scan(self) -> Scan:
         """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming what is wrong."""
-        if full or self._slow is None:
-            self._slow = await self._read_slow()
-        boot_id, machine, kubelet, allocatable = self._slow
+        boot_id, machine, kubelet = self._boot(), self._read_machine(Path(self._spec.sysfs)), self._kubelet()
+        allocatable = await self._source.allocatable()
         freshness, pods, stored = await self._list(boot_id)
         return Scan(freshness, machine, allocatable, pods, kubelet, stored, self._settings.kubelet_version)
 
     def forget(self) -> None:
-        """Make the next scan a full one: after a failure the node may be another than before."""
-        self._slow = self._machine = self._facts = None
+        """Read everything anew: after a failure the node may be another than before."""
+        self._boot_id, self._machine, self._facts = "", None, None
 
     async def close(self) -> None:
         """Close the source."""
         await self._source.close()
 
-    async def _read_slow(self) -> tuple[str, Machine, KubeletFacts, Allocatable]:
-        root = Path(self._spec.sysfs)
+    def _boot(self) -> str:
         configured = Path(self._settings.boot_id_file) if self._settings.boot_id_file else None
-        boot_id = folders.boot_id(root, configured)
-        return boot_id, self._read_machine(root), self._kubelet(), await self._source.allocatable()
+        self._boot_id = self._boot_id or folders.boot_id(Path(self._spec.sysfs), configured)
+        return self._boot_id
 
     def _read_machine(self, root: Path) -> Machine:
         """The machine, read anew after `machine_interval_s`: a running kubelet hardly notices its changes sooner."""

@@ -12,7 +12,7 @@ from services.exporter.outbox import Outbox
 from services.exporter.scan import NodeReader
 from services.exporter.settings import ExporterSettings, NodeSpec, with_flags
 from services.exporter.source_grpc import GrpcSource
-from services.exporter.watch import watch_bus, watch_folders
+from services.exporter.watch import file_place, kubelet_places, watch_bus, watch_places
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import Bus
 from shared.runtime.app import Service, run_service
@@ -47,10 +47,14 @@ class Exporter:
                 rounds.create_task(reporter.run())
 
     async def watch(self) -> None:
-        """Trigger a node when its kubelet wrote something."""
-        folders = {name: spec.kubelet_dir for name, spec in self._specs.items() if spec.kubelet_dir}
-        if folders and self._settings.watch_interval_s > 0:
-            await watch_folders(folders, self._settings.watch_interval_s, lambda name: self.reporters[name].trigger())
+        """Trigger a node when its kubelet wrote something, all of them when the notify file was touched."""
+        places = [
+            place for name, spec in self._specs.items() if spec.kubelet_dir for place in kubelet_places(name, spec.kubelet_dir)
+        ]
+        if self._settings.notify_file:
+            places += [file_place(name, self._settings.notify_file) for name in self._specs]
+        if places:
+            await watch_places(places, self._settings.watch_interval_s, lambda name: self.reporters[name].trigger(), self._polls)
 
     async def watch_bus(self) -> None:
         """Publish in full after the bus was away."""
@@ -70,7 +74,8 @@ class Exporter:
 
     def _reporter(self, spec: NodeSpec) -> NodeReporter:
         reader = NodeReader(spec, self._settings, GrpcSource(spec.socket, self._settings.deadline_s))
-        return NodeReporter(spec.name, reader, self._settings, self.outbox, self._node_changed)
+        watched = bool(spec.kubelet_dir)
+        return NodeReporter(spec.name, reader, self._settings, self.outbox, self._node_changed, watched)
 
     def _node_changed(self, status: NodeStatus) -> None:
         failing = sum(1 for reporter in self.reporters.values() if reporter.status.error)
@@ -79,6 +84,9 @@ class Exporter:
             self._out.warning(names.NODE_UNREADABLE, node=status.node, problem=status.error)
         else:
             self._out.info(names.NODE_READABLE, node=status.node, failures=status.failures)
+
+    def _polls(self, reason: str) -> None:
+        self._out.warning(names.WATCH_POLLS, problem=reason, interval_s=self._settings.watch_interval_s)
 
     def _bus_failed(self, problem: str) -> None:
         self._out.warning(names.BUS_TROUBLE, problem=problem)

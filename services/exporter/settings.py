@@ -42,9 +42,11 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     """All settings; times in seconds. `topology_manager_policy` and `_scope` override the kubelet's file when set.
 
     `nodes` are texts NAME=SOCKET,SYSFS[,KUBELET_DIR]; `nodes_file` is a JSON list of `NodeSpec`; `node_name` alone means
-    this machine's kubelet. `interval_s` is the time between full reports, `machine_interval_s`
-    between readings of /sys, `watch_interval_s` between looks at the kubelet's
-    folder (0: never), `min_gap_s` the least time between two scans, `settle_s` the wait after a change.
+    this machine's kubelet. `interval_s` is the time between full reports, `machine_interval_s` between readings of /sys,
+    `active_interval_s` between looks at the list of pods where no kubelet folder is watched (0: only at full reports),
+    `watch_interval_s` between looks at the kubelet's files where there is no inotify (0: never). Changes make at most
+    `max_events_per_time_unit` scans (0: no limit) in `time_unit_to_limit_events_s`, each `settle_s` after the change, and one
+    `trailing_s` after the last. A change of `notify_file` counts for every node.
     """
 
     nodes: tuple[str, ...] = ()
@@ -56,8 +58,12 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     interval_s: Interval = 10.0
     machine_interval_s: Seconds = 60.0
     watch_interval_s: Seconds = 0.25
-    min_gap_s: Seconds = 0.25
-    settle_s: Seconds = 0.05
+    active_interval_s: Seconds = 1.0
+    notify_file: str = ""
+    max_events_per_time_unit: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 10
+    time_unit_to_limit_events_s: Interval = 1.0
+    settle_s: Seconds = 0.01
+    trailing_s: Seconds = 0.25
     deadline_s: Interval = 10.0
     kubelet_config: str = ""
     kubelet_version: str = ""
@@ -154,8 +160,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kubelet-dir", help="with NODE_NAME and no --node: configuration and checkpoints")
     parser.add_argument("--nats-url", help="the bus; else TOPOLOG_NATS_URL")
     parser.add_argument("--interval", dest="interval_s", help="seconds between full reports (10)")
-    parser.add_argument("--watch-interval", dest="watch_interval_s", help="seconds between looks at the kubelet's folder; 0: off")
-    parser.add_argument("--min-gap", dest="min_gap_s", help="least seconds between two scans of a node (0.25)")
+    parser.add_argument("--active-interval", dest="active_interval_s", help="seconds between lists without a kubelet folder (1)")
+    parser.add_argument("--watch-interval", dest="watch_interval_s", help="seconds between looks at files without inotify (0.25)")
+    parser.add_argument("--notify-file", help="a file whose creation, change or touch asks for a report")
+    parser.add_argument("--max-events-per-second", dest="max_events_per_time_unit", help="scans for changes (10); 0: no limit")
     parser.add_argument("--deadline", dest="deadline_s", help="seconds until a podresources call is given up (10)")
     parser.add_argument("--http-port", help="health and metrics; 0: any free port")
     parser.add_argument("--kubelet-config", help="KubeletConfiguration file, else KUBELET_DIR/config.yaml")

@@ -1,30 +1,147 @@
-"""Notices what happens elsewhere: that a kubelet wrote its state, and that the bus came back.
+"""Notices what happens elsewhere: that a kubelet wrote its state, that somebody touched the notify file, that the bus came back.
 
-The kubelet writes checkpoints by rename, which changes its folder's modification time; a look at that costs microseconds,
-needs no privilege and works on every file system. Must not know what changed.
+Folders are watched, since kubelets replace their files; one that is not there yet, or was replaced, is watched as soon as it is
+there. Where inotify is not to be had, files are looked at in turns, and that is said once. Must not know what changed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
+import msgspec
+
+from services.exporter.folders import CHECKPOINTS, CONFIG_FILE, signature
+from services.exporter.inotify import IGNORED, OVERFLOW, Event, Inotify
 from shared.bus.port import Bus
 
 BUS_INTERVAL_S = 1.0
+REARM_S = 1.0
+ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
-async def watch_folders(folders: Mapping[str, str], interval_s: float, changed: Callable[[str], None]) -> None:
-    """Call `changed(node)` when a node's folder was modified since the last look. Ends by cancellation."""
-    seen = {node: _modified_ns(folder) for node, folder in folders.items()}
+class Place(msgspec.Struct, frozen=True):
+    """Entries of one folder whose change concerns a node; the empty name is the folder itself."""
+
+    node: str
+    folder: str
+    names: frozenset[str]
+
+
+def kubelet_places(node: str, kubelet_dir: str) -> list[Place]:
+    """Where a kubelet keeps what an exporter reads."""
+    files: dict[str, set[str]] = {kubelet_dir: {"", CONFIG_FILE}}
+    for name in CHECKPOINTS:
+        folder, _, file = f"{kubelet_dir}/{name}".rpartition("/")
+        files.setdefault(folder, set()).add(file)
+    return [Place(node, folder, frozenset(names)) for folder, names in files.items()]
+
+
+def file_place(node: str, path: str) -> Place:
+    """One file, watched through its folder: created, replaced, written and touched all count."""
+    folder, _, name = path.rpartition("/")
+    return Place(node, folder or ("/" if path.startswith("/") else "."), frozenset({name}))
+
+
+async def watch_places(
+    places: Iterable[Place], interval_s: float, changed: Callable[[str], None], fell_back: Callable[[str], None]
+) -> None:
+    """Call `changed(node)` whenever a place of the node changed. Ends by cancellation.
+
+    `interval_s` is the time between two looks at each file where there is no inotify; `fell_back(reason)` is called then."""
+    listed = list(places)
+    try:
+        watches = _Watches(listed, changed)
+    except OSError as error:
+        fell_back(str(error))
+        await _poll(listed, interval_s, changed)
+        return
+    try:
+        await watches.run()
+    except OSError as error:
+        fell_back(str(error))
+    finally:
+        watches.close()
+    await _poll(listed, interval_s, changed)
+
+
+class _Watches:
+    """All places of one process on one inotify queue."""
+
+    def __init__(self, places: list[Place], changed: Callable[[str], None]) -> None:
+        self._changed = changed
+        self._of_folder: dict[str, list[Place]] = {}
+        for place in places:
+            self._of_folder.setdefault(place.folder, []).append(place)
+        self._nodes = sorted({place.node for place in places})
+        self._folders: dict[int, str] = {}
+        self._inotify = Inotify()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self) -> None:
+        """Watch until cancelled. Raises OSError when the kernel gives no more watches."""
+        self._arm(first=True)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._inotify.descriptor, self._read)
+        while True:
+            await asyncio.sleep(REARM_S)
+            self._arm(first=False)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._inotify.descriptor)
+        self._inotify.close()
+
+    def _arm(self, first: bool) -> None:
+        """Watch the folders that are there and not yet watched; one that appeared may hold news."""
+        for folder in self._of_folder.keys() - set(self._folders.values()):
+            try:
+                watch = self._inotify.add(folder)
+            except OSError as error:
+                if error.errno not in ABSENT:
+                    raise
+                continue
+            self._folders[watch] = folder
+            if not first:
+                for place in self._of_folder[folder]:
+                    self._changed(place.node)
+
+    def _read(self) -> None:
+        touched: dict[str, None] = {}
+        for event in self._inotify.read():
+            touched.update(dict.fromkeys(self._concerned(event)))
+        for node in touched:
+            self._changed(node)
+
+    def _concerned(self, event: Event) -> list[str]:
+        if event.mask & OVERFLOW:
+            return self._nodes
+        if event.mask & IGNORED:
+            self._folders.pop(event.watch, None)
+            return []
+        places = self._of_folder.get(self._folders.get(event.watch, ""), ())
+        return [place.node for place in places if event.name in place.names]
+
+
+async def _poll(places: list[Place], interval_s: float, changed: Callable[[str], None]) -> None:
+    """Look at every file in turns; without an interval never."""
+    if interval_s <= 0:
+        return
+    seen = [_signatures(place) for place in places]
     while True:
         await asyncio.sleep(interval_s)
-        for node, folder in folders.items():
-            modified = _modified_ns(folder)
-            if modified != seen[node]:
-                seen[node] = modified
-                changed(node)
+        for number, place in enumerate(places):
+            found = _signatures(place)
+            if found != seen[number]:
+                seen[number] = found
+                changed(place.node)
+
+
+def _signatures(place: Place) -> list[tuple[int, int, int]]:
+    return [signature(os.path.join(place.folder, name)) for name in sorted(place.names)]
 
 
 async def watch_bus(bus: Bus, returned: Callable[[], None]) -> None:
@@ -35,10 +152,3 @@ async def watch_bus(bus: Bus, returned: Callable[[], None]) -> None:
         before, there = there, await bus.connected()
         if there and not before:
             returned()
-
-
-def _modified_ns(folder: str) -> int:
-    try:
-        return os.stat(folder).st_mtime_ns
-    except OSError:
-        return 0

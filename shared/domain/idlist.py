@@ -20,9 +20,12 @@ _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 
 def format_ids(ids: Iterable[str]) -> str:
     """The hostlist of a set of ids, sorted; the empty set is the empty text."""
+    listed = [_SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", each) for each in ids]
+    if len(listed) < 2:
+        return "".join(listed)
     numbers: dict[str, list[int]] = {}
     plain = []
-    for text in sorted({_SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", each) for each in ids}):
+    for text in sorted(set(listed)):
         found = _NUMBERED.fullmatch(text)
         if found is None:
             plain.append(text)

@@ -149,4 +149,5 @@ EXPORTER_NODES_FAILING = gauge("topolog_exporter_nodes_failing", "Nodes of this 
 SPAN_REPORT = span("node.report", "A kubelet is read and its report made.")
 
 NODE_UNREADABLE = event("node.unreadable", "A kubelet or its machine cannot be read; it is tried again, other nodes go on.")
+WATCH_POLLS = event("watch.polls", "Without inotify the files of kubelets are looked at in turns: changes are noticed later.")
 NODE_READABLE = event("node.readable", "A node that could not be read can be read again.")

@@ -53,7 +53,7 @@ class Recorder:
 
 @asynccontextmanager
 async def exporting(bus: MemoryBus, **settings: object) -> AsyncIterator[tuple[Exporter, Recorder]]:
-    chosen: dict[str, object] = {"interval_s": LONG_S, "watch_interval_s": 0.02, "min_gap_s": 0.02, "settle_s": 0.0, **settings}
+    chosen: dict[str, object] = {"interval_s": LONG_S, "watch_interval_s": 0.02, "settle_s": 0.0, "trailing_s": 0.05, **settings}
     exporter, recorder = Exporter(bus, ExporterSettings(**chosen)), Recorder(bus)  # type: ignore[arg-type]
     works = (exporter.report_all, exporter.outbox.run, exporter.watch, exporter.watch_bus, recorder.run)
     tasks = [asyncio.create_task(work()) for work in works]

@@ -68,7 +68,7 @@ class Cluster:
         spec = NodeSpec(NODE, str(files.socket), str(files.sysfs), str(files.kubelet_dir))
         reader = NodeReader(spec, ExporterSettings(node_name=NODE), GrpcSource(str(files.socket)))
         try:
-            return core.report(NODE, "test", await reader.scan(True), core.Rules())
+            return core.report(NODE, "test", await reader.scan(), core.Rules())
         finally:
             await reader.close()
 

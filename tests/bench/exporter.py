@@ -1,0 +1,215 @@
+"""What an exporter costs and how soon it tells: `python -m tests.bench exporter`.
+
+Simulated kubelets with real sockets and files in this process, a real NATS, the exporter as a process of its own. A JSON line for
+each number of nodes: `event_p50_ms`, `event_p99_ms` from the binding of a pod (its kubelet admits it at once) to its report on
+the bus; `rss_mb` and `cpu_percent` of one core at rest (`idle_pods` pods, reports every `interval_s`), `busy_percent` while pods
+come. The last line is the largest node: 100 pods, 256 CPUs, 8 zones, 16 kinds of devices: `scan_ms` (CPU time of the whole round,
+median, without the simulated kubelet's) and the bytes of its report in full and of the fact after one pod more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from services.embedded.servers import EmbeddedServers
+from services.exporter import core
+from services.exporter.scan import NodeReader
+from services.exporter.settings import ExporterSettings, NodeSpec
+from services.exporter.source_grpc import GrpcSource
+from services.simulator import machine_files, workload
+from services.simulator.api.cluster_store import ClusterStore
+from services.simulator.clock import VirtualClock
+from services.simulator.cluster import NodeShape, Policies, SimulatedNode, uniform
+from services.simulator.kubelet_agent import Delays
+from services.simulator.kubelet_runner import KubeletRunner
+from services.simulator.workload import Task, TaskContainer
+from services.topology_store.delta import changes
+from shared.bus.jetstream import JetStreamBus
+from shared.domain.report import Report
+from shared.domain.resources import CPU, MEMORY
+
+GIB, MIB = 2**30, 2**20
+AT_ONCE = Delays(0.0, 0.0, 0.0, 0.0)
+KINDS = 16
+
+
+class Kubelets:
+    """Simulated kubelets with their store, sockets and files."""
+
+    def __init__(self, folder: Path, nodes: tuple[SimulatedNode, ...]) -> None:
+        self.nodes = nodes
+        self.store = ClusterStore()
+        self.files = machine_files.places(folder / "nodes", machine_files.socket_folder(folder), nodes)
+        self.runner = KubeletRunner(self.store, nodes, self.files, VirtualClock(1.0), AT_ONCE)
+
+    def bind(self, name: str, node: str, requests: dict[str, int]) -> float:
+        """Bind a pod; when that was."""
+        self.store.create("pods", workload.manifest(Task(name, (TaskContainer("c", requests),), 1e6), "s", "default", "w"))
+        at = time.monotonic()
+        self.store.bind(name, "default", node)
+        return at
+
+    def delete(self, name: str) -> None:
+        self.store.delete("pods", name, "default")
+
+
+class Heard:
+    """When each pod was first seen with something in a report."""
+
+    def __init__(self, bus: JetStreamBus) -> None:
+        self._bus = bus
+        self.nodes: set[str] = set()
+        self.at: dict[str, float] = {}
+
+    async def run(self) -> None:
+        async for batch in self._bus.reports():
+            now = time.monotonic()
+            for message in batch:
+                report = msgspec.json.decode(message.data, type=Report)
+                self.nodes.add(report.node)
+                for placement in report.placements or ():
+                    if len(placement.held) > 1:
+                        self.at.setdefault(placement.pod, now)
+
+
+@contextlib.asynccontextmanager
+async def exporting(folder: Path, kubelets: Kubelets, url: str, interval_s: float) -> AsyncIterator[psutil.Process]:
+    shares = folder / "nodes.json"
+    shares.write_bytes(msgspec.json.encode([files.for_exporter() for files in kubelets.files]))
+    argv = [sys.executable, "-m", "services.exporter", "--nodes-file", str(shares), "--nats-url", url]
+    log = (folder / "exporter.log").open("wb")
+    process = subprocess.Popen([*argv, "--interval", f"{interval_s:g}"], stdout=log, stderr=log)  # noqa: ASYNC220
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait(20)
+        log.close()
+
+
+async def until(holds: object, timeout_s: float = 120.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not holds():  # type: ignore[operator]  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def measure(count: int, options: argparse.Namespace) -> dict[str, object]:
+    """One line: `count` nodes in one exporter."""
+    shape = NodeShape(2, 32, 128 * GIB)
+    with tempfile.TemporaryDirectory(prefix="topolog-bench-") as text:
+        folder = Path(text)
+        async with EmbeddedServers(folder / "servers", want_postgres=False) as servers:
+            assert servers.nats is not None
+            bus = JetStreamBus(servers.nats.url, name="bench")
+            await bus.ensure_streams()
+            kubelets, heard = Kubelets(folder, uniform(count, shape, Policies())), Heard(bus)
+            await kubelets.runner.start()
+            tasks = [asyncio.create_task(work()) for work in (kubelets.runner.run, heard.run)]
+            async with exporting(folder, kubelets, servers.nats.url, options.interval) as process:
+                await until(lambda: len(heard.nodes) == count)
+                line = await _events(kubelets, heard, process, options)
+                line |= await _rest(kubelets, process, options)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await kubelets.runner.stop()
+            await bus.close()
+    return {"nodes": count, **line}
+
+
+async def _events(kubelets: Kubelets, heard: Heard, process: psutil.Process, options: argparse.Namespace) -> dict[str, object]:
+    before, started, waits = process.cpu_times(), time.monotonic(), []
+    for number in range(options.events):
+        name, node = f"e{number}", kubelets.nodes[number % len(kubelets.nodes)].name
+        at = kubelets.bind(name, node, {CPU: 2000, MEMORY: GIB})
+        await until(lambda name=name: name in heard.at)
+        waits.append((heard.at[name] - at) * 1e3)
+        kubelets.delete(name)
+        await asyncio.sleep(options.pause)
+    busy = _percent(before, process, started)
+    cuts = statistics.quantiles(waits, n=100, method="inclusive")
+    return {"events": len(waits), "event_p50_ms": round(cuts[49], 1), "event_p99_ms": round(cuts[98], 1), "busy_percent": busy}
+
+
+async def _rest(kubelets: Kubelets, process: psutil.Process, options: argparse.Namespace) -> dict[str, object]:
+    for node in kubelets.nodes:
+        for number in range(options.idle_pods):
+            kubelets.bind(f"{node.name}-{number}", node.name, {CPU: 1000, MEMORY: GIB})
+    await asyncio.sleep(2.0)
+    before, started = process.cpu_times(), time.monotonic()
+    await asyncio.sleep(options.rest)
+    memory = process.memory_full_info()
+    return {
+        "idle_pods": options.idle_pods,
+        "interval_s": options.interval,
+        "cpu_percent": _percent(before, process, started),
+        "rss_mb": round(memory.rss / MIB, 1),
+        "uss_mb": round(memory.uss / MIB, 1),
+    }
+
+
+def _percent(before: object, process: psutil.Process, started: float) -> float:
+    after = process.cpu_times()
+    used = after.user + after.system - before.user - before.system  # type: ignore[attr-defined]
+    return round(100 * used / (time.monotonic() - started), 2)
+
+
+async def largest(options: argparse.Namespace) -> dict[str, object]:
+    """The largest node, read in this process."""
+    devices = {f"vendor.example/kind-{kind:02d}": 16 for kind in range(KINDS)}
+    nodes = uniform(1, NodeShape(8, 256, 2048 * GIB, devices), Policies("best-effort"))
+    with tempfile.TemporaryDirectory(prefix="topolog-bench-") as text:
+        kubelets = Kubelets(Path(text), nodes)
+        await kubelets.runner.start()
+        task = asyncio.create_task(kubelets.runner.run())
+        kinds = sorted(devices)
+        for number in range(100):
+            kubelets.bind(f"p{number}", nodes[0].name, {CPU: 2000, MEMORY: GIB, kinds[number % KINDS]: 1})
+        files = kubelets.files[0]
+        spec = NodeSpec(nodes[0].name, str(files.socket), str(files.sysfs), str(files.kubelet_dir))
+        reader = NodeReader(spec, ExporterSettings(node_name=nodes[0].name), GrpcSource(str(files.socket)))
+        await until(lambda: len(kubelets.runner.agent(nodes[0].name).node.state.cpu.entries) == 100)
+        times = []
+        for _ in range(options.scans):
+            begun = time.process_time()
+            made = core.report(nodes[0].name, "bench", await reader.scan(), core.Rules())
+            times.append((time.process_time() - begun) * 1e3)
+        kubelets.bind("one-more", nodes[0].name, {CPU: 2000, MEMORY: GIB, kinds[0]: 1})
+        await until(lambda: len(kubelets.runner.agent(nodes[0].name).node.state.cpu.entries) == 101)
+        after = core.report(nodes[0].name, "bench", await reader.scan(), core.Rules())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await reader.close()
+        await kubelets.runner.stop()
+    return {
+        "zones": 8, "cpus": 256, "device_kinds": KINDS, "pods": 100, "scan_ms": round(statistics.median(times), 2),
+        "report_bytes": len(msgspec.json.encode(made)), "delta_bytes": len(msgspec.json.encode(changes(made, after))),
+    }  # fmt: skip
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench exporter", description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="*", default=[1, 50])
+    parser.add_argument("--events", type=int, default=200)
+    parser.add_argument("--pause", type=float, default=0.15, help="seconds between two pods")
+    parser.add_argument("--idle-pods", type=int, default=10)
+    parser.add_argument("--interval", type=float, default=5.0)
+    parser.add_argument("--rest", type=float, default=30.0, help="seconds at rest")
+    parser.add_argument("--scans", type=int, default=50)
+    options = parser.parse_args(argv)
+    for count in options.nodes:
+        print(json.dumps(asyncio.run(measure(count, options))), flush=True)
+    print(json.dumps(asyncio.run(largest(options))), flush=True)
