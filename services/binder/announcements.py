@@ -16,12 +16,29 @@ REPORTER = "topolog-scheduler"
 MESSAGE_LIMIT = 1024
 
 
-def condition(message: str, time_us: int) -> dict[str, Any]:
-    """The status patch that says why the pod waits."""
+_REMEDIES = {
+    "forbidden": "give the binder's service account the right `create` on `pods/binding` (k8s/20-rbac.yaml)",
+    "denied": "change the admission policy or the pod; the node is set aside for such pods and tried again later",
+    "invalid": "see the binder's log; the API server cannot take this Binding, from us or anybody",
+}
+
+
+def remedy(cause: str) -> str:
+    """What helps against a refused binding, "" where nothing has to."""
+    return _REMEDIES.get(cause, "")
+
+
+def refused(node: str, cause: str, message: str) -> str:
+    """The event line of a refused binding; "" for causes that need nobody's help."""
+    return f"binding to {node} was {cause}: {message}; {_REMEDIES[cause]}" if cause in _REMEDIES else ""
+
+
+def condition(message: str, time_us: int, reason: str = "Unschedulable") -> dict[str, Any]:
+    """The status patch that says why the pod waits. `SchedulerError` is kube-scheduler's reason for a failed binding."""
     entry = {
         "type": "PodScheduled",
         "status": "False",
-        "reason": "Unschedulable",
+        "reason": reason,
         "message": message,
         "lastTransitionTime": _seconds(time_us),
     }

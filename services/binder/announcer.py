@@ -14,7 +14,7 @@ import msgspec
 
 from services.binder import announcements
 from services.binder.core import BinderState, Identity
-from shared.events.binding_facts import EvictIntended, PodBound, PodEvicted
+from shared.events.binding_facts import BindRefused, EvictIntended, PodBound, PodEvicted
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded
 from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, PodReserved, PodVerdictChanged
@@ -26,12 +26,12 @@ from shared.telemetry.instruments import count
 PENDING_PODS = 5_000
 WORKERS = 2
 
-Kind = Literal["verdict", "bound", "nominated", "preempted"]
+Kind = Literal["verdict", "refused", "bound", "nominated", "preempted"]
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """One announcement to make. `verdict` says `message`, `bound` and `nominated` name `node` ("": nominated no more),
-    `preempted` says in `message` for whom (a uid)."""
+    """One announcement to make. `verdict` and `refused` (of a binding) say `message`, `bound` and `nominated` name `node` ("":
+    nominated no more), `preempted` says in `message` for whom (a uid)."""
 
     kind: Kind
     pod: Identity
@@ -91,6 +91,9 @@ class Announcer:
         """(kind, uid, message, node) of what the fact has to be told for."""
         if isinstance(fact, PodVerdictChanged):
             return "verdict", fact.uid, fact.message, ""
+        if isinstance(fact, BindRefused):
+            text = announcements.refused(fact.node, fact.cause, fact.message)
+            return ("refused", fact.uid, text, fact.node) if text else None
         if isinstance(fact, PodBound):
             return "bound", fact.uid, "", fact.node
         if isinstance(fact, PodEvicted):
@@ -136,7 +139,8 @@ class Announcer:
             event = announcements.preempted(pod, waiting.uid, waiting.message, waiting.time_us, waiting.position)
         else:
             event = announcements.failed(pod, waiting.uid, waiting.message, waiting.time_us, waiting.position)
-            patch = announcements.condition(waiting.message, waiting.time_us)
+            reason = "SchedulerError" if waiting.kind == "refused" else "Unschedulable"
+            patch = announcements.condition(waiting.message, waiting.time_us, reason)
             _counted(await self._kube.patch_pod_status(pod.namespace, pod.name, patch))
         _counted(await self._kube.create_event(pod.namespace, event))
 

@@ -1,8 +1,9 @@
 """The binder's work list and its judgement of answers. Intent in the log, the call, the outcome in the log.
 
 The work list is the fold: reservations without intent, intents without outcome. After an intent only a definite answer
-frees the charge: 404, another uid, or a 409 while the pod stands on another node. Reading "unbound" permits only resending
-to the same node; a 409 on our node is success. This module must not know HTTP, the log or a clock.
+frees the charge: 404, another uid, a 409 while the pod stands on another node, or a no to the request itself (400, 403, 413,
+422) while the pod stands nowhere. Reading "unbound" after anything else permits only resending to the same node; a 409 on our
+node is success. This module must not know HTTP, the log or a clock.
 """
 
 from __future__ import annotations
@@ -143,13 +144,19 @@ def stream_of(uid: str) -> str:
 
 class Reply(msgspec.Struct, frozen=True):
     """What the API server said: `status` 0 when no answer came. `uid` and `node` are those of the pod read afterwards, where
-    it was read (`read` True; `uid` empty: no such pod)."""
+    it was read (`read` True; `uid` empty: no such pod). `retry_after_s` is how long it asks to be left alone."""
 
     status: int
     message: str = ""
     read: bool = False
     uid: str = ""
     node: str = ""
+    retry_after_s: float = 0.0
+
+    @property
+    def away(self) -> bool:
+        """The server did not answer, or what stands before it did: nothing was said about this pod."""
+        return self.status in (0, 502, 503, 504)
 
 
 NeedsRead = Literal["needs_read"]
@@ -167,6 +174,20 @@ def judge(work: Work, reply: Reply) -> Outcome:
     return "needs_read"
 
 
+DEFINITE = frozenset((400, 403, 405, 413, 415, 422))
+"""The request itself was judged, and would be judged so again (recordings H of kube-apiserver 1.36)."""
+_POLICY = "denied request"
+_NO_RIGHT = "cannot create resource"
+
+
+def _why(reply: Reply) -> str:
+    """`forbidden`: a right is missing. `denied`: an admission policy or webhook says no to this pod on this node, by 422, 403 or
+    413. `invalid`: the API server cannot take the Binding as it is."""
+    if reply.status == 403 and _NO_RIGHT in reply.message:
+        return "forbidden"
+    return "denied" if reply.status == 403 or _POLICY in reply.message else "invalid"
+
+
 def _judge_read(work: Work, reply: Reply) -> Outcome:
     if not reply.uid:
         return binding.BindRefused(work.uid, work.node, "gone", reply.message)
@@ -176,6 +197,8 @@ def _judge_read(work: Work, reply: Reply) -> Outcome:
         return binding.PodBound(work.uid, work.node, attempts=work.attempts + 1, found=True)
     if reply.node:
         return binding.BindRefused(work.uid, work.node, "other_node", f"stands on {reply.node}: {reply.message}")
+    if reply.status in DEFINITE:
+        return binding.BindRefused(work.uid, work.node, _why(reply), reply.message)
     return binding.BindUncertain(work.uid, work.node, work.attempts + 1, reply.message)
 
 

@@ -72,6 +72,11 @@ def rehearsals(evictions: Evictions) -> dict[str, list[Eviction]]:
     return found
 
 
+def guarded(status: int, message: str) -> bool:
+    """A budget says no. While nothing is evicted yet there is no point in waiting for it: other victims may do."""
+    return status == 429 and "disruption budget" in message
+
+
 Again = Literal["again"]
 
 

@@ -7,7 +7,8 @@ list, so that a restart finds every intent without outcome again. Must not decid
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +23,7 @@ from shared.kube.port import Kube, Lost
 from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point
 from shared.runtime.groups import lease_losses
+from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Folded, Projector
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count
@@ -29,8 +31,8 @@ from shared.telemetry.instruments import count
 ROLE = "binder"
 REACH_TIMEOUT_S = 30.0
 IDLE_S = 0.5
-ROUND_LIMIT = 100
-"""Evictions that one round looks at."""
+CONCURRENCY = 32
+"""Evictions and rehearsals under way at once."""
 
 Outcome = binding.PodEvicted | binding.EvictRefused
 
@@ -40,6 +42,13 @@ class Tries(msgspec.Struct):
 
     attempts: int = 0
     at_s: float = 0.0
+
+
+class Turn(NamedTuple):
+    """The lease that a piece of work runs under, and the place of the log that it was begun at."""
+
+    lease: Lease
+    seen: Place
 
 
 class Evictor:
@@ -55,8 +64,8 @@ class Evictor:
         self._clock = clock
         self._woken = asyncio.Event()
         self._tries: dict[str, Tries] = {}
+        self._busy: set[str] = set()
         self._must_reach = 0
-        self._seen = Place()
         self._out = logs.get("binder")
 
     def folded(self, state: BinderState, folded: Folded) -> None:
@@ -72,45 +81,70 @@ class Evictor:
     async def lead(self, lease: Lease) -> None:
         """Carry out evictions until the lease is lost."""
         await self._projector.wait_live()
+        self._busy.clear()
         with lease_losses():
-            while True:
-                self._woken.clear()
-                if await self._projector.wait_for(self._must_reach, REACH_TIMEOUT_S):
-                    await self._round(lease)
-                await self._rest()
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._woken.clear()
+                    if await self._projector.wait_for(self._must_reach, REACH_TIMEOUT_S):
+                        self._start(group, lease)
+                    await self._rest()
 
     async def _rest(self) -> None:
         try:
-            await asyncio.wait_for(self._woken.wait(), IDLE_S)
+            async with asyncio.timeout(IDLE_S):
+                await self._woken.wait()
         except TimeoutError:
             return
 
-    async def _round(self, lease: Lease) -> None:
-        evictions, self._seen = self._projector.state.evictions, self._projector.place
+    def _start(self, group: asyncio.TaskGroup, lease: Lease) -> None:
+        """Whatever is due and not under way, at most `CONCURRENCY` calls at once: one that is late holds up nobody else."""
+        evictions, turn = self._projector.state.evictions, Turn(lease, self._projector.place)
         self._tries = {uid: tries for uid, tries in self._tries.items() if uid in evictions}
-        for victims in list(evicting.rehearsals(evictions).values())[:ROUND_LIMIT]:
+        for preemptor, victims in evicting.rehearsals(evictions).items():
             if all(self._due(each) for each in victims):
-                await self._rehearse(victims, lease)
-        for each in [each for each in evictions.values() if each.intended][:ROUND_LIMIT]:
-            if self._due(each):
-                await self._carry_out(each, lease)
+                self._begin(group, f"rehearse/{preemptor}", self._rehearse(victims, turn))
+        for each in evictions.values():
+            if each.intended and self._due(each):
+                self._begin(group, each.uid, self._carry_out(each, turn))
+
+    def _begin(self, group: asyncio.TaskGroup, key: str, work: Coroutine[Any, Any, None]) -> None:
+        if key in self._busy or len(self._busy) >= CONCURRENCY:
+            work.close()
+            return
+        self._busy.add(key)
+        group.create_task(self._at_work(key, work))
+
+    async def _at_work(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        """An outcome is folded before the same is begun anew; an error of this code concerns this work only."""
+        try:
+            await work
+            await self._projector.wait_for(self._must_reach, REACH_TIMEOUT_S)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            self._out.error(names.TASK_FAILED, task=f"evict {key}", problem=repr(error))
+            await self._clock.sleep(IDLE_S)
+        finally:
+            self._busy.discard(key)
+            self._woken.set()
 
     def _due(self, eviction: Eviction) -> bool:
         return self._tries.get(eviction.uid, Tries()).at_s <= self._clock.monotonic_s()
 
-    async def _rehearse(self, victims: Sequence[Eviction], lease: Lease) -> None:
-        """Ask for all; intend all or none. A no that lasts is the outcome of the victim that it concerns."""
-        for each in victims:
-            outcome = await self._ask(each, dry_run=True)
-            if outcome == "again":
-                return
+    async def _rehearse(self, victims: Sequence[Eviction], turn: Turn) -> None:
+        """Ask for all at once; intend all or none. A no that lasts is the outcome of the victim that it concerns."""
+        outcomes = await asyncio.gather(*(self._ask(each, dry_run=True) for each in victims))
+        for each, outcome in zip(victims, outcomes, strict=True):
             if isinstance(outcome, binding.EvictRefused):
-                await self._append([self._settling(each, outcome, lease)])
+                await self._append([self._settling(each, outcome, turn)])
                 return
-        await self._append([self._intent(each, lease) for each in victims])
+        if "again" in outcomes:
+            return
+        await self._append([self._intent(each, turn) for each in victims])
         crash_point("binder.after_evict_intent")
 
-    async def _carry_out(self, eviction: Eviction, lease: Lease) -> None:
+    async def _carry_out(self, eviction: Eviction, turn: Turn) -> None:
         """The call; an eviction called off since its intent is not made any more."""
         if eviction.called_off:
             outcome: Outcome | evicting.Again = binding.EvictRefused(eviction.uid, eviction.preemptor, "the nomination has ended")
@@ -118,7 +152,7 @@ class Evictor:
             outcome = await self._ask(eviction, dry_run=False)
         crash_point("binder.after_evict_call")
         if outcome != "again":
-            await self._append([self._settling(eviction, outcome, lease)])
+            await self._append([self._settling(eviction, outcome, turn)])
             self._say(outcome)
 
     async def _ask(self, eviction: Eviction, dry_run: bool) -> Outcome | evicting.Again:
@@ -127,19 +161,21 @@ class Evictor:
             return binding.PodEvicted(eviction.uid, eviction.preemptor)
         answer = await self._kube.evict(pod.namespace, pod.name, eviction.uid, dry_run=dry_run)
         status, message = (0, answer.message) if isinstance(answer, Lost) else (answer.status, answer.message)
+        wait_s = 0.0 if isinstance(answer, Lost) else answer.retry_after_s
         tries = self._tries.setdefault(eviction.uid, Tries())
         tries.attempts += status != 0
-        outcome = evicting.judge(eviction, status, message, tries.attempts, self._settings.evict_attempts)
-        self._postpone(tries, outcome == "again")
+        limit = 1 if dry_run and evicting.guarded(status, message) else self._settings.evict_attempts
+        outcome = evicting.judge(eviction, status, message, tries.attempts, limit)
+        self._postpone(tries, outcome == "again", wait_s)
         return outcome
 
-    def _postpone(self, tries: Tries, again: bool) -> None:
+    def _postpone(self, tries: Tries, again: bool, wait_s: float) -> None:
         """Twice as late each time; an answer that settles starts anew."""
         if not again:
             tries.attempts, tries.at_s = 0, 0.0
             return
         delay_s = self._settings.resend_after_s * 2 ** min(max(tries.attempts - 1, 0), 10)
-        tries.at_s = self._clock.monotonic_s() + min(delay_s, self._settings.resend_at_most_every_s)
+        tries.at_s = self._clock.monotonic_s() + max(wait_s, min(delay_s, self._settings.resend_at_most_every_s))
 
     def _say(self, outcome: Outcome) -> None:
         count(names.EVICTIONS, outcome=type(outcome).__name__)
@@ -154,22 +190,22 @@ class Evictor:
                 self._must_reach = max(self._must_reach, outcome.last)
         self._woken.set()
 
-    def _intent(self, eviction: Eviction, lease: Lease) -> Commit:
+    def _intent(self, eviction: Eviction, turn: Turn) -> Commit:
         pod = self._projector.state.pods.get(eviction.uid, core.Identity("", ""))
         fact = binding.EvictIntended(eviction.uid, pod.namespace, pod.name, eviction.preemptor)
-        return self._commit(f"evict/{eviction.uid}/{eviction.preemptor}/{self._projector.position}", eviction, fact, lease)
+        return self._commit(f"evict/{eviction.uid}/{eviction.preemptor}/{self._projector.position}", eviction, fact, turn)
 
-    def _settling(self, eviction: Eviction, outcome: Outcome, lease: Lease) -> Commit:
+    def _settling(self, eviction: Eviction, outcome: Outcome, turn: Turn) -> Commit:
         name = type(outcome).__name__
-        return self._commit(f"{name}/{eviction.uid}/{eviction.preemptor}/{self._projector.position}", eviction, outcome, lease)
+        return self._commit(f"{name}/{eviction.uid}/{eviction.preemptor}/{self._projector.position}", eviction, outcome, turn)
 
-    def _commit(self, commit_id: str, eviction: Eviction, fact: binding.BindingFact, lease: Lease) -> Commit:
+    def _commit(self, commit_id: str, eviction: Eviction, fact: binding.BindingFact, turn: Turn) -> Commit:
         return Commit(
             commit_id=commit_id,
             role=ROLE,
-            epoch=lease.epoch,
+            epoch=turn.lease.epoch,
             time_us=self._clock.now_us(),
             drafts=(Draft(core.stream_of(eviction.uid), fact),),
             correlation=eviction.preemptor,
-            seen=self._seen,
+            seen=turn.seen,
         )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from services.binder import core
+from services.binder import announcements, core
 from services.binder.appending import append_fenced
 from services.binder.core import BinderState, Reply, Work
 from services.binder.settings import BinderSettings
@@ -33,11 +33,16 @@ REACH_TIMEOUT_S = 30.0
 IDLE_S = 0.5
 
 
+Settled = binding.PodBound | binding.BindRefused | binding.BindUncertain
+
+
 class Due(msgspec.Struct):
-    """When an uncertain binding is sent again (monotonic seconds), and how often it was sent."""
+    """When an uncertain binding is sent again (monotonic seconds), and how often it was sent. `away`: nobody answered, so that
+    an answer to anybody shortens the wait."""
 
     at_s: float = 0.0
     attempts: int = 0
+    away: bool = False
 
 
 class Binder:
@@ -56,6 +61,8 @@ class Binder:
         self._busy: set[str] = set()
         self._settled: dict[str, int] = {}
         self._must_reach = 0
+        self._probed_s = 0.0
+        self._away = False
         self._out = logs.get("binder")
 
     def folded(self, _state: BinderState, folded: Folded) -> None:
@@ -118,50 +125,64 @@ class Binder:
         for work in intended:
             if len(self._busy) >= self._settings.concurrency:
                 return
-            if self._callable(work.uid, now_s):
+            if self._free(work.uid) and (self._due.get(work.uid, Due()).at_s <= now_s or self._may_probe(work.uid, now_s)):
                 self._busy.add(work.uid)
                 group.create_task(self._carry_out(work, lease))
 
-    def _callable(self, uid: str, now_s: float) -> bool:
-        """Not under way, not settled in a part of the log that the fold has yet to reach, and due."""
-        return uid not in self._busy and uid not in self._settled and self._due.get(uid, Due()).at_s <= now_s
+    def _free(self, uid: str) -> bool:
+        """Not under way, and not settled in a part of the log that the fold has yet to reach."""
+        return uid not in self._busy and uid not in self._settled
+
+    def _may_probe(self, uid: str, now_s: float) -> bool:
+        """While all wait for a server that is away, one of them asks now and then whether it is back."""
+        if not self._due[uid].away or now_s < self._probed_s + self._settings.resend_after_s:
+            return False
+        self._probed_s = now_s
+        return True
+
+    def _heard(self, reply: Reply) -> None:
+        """The server answers again: who waited because it was away need wait no more."""
+        if self._away and not reply.away:
+            for due in self._due.values():
+                due.at_s = 0.0 if due.away else due.at_s
+        self._away = reply.away
 
     async def _carry_out(self, work: Work, lease: Lease) -> None:
         """One call and its outcome. An error of this code concerns this pod only: it is sent again later."""
         seen = self._projector.place
         try:
-            outcome = await self._bind(work)
+            outcome, reply = await self._bind(work)
             crash_point("binder.after_call")
-            await self._settle(work, outcome, lease, seen)
+            self._heard(reply)
+            await self._settle(work, outcome, reply, lease, seen)
             crash_point("binder.after_outcome")
         except LeaseLost:
             raise
         except Exception as error:
-            self._postpone(work, repr(error))
+            self._postpone(work, repr(error), Reply(500))
         finally:
             self._busy.discard(work.uid)
             self._woken.set()
 
-    async def _bind(self, work: Work) -> binding.PodBound | binding.BindRefused | binding.BindUncertain:
+    async def _bind(self, work: Work) -> tuple[Settled, Reply]:
         pod = self._projector.state.pods.get(work.uid)
         if pod is None:
-            return binding.BindRefused(work.uid, work.node, "gone", "the pod ended before it was bound")
+            return binding.BindRefused(work.uid, work.node, "gone", "the pod ended before it was bound"), Reply(404)
         with timed(names.BIND_LATENCY), span(names.SPAN_BIND, work.trace, pod=work.uid, node=work.node):
             answer = await self._kube.bind(pod.namespace, pod.name, work.uid, work.node, core.binding_annotations(work))
-            outcome = core.judge(work, _reply(answer))
+            reply = _reply(answer)
+            outcome = core.judge(work, reply)
             if outcome == "needs_read":
                 read = await self._kube.get_pod(pod.namespace, pod.name)
                 outcome = core.judge(work, _read_reply(answer, read))
         if outcome == "needs_read":
-            return binding.BindUncertain(work.uid, work.node, work.attempts + 1, _message(answer))
-        return outcome
+            return binding.BindUncertain(work.uid, work.node, work.attempts + 1, _message(answer)), reply
+        return outcome, reply
 
-    async def _settle(
-        self, work: Work, outcome: binding.PodBound | binding.BindRefused | binding.BindUncertain, lease: Lease, seen: Place
-    ) -> None:
+    async def _settle(self, work: Work, outcome: Settled, reply: Reply, lease: Lease, seen: Place) -> None:
         name = type(outcome).__name__
         count(names.BIND_CALLS, outcome=name)
-        if isinstance(outcome, binding.BindUncertain) and not self._worth_a_fact(work, outcome):
+        if isinstance(outcome, binding.BindUncertain) and not self._worth_a_fact(work, outcome, reply):
             return
         commit_id = f"{name}/{work.uid}/{work.reserved_at}"
         if isinstance(outcome, binding.BindUncertain):
@@ -172,26 +193,29 @@ class Binder:
             self._settled[work.uid] = appended.last
             self._say(outcome, appended.last)
 
-    def _worth_a_fact(self, work: Work, outcome: binding.BindUncertain) -> bool:
+    def _worth_a_fact(self, work: Work, outcome: binding.BindUncertain, reply: Reply) -> bool:
         """Schedule the next try, twice as late each time; the first, second, fourth, ... uncertainty is a fact."""
-        attempts = self._postpone(work, outcome.message)
+        attempts = self._postpone(work, outcome.message, reply)
         return attempts & (attempts - 1) == 0
 
-    def _postpone(self, work: Work, problem: str) -> int:
+    def _postpone(self, work: Work, problem: str, reply: Reply) -> int:
         due = self._due.setdefault(work.uid, Due())
         due.attempts += 1
         delay_s = min(self._settings.resend_after_s * 2 ** min(due.attempts - 1, 10), self._settings.resend_at_most_every_s)
-        due.at_s = self._clock.monotonic_s() + delay_s
+        due.at_s, due.away = self._clock.monotonic_s() + max(delay_s, reply.retry_after_s), reply.away
+        self._probed_s = self._clock.monotonic_s()
         self._out.warning(names.BIND_UNCERTAIN, pod=work.uid, node=work.node, attempts=due.attempts, problem=problem)
         return due.attempts
 
-    def _say(self, outcome: binding.PodBound | binding.BindRefused | binding.BindUncertain, position: int) -> None:
+    def _say(self, outcome: Settled, position: int) -> None:
         if isinstance(outcome, binding.PodBound):
             self._due.pop(outcome.uid, None)
             self._out.debug(names.POD_BOUND, pod=outcome.uid, node=outcome.node, position=position)
         elif isinstance(outcome, binding.BindRefused):
             self._due.pop(outcome.uid, None)
-            self._out.warning(names.BIND_REFUSED, pod=outcome.uid, node=outcome.node, cause=outcome.cause, position=position)
+            count(names.BIND_REFUSALS, cause=outcome.cause)
+            said = {"pod": outcome.uid, "node": outcome.node, "cause": outcome.cause, "position": position}
+            self._out.warning(names.BIND_REFUSED, **said, problem=outcome.message, remedy=announcements.remedy(outcome.cause))
 
     async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
         return await append_fenced(self._log, self._clock, commits)
@@ -217,7 +241,7 @@ class Binder:
 def _reply(answer: Answer | Lost) -> Reply:
     if isinstance(answer, Lost):
         return Reply(0, answer.message)
-    return Reply(answer.status, answer.message)
+    return Reply(answer.status, answer.message, retry_after_s=answer.retry_after_s)
 
 
 def _read_reply(answer: Answer | Lost, read: Answer | Lost) -> Reply:

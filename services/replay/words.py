@@ -81,7 +81,8 @@ def _observed(fact: cluster.PodObserved, _names: Names) -> str:
     if fact.node:
         by = "its kubelet (a static pod)" if fact.static else fact.pod.scheduler_name
         return f"seen on {fact.node}, placed by {by}; asks for {asks}"
-    return f"queued: {fact.pod.qos}, asks for {asks}"
+    gates = f"; held back by {', '.join(fact.pod.constraints.gates)}" if fact.pod.constraints.gates else ""
+    return f"queued: {fact.pod.qos}, asks for {asks}{gates}"
 
 
 _CAUSES = {"absent_from_list": "gone, its end was seen by nobody"}
@@ -189,6 +190,9 @@ _SENTENCES: dict[type[Fact], Callable[[Any, Names], str]] = {
     scheduling.NodeReconciled: lambda fact, _: f"agrees with report {fact.report_version}, by {fact.method}",
     scheduling.PodNominated: _nominated,
     scheduling.NodeClaimed: lambda fact, _: "claimed for the nominated pod",
+    scheduling.NodeSetAside: lambda fact, _: f"{fact.node} is set aside for such pods: {fact.cause}: {fact.detail}",
+    scheduling.NodeReadmitted: lambda fact, _: f"takes {'such' if fact.shape else 'all'} pods again: {fact.cause}",
+    scheduling.PodReadmitted: lambda fact, _: f"decided again: {fact.cause}",
     scheduling.NominationWithdrawn: lambda fact, _: f"nomination withdrawn: {fact.cause.replace('_', ' ')}",
     binding.BindIntended: lambda fact, _: "binding intended",
     binding.PodBound: _bound,

@@ -22,6 +22,7 @@ from services.scheduler.queue.queue import Queue
 from services.scheduler.reserving.marks import Marks
 from services.scheduler.reserving.proposals import Proposal, reservation, stamped, verdict
 from services.scheduler.reserving.withdrawals import withdrawals
+from services.scheduler.setting_aside.proposing import SettingAside
 from shared.domain.pod import Pod
 from shared.events import cluster_facts
 from shared.events import scheduling_facts as scheduling
@@ -66,7 +67,10 @@ class SchedulerCore:
         self.config = config
         self.followed = followed if followed is not None else Followed()
         self.ledger, self.versions = self.followed.ledger, self.followed.versions
+        self.asides = self.followed.asides
         self.cluster = _placing(config)
+        self.cluster.learn(self.asides)
+        self.setting_aside = SettingAside()
         self.queue = Queue(self.cluster.shape_of)
         self.traces: dict[str, str] = {}
         self.report_traces: dict[str, str] = {}
@@ -80,7 +84,8 @@ class SchedulerCore:
         for node in self.ledger.nodes.values():
             if node.observed is not None:
                 self.cluster.put_node(node)
-        for entry in self.ledger.pods.values():
+        for uid, entry in self.ledger.pods.items():
+            self.cluster.follow(uid, entry)
             self._enqueue(entry)
 
     # -- folding -------------------------------------------------------------------------------------------------
@@ -88,7 +93,12 @@ class SchedulerCore:
     def evolve(self, envelope: Envelope, fact: Fact) -> None:
         """Fold one fact; the nodes it touched are refreshed before the next decision."""
         touched = following.evolve(self.followed, envelope, fact)
+        uid = fact.about.pod
         self._changed.update(touched)
+        if uid:
+            self.cluster.follow(uid, self.ledger.pods.get(uid))
+        if isinstance(fact, scheduling.PodReserved):
+            self.setting_aside.won(uid, fact.node)
         self.cluster.hear(fact)
         self.nominations.hear(fact, self.ledger)
         self._keep_trace(envelope, fact)
@@ -129,15 +139,16 @@ class SchedulerCore:
         if not uid:
             return
         entry = self.ledger.pods.get(uid)
-        if entry is None or entry.stage != "pending":
+        if entry is None or entry.stage != "pending" or entry.pod.constraints.gates or uid in self.asides.barred:
             self.queue.remove(uid)
         elif not isinstance(fact, scheduling.PodVerdictChanged):
             self._enqueue(entry)
 
     def _enqueue(self, entry: LedgerPod) -> None:
         ours = entry.pod.scheduler_name == self.config.scheduler_name
-        aside = f"pod/{entry.pod.uid}" in self._aside
-        if ours and entry.stage == "pending" and not entry.terminating and not aside:
+        uid = entry.pod.uid
+        held_back = f"pod/{uid}" in self._aside or entry.pod.constraints.gates or uid in self.asides.barred
+        if ours and entry.stage == "pending" and not entry.terminating and not held_back:
             self.queue.add(entry.pod, entry.observed_at)
 
     def _refresh(self) -> list[str]:
@@ -171,10 +182,12 @@ class SchedulerCore:
 
     # -- deciding ------------------------------------------------------------------------------------------------
 
-    def decide(self, limit: int) -> list[Proposal]:
-        """Decide at most `limit` pods; each proposal is one commit. Also proposes dirty marks, reconciliations, and what
-        to take back from nodes that ended."""
+    def decide(self, limit: int, now_s: float = 0.0) -> list[Proposal]:
+        """Decide at most `limit` pods; each proposal is one commit. Also proposes dirty marks, reconciliations, nodes to set
+        aside or to try again (by `now_s`, monotonic), and what to take back from nodes that ended."""
         proposals = self.marks.proposals(self.ledger, self._changed, self.versions)
+        proposals += self.setting_aside.proposals(self.asides, self.ledger.position, self.versions)
+        proposals += self.setting_aside.again(self.asides, self.ledger, now_s, self.versions)
         changed = self._refresh()
         proposals += withdrawals(self.ledger, changed, self.versions)
         self.nominations.begin()
@@ -283,6 +296,8 @@ class SchedulerCore:
             "queue_waiting": self.queue.waiting_count(),
             "nominated": len(self.nominations.standing),
             "nodes": len(self.ledger.nodes),
+            "nodes_set_aside": len(self.asides.nodes),
+            "pods_barred": len(self.asides.barred),
             "nodes_in_use": sum(bool(node.charges) for node in nodes),
             "zones": sum(len(node.upper) for node in nodes),
             "zones_in_use": sum(_zones_in_use(node) for node in nodes),
@@ -298,8 +313,16 @@ class SchedulerCore:
         if proposal.node:
             self._changed.add(proposal.node)
         entry = self.ledger.pods.get(proposal.uid)
+        if proposal.uid:
+            self.cluster.follow(proposal.uid, entry)
         if entry is not None:
             self._enqueue(entry)
+
+    def contested(self, proposal: Proposal) -> None:
+        """A reservation lost a race; after too many in a row its node is set aside."""
+        entry = self.ledger.pods.get(proposal.uid)
+        if entry is not None and proposal.node:
+            self.setting_aside.lost(entry.pod, proposal.node, self.asides)
 
 
 def _placing(config: CoreConfig) -> Placing:

@@ -1,4 +1,5 @@
-"""What the scheduler keeps of the log, and all that a snapshot keeps: the ledger, and the versions of streams that it writes to.
+"""What the scheduler keeps of the log, and all that a snapshot keeps: the ledger, the versions of streams that it writes to, and
+what is set aside.
 
 Its imports are the key of snapshots, so that nothing else may change this state. Must not know deciding.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from services.scheduler.setting_aside.asides import Asides, Before
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded
 from shared.events.envelope import Envelope
@@ -19,6 +21,7 @@ class Followed(msgspec.Struct):
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     versions: dict[str, int] = {}
+    asides: Asides = msgspec.field(default_factory=Asides)
 
 
 _decoder = msgspec.json.Decoder(Followed)
@@ -26,7 +29,10 @@ _decoder = msgspec.json.Decoder(Followed)
 
 def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
     """Fold one fact; returns the nodes that it touched."""
+    entry = followed.ledger.pods.get(fact.about.pod)
+    before = Before(entry.pod, entry.node) if entry is not None else None
     touched = fold.evolve(followed.ledger, envelope, fact)
+    touched += followed.asides.hear(envelope.position, fact, followed.ledger, before)
     if isinstance(fact, PodEnded):
         followed.versions.pop(envelope.stream, None)
     elif not envelope.stream.startswith("report/"):

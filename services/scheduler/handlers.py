@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from services.scheduler.core import SchedulerCore
 from services.scheduler.reserving.proposals import Proposal, firsts
 from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Outcome, Place
+from shared.events.scheduling_facts import NodeReadmitted, NodeSetAside, PodReadmitted
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point
@@ -82,11 +83,13 @@ class Decider:
         """One batch; False when there was nothing to append."""
         seen = self._place
         with timed(names.DECIDE_LATENCY):
-            proposals = core.decide(self._batch_pods)
+            proposals = core.decide(self._batch_pods, self._clock.monotonic_s())
         self._complain(core)
         self._measure_marks(core)
         set_gauge(names.QUEUE_READY, core.queue.ready_count())
         set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())
+        set_gauge(names.NODES_SET_ASIDE, len(core.asides.nodes))
+        set_gauge(names.PODS_BARRED, len(core.asides.barred))
         if not proposals:
             return core.queue.ready_count() > 0
         observe(names.DECIDE_BATCH, len(proposals))
@@ -151,6 +154,19 @@ class Decider:
             if proposal.node and proposal.uid:
                 count(names.RESERVED)
                 self._out.debug(names.POD_RESERVED, pod=proposal.uid, node=proposal.node, position=outcome.last)
+        if isinstance(outcome, Appended):
+            self._tell_asides(proposal)
+        if isinstance(outcome, Conflict):
+            core.contested(proposal)
         if isinstance(outcome, Conflict | Fenced | Duplicate):
             count(names.DECIDE_CONFLICTS)
             core.conflicted(proposal)
+
+    def _tell_asides(self, proposal: Proposal) -> None:
+        for fact in (draft.fact for draft in proposal.drafts):
+            if isinstance(fact, NodeSetAside):
+                count(names.SET_ASIDE, cause=fact.cause)
+                said = {"node": fact.node, "shape": fact.shape, "cause": fact.cause, "strikes": fact.strikes, "pod": fact.uid}
+                self._out.warning(names.NODE_SET_ASIDE, **said, problem=fact.detail)
+            elif isinstance(fact, NodeReadmitted | PodReadmitted):
+                count(names.READMITTED, cause=fact.cause)

@@ -1,8 +1,7 @@
 """Where a pod spec allows the pod to go, apart from resources; what Topolog does not implement is named, never ignored.
 
-Preferences (preferred affinity, ScheduleAnyway) restrict nothing and are left out. A spec field that no known version
-of Kubernetes has is named too, since it might restrict. This module must not know nodes.
-"""
+Preferences among pods (preferred pod affinity, ScheduleAnyway) restrict nothing and are left out. A spec field that no known
+version of Kubernetes has is named too, since it might restrict. This module must not know nodes."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ from shared.domain.fields import Json
 from shared.domain.pod import Constraints, NodeSelectorTerm, Toleration
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -31,7 +31,7 @@ _FREE_VOLUMES = frozenset(
         "gitRepo",
     )
 )
-_RESTRICTING_LISTS = ("resourceClaims", "schedulingGates")
+_RESTRICTING_LISTS = ("resourceClaims",)
 _RESTRICTING_OBJECTS = ("schedulingGroup", "workloadRef")
 _KNOWN_FIELDS = frozenset(
     (
@@ -90,8 +90,10 @@ def from_spec(spec: Json) -> Constraints:
         node_name=fields.name(spec, "nodeName", "spec") if spec.get("nodeName") else "",
         node_selector=fields.texts(spec, "nodeSelector", "spec"),
         required_affinity=_required_affinity(spec),
+        preferred_affinity=_preferred_affinity(spec),
         tolerations=tuple(_toleration(doc, path) for path, doc in fields.objects(spec, "tolerations", "spec")),
         unsupported=tuple(sorted(set(_unsupported(spec)))),
+        gates=tuple(fields.text(gate, "name", path) for path, gate in fields.objects(spec, "schedulingGates", "spec")),
     )
 
 
@@ -116,6 +118,18 @@ def _required_affinity(spec: Json) -> tuple[NodeSelectorTerm, ...]:
     if not terms:
         raise fields.refuse(f"{path}.nodeSelectorTerms", [], "write at least one term, or leave the affinity out")
     return tuple(_term(doc, where) for where, doc in terms)
+
+
+def _preferred_affinity(spec: Json) -> tuple[tuple[int, NodeSelectorTerm], ...]:
+    node_affinity = fields.mapping(fields.mapping(spec, "affinity", "spec"), "nodeAffinity", "spec.affinity")
+    path = f"spec.affinity.nodeAffinity.{PREFERRED}"
+    found = []
+    for where, doc in fields.objects(node_affinity, PREFERRED, path):
+        weight = fields.integer(doc, "weight", where)
+        if not 1 <= weight <= 100:
+            raise fields.refuse(f"{where}.weight", weight, "write a whole number from 1 to 100")
+        found.append((weight, _term(fields.mapping(doc, "preference", where), f"{where}.preference")))
+    return tuple(found)
 
 
 def _term(doc: Json, path: str) -> NodeSelectorTerm:

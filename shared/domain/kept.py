@@ -1,10 +1,11 @@
 """What of a pod's labels and annotations is kept in the log: what deciding needs, by a stated list, and nothing else.
 
 Facts are never altered: whatever enters one stays. Annotations hold whole manifests (kubectl's last applied configuration) and
-with them secrets; so only those stand here that somebody decides by. Labels are kept that selectors name: the keys by which
-workloads are told apart, and those that the pod's own affinity and spread constraints select by. Nodes keep all labels, since any
-later pod may select by any of them, and no annotations. Of containers only names and amounts are read (`shared.domain.manifest`).
-"""
+with them secrets; so only those stand here that somebody decides by. Labels are kept in words that selectors mostly name: the
+keys by which workloads are told apart, and those that the pod's own affinity and spread constraints select by. Of the others the
+key stays and a digest of the value, since a required anti-affinity of any pod may select by any label. Nodes keep all labels,
+since any later pod may select by any of them, and no annotations. Of containers only names and amounts are read
+(`shared.domain.manifest`)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import xxhash
 
 from shared.domain.pod import Pod
 
@@ -43,11 +45,21 @@ _PLACES = ("podAffinity", "podAntiAffinity")
 def trimmed(pod: Pod, spec: dict[str, Any]) -> Pod:
     """The pod with the labels and annotations that are kept; `spec` is its manifest's."""
     keys = POD_LABELS.union(_selected(spec)) if pod.labels else POD_LABELS
-    labels = {key: value for key, value in pod.labels.items() if key in keys}
+    labels = {key: value if key in keys else digest(value) for key, value in pod.labels.items()}
     annotations = {key: value for key, value in pod.annotations.items() if key in POD_ANNOTATIONS}
-    if len(labels) == len(pod.labels) and len(annotations) == len(pod.annotations):
+    if labels == pod.labels and len(annotations) == len(pod.annotations):
         return pod
     return msgspec.structs.replace(pod, labels=labels, annotations=annotations)
+
+
+def digest(value: str) -> str:
+    """Equal for equal values, and no value of a label itself: those are at most 63 characters of another alphabet."""
+    return f"~{xxhash.xxh3_128_hexdigest(value.encode())}"
+
+
+def is_value(held: str, wanted: str) -> bool:
+    """Is the label, as it is kept, of this value?"""
+    return held == wanted or (held.startswith("~") and held == digest(wanted))
 
 
 def _selected(spec: dict[str, Any]) -> Iterator[str]:

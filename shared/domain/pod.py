@@ -5,7 +5,7 @@ Built from a Kubernetes manifest by `shared.domain.manifest`; this module must n
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -41,13 +41,17 @@ class NodeSelectorTerm(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Constraints(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a pod may go apart from resources. `unsupported` names spec fields that Topolog does not implement."""
+    """Where a pod may go apart from resources. `unsupported` names spec fields that Topolog does not implement, `gates` those
+    that hold the pod back (spec.schedulingGates). `kept` is what a scheduler's constraints keep of the spec, by their names."""
 
     node_name: str = ""
     node_selector: dict[str, str] = {}
     required_affinity: tuple[NodeSelectorTerm, ...] = ()
+    preferred_affinity: tuple[tuple[int, NodeSelectorTerm], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     unsupported: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
+    kept: dict[str, Any] = {}
 
 
 class Pod(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -60,6 +60,9 @@ CATALOG: dict[str, Entry] = {
         scheduling.PodNominated,
         scheduling.NodeClaimed,
         scheduling.NominationWithdrawn,
+        scheduling.NodeSetAside,
+        scheduling.NodeReadmitted,
+        scheduling.PodReadmitted,
     ),
     **_area(
         "binding",

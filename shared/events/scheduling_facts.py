@@ -12,6 +12,9 @@ from shared.events.about import About
 ReconcileMethod = Literal["proof", "fingerprint", "empty"]
 WithdrawCause = Literal["node_ended"]
 
+AsideCause = Literal["rejected", "denied", "contested"]
+ReadmitCause = Literal["retry", "operator"]
+
 
 class PodVerdictChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The pod cannot be placed and the reason differs from its last verdict. Stream `pod/<uid>`.
@@ -156,6 +159,49 @@ class NominationWithdrawn(msgspec.Struct, frozen=True, tag=True, omit_defaults=T
         return About(self.uid, self.node)
 
 
+class NodeSetAside(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Pods of a shape are not sent to the node any more: its kubelet rejected one that should have been admitted (`rejected`), an
+    admission policy denied its binding (`denied`), or proposals for it lost too many races in a row (`contested`). It ends by a
+    report that changes what was wrong, or by `NodeReadmitted`. `evidence` is the position of the fact that says so, 0 where
+    conflicts do; `strikes` counts how often that happened since a pod of the shape last ran there. Stream `node/<name>`."""
+
+    node: str
+    shape: str
+    cause: AsideCause
+    detail: str
+    uid: str = ""
+    evidence: int = 0
+    strikes: int = 1
+
+    @property
+    def about(self) -> About:
+        return About(self.uid, self.node)
+
+
+class NodeReadmitted(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Pods of the shape ("": of every shape) may be sent to the node again: it is tried once more (`retry`), or an operator says
+    so. Stream `node/<name>`."""
+
+    node: str
+    shape: str = ""
+    cause: ReadmitCause = "retry"
+
+    @property
+    def about(self) -> About:
+        return About(node=self.node)
+
+
+class PodReadmitted(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A pod whose binding was `forbidden` or `invalid` is decided again. Stream `pod/<uid>`."""
+
+    uid: str
+    cause: ReadmitCause = "retry"
+
+    @property
+    def about(self) -> About:
+        return About(pod=self.uid)
+
+
 SchedulingFact = (
     PodVerdictChanged
     | PodReserved
@@ -166,4 +212,7 @@ SchedulingFact = (
     | PodNominated
     | NodeClaimed
     | NominationWithdrawn
+    | NodeSetAside
+    | NodeReadmitted
+    | PodReadmitted
 )

@@ -22,6 +22,7 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import Cluster, Context, User
 from lightkube.core.exceptions import ConfigError
 
+from shared.kube.credentials import CredentialsError, credentials
 from shared.kube.lists import page_problem
 from shared.kube.port import Answer, Kind, KubeUnavailableError, Listed, Lost, Object, Seen, WatchExpiredError
 from shared.kube.rights import Right
@@ -33,7 +34,9 @@ MAX_PAGES = 10_000
 WATCH_TIMEOUT_S = 300
 CALL_TIMEOUT_S = 10.0
 FIELD_MANAGER = "topolog"
-_TIMEOUT = httpx2.Timeout(CALL_TIMEOUT_S).as_dict()
+EVICT_TIMEOUT_S = 35.0
+"""The eviction of a Pending pod with another uid is answered 409 after 10.0 s (Kubernetes 1.36)."""
+LONGEST_RETRY_AFTER_S = 300.0
 
 # What lightkube lets through of a file that is absent, no YAML, or YAML of another shape.
 _UNUSABLE = (ConfigError, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError)
@@ -100,16 +103,27 @@ def _unusable(kubeconfig: str, error: BaseException) -> str:
     return plain(error)
 
 
-def _lean_client(config: SingleConfig, timeout: httpx2.Timeout, max_connections: int) -> httpx2.AsyncClient:
-    auth = client_adapter.user_auth(config.user)
-    transport = LeanTransport(max_connections, _tls(config))
-    return httpx2.AsyncClient(base_url=config.cluster.server, auth=auth, timeout=timeout, transport=transport, trust_env=False)
+def _lean_client(tls: ssl.SSLContext | None, auth: httpx2.Auth | None, max_connections: int) -> httpx2.AsyncClient:
+    transport = LeanTransport(max_connections, tls)
+    return httpx2.AsyncClient(auth=auth, transport=transport, trust_env=False)
 
 
 def _tls(config: SingleConfig) -> ssl.SSLContext | None:
     if not config.cluster.server.startswith("https://"):
         return None
     return client_adapter.verify_cluster(config.cluster, config.user or User(), config.abs_file)
+
+
+def _trusted(config: SingleConfig, kubeconfig: str) -> tuple[ssl.SSLContext | None, httpx2.Auth | None]:
+    """TLS and credentials. Raises KubeUnavailableError that names what cannot be used."""
+    try:
+        tls = _tls(config)
+        return tls, credentials(config.user, tls, config.fname.parent if config.fname else None)
+    except (*_UNUSABLE, ssl.SSLError) as error:
+        where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
+        raise KubeUnavailableError(f"certificates of {where} cannot be used: {plain(error)}; correct the file") from error
+    except CredentialsError as error:
+        raise KubeUnavailableError(f"kubeconfig {kubeconfig!r}: {error}") from error
 
 
 def _behind_proxy(config: SingleConfig) -> bool:
@@ -124,9 +138,10 @@ class KubeClient:
     def __init__(self, kubeconfig: str, max_connections: int = 64) -> None:
         config = configuration(kubeconfig)
         self._server = config.cluster.server.rstrip("/")
+        tls, auth = _trusted(config, kubeconfig)
         timeout = httpx2.Timeout(CALL_TIMEOUT_S)
-        self._streams = client_adapter.AsyncClient(config, client_adapter.ConnectionParams(timeout=timeout))
-        self._http = self._streams if _behind_proxy(config) else _lean_client(config, timeout, max_connections)
+        self._streams = httpx2.AsyncClient(base_url=self._server, auth=auth, timeout=timeout, verify=tls or True)
+        self._http = self._streams if _behind_proxy(config) else _lean_client(tls, auth, max_connections)
 
     async def list(self, kind: Kind) -> Listed:
         items: list[Object] = []
@@ -159,6 +174,8 @@ class KubeClient:
         timeout = httpx2.Timeout(CALL_TIMEOUT_S, read=WATCH_TIMEOUT_S + CALL_TIMEOUT_S)
         try:
             async with self._streams.stream("GET", _PATHS[kind], params=params, timeout=timeout) as response:
+                if response.status_code == 410:
+                    raise WatchExpiredError(kind)
                 if response.status_code != 200:
                     raise KubeUnavailableError(f"watch of {kind} from {self._server}: HTTP {response.status_code}")
                 async for line in _lines(response.aiter_bytes()):
@@ -183,7 +200,8 @@ class KubeClient:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": options,
         }
-        return await self._call("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body=body)
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        return await self._call("POST", path, body=body, timeout_s=EVICT_TIMEOUT_S)
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Object) -> Answer | Lost:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
@@ -234,6 +252,7 @@ class KubeClient:
         params: dict[str, str] | None = None,
         body: Object | Sequence[Object] | None = None,
         content_type: str = "application/json",
+        timeout_s: float = 0.0,
     ) -> Answer | Lost:
         content = msgspec.json.encode(body) if body is not None else None
         headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
@@ -241,21 +260,26 @@ class KubeClient:
             headers["Content-Type"] = content_type
         try:
             request = httpx2.Request(method, self._server + path, params=params, content=content, headers=headers)
-            request.extensions["timeout"] = _TIMEOUT
+            request.extensions["timeout"] = httpx2.Timeout(timeout_s or CALL_TIMEOUT_S).as_dict()
             response = await self._http.send(request)
         except httpx2.HTTPError as error:
             return Lost(f"{method} {path}: {plain(error)}")
-        return _answer(response.status_code, response.content)
+        return _answer(response.status_code, response.content, _retry_after_s(response.headers.get("Retry-After", "")))
 
 
-def _answer(status: int, content: bytes) -> Answer:
+def _answer(status: int, content: bytes, retry_after_s: float = 0.0) -> Answer:
     try:
         body: Any = _json_object.decode(content) if content else {}
     except _NO_JSON:
-        return Answer(status, message=content[:200].decode(errors="replace"))
+        return Answer(status, message=content[:200].decode(errors="replace"), retry_after_s=retry_after_s)
     if status < 400:
         return Answer(status, body=body)
-    return Answer(status, str(body.get("reason", "")), str(body.get("message", "")), body)
+    return Answer(status, str(body.get("reason", "")), str(body.get("message", "")), body, retry_after_s)
+
+
+def _retry_after_s(header: str) -> float:
+    """Whole seconds, as the API server writes them; a date, or nonsense, counts as nothing."""
+    return min(float(header), LONGEST_RETRY_AFTER_S) if header.isascii() and header.isdigit() else 0.0
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

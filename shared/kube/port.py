@@ -32,12 +32,14 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A definite answer of the API server: HTTP status, and for errors reason and message of the Status object."""
+    """A definite answer of the API server: HTTP status, and for errors reason and message of the Status object.
+    `retry_after_s` is how long it asks to be left alone, 0 for nothing said."""
 
     status: int
     reason: str = ""
     message: str = ""
     body: Object = {}
+    retry_after_s: float = 0.0
 
     @property
     def ok(self) -> bool:

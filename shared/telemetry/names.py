@@ -83,6 +83,10 @@ COMPARISONS = counter(
     "Reports of dirty nodes by what the comparison said: fingerprint, proof, empty, mismatch.",
     "result",
 )
+SET_ASIDE = counter("topolog_set_aside", "Times a node was set aside for a shape of pods, by cause.", "cause")
+READMITTED = counter("topolog_readmitted", "Nodes and pods that are tried again after they were set aside.", "cause")
+NODES_SET_ASIDE = gauge("topolog_nodes_set_aside", "Nodes that are set aside for some shape of pods now.")
+PODS_BARRED = gauge("topolog_pods_barred", "Pods whose binding the API server forbids wherever it goes; see the binder's log.")
 OBSERVED = counter("topolog_observed_facts", "Facts about the cluster that the observer appended.")
 KUBE_TROUBLE = counter("topolog_kube_trouble", "Lists and watches of the Kubernetes API that failed.")
 MASS_ABSENCES = counter("topolog_mass_absences", "Lists that lacked so much that a second one had to agree.", "kind")
@@ -100,10 +104,16 @@ MASS_ABSENCE_JUDGED = event(
 KUBE_UNAVAILABLE = event("kube.unavailable", "The Kubernetes API does not answer; it is tried again.")
 FOLD_BEHIND = event("fold.behind", "The fold has not reached what this process appended; nothing new is told until it has.")
 UNWISE_ARGUMENT = event("plugin.unwise_argument", "An argument of the upstream plugin is legal but unwise; says what is better.")
+NODE_SET_ASIDE = event(
+    "node.set_aside", "A kubelet rejected, a policy denied, or races were lost: such pods are not sent to the node for now."
+)
 UNDECIDABLE = event("pod.undecidable", "Deciding a pod failed inside the scheduler; the pod waits, the others go on.")
 
 # The binder.
 BIND_CALLS = counter("topolog_bind_calls", "Binding calls by their outcome.", "outcome")
+BIND_REFUSALS = counter(
+    "topolog_bind_refusals", "Bindings that the API server refused for good, by cause: forbidden asks for a right.", "cause"
+)
 BIND_LATENCY = seconds("topolog_bind_latency", "How long one binding call took.")
 BINDINGS_OPEN = gauge("topolog_bindings_open", "Bindings intended and not settled.")
 ANNOUNCED = counter("topolog_announcements", "Conditions and events written for people, by result.", "result")

@@ -50,10 +50,32 @@ def read(status: int, uid: str = "", node: str = "") -> Reply:
         (read(0, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
         (read(409, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
         (read(500, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
+        (read(429, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
+        (read(401, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
+        # The request itself was judged: it is not sent again.
+        (read(400, "uid-a"), binding.BindRefused("uid-a", "n1", "invalid", "said")),
+        (read(403, "uid-a"), binding.BindRefused("uid-a", "n1", "denied", "said")),
+        (read(422, "uid-a"), binding.BindRefused("uid-a", "n1", "invalid", "said")),
+        # Unless an earlier call of the same intent had arrived.
+        (read(422, "uid-a", "n1"), binding.PodBound("uid-a", "n1", attempts=3, found=True)),
+        (read(403, "uid-a", "n2"), binding.BindRefused("uid-a", "n1", "other_node", "stands on n2: said")),
     ],
 )
 def test_every_answer_has_one_meaning(given: Reply, then: object) -> None:
     assert judge(WORK, given) == then
+
+
+POLICY = "pods \"p1\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'x' denied request: node rh-1 is closed"
+NO_RIGHT = 'pods "p" is forbidden: User "u" cannot create resource "pods/binding" in API group "" in the namespace "n"'
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "cause"),
+    [(422, POLICY, "denied"), (403, POLICY, "denied"), (413, POLICY, "denied"), (403, NO_RIGHT, "forbidden")],
+)
+def test_a_policys_no_and_a_missing_right_are_told_apart_by_their_words(status: int, message: str, cause: str) -> None:
+    """Recordings H of kube-apiserver 1.36: both may be a 403."""
+    assert judge(WORK, Reply(status, message, True, "uid-a")) == binding.BindRefused("uid-a", "n1", cause, message)
 
 
 class Told:

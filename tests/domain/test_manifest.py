@@ -149,7 +149,6 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
         ({"containers": [{"name": "c", "ports": [{}]}], "hostNetwork": True}, "spec.containers.ports.hostPort"),
         ({"containers": [{"name": "c", "resources": {"claims": [{"name": "x"}]}}]}, "spec.containers.resources.claims"),
         ({"resourceClaims": [{"name": "x"}]}, "spec.resourceClaims"),
-        ({"schedulingGates": [{"name": "x"}]}, "spec.schedulingGates"),
         ({"schedulingGroup": {"podGroupName": "x"}}, "spec.schedulingGroup"),
         ({"workloadRef": {"name": "x"}}, "spec.workloadRef"),
         ({"os": {"name": "windows"}}, "spec.os.name"),
@@ -264,3 +263,8 @@ def test_junk_in_any_field_is_read_or_refused_but_never_raises(place: tuple[Any,
     read = pod_from_manifest(doc)
     assert isinstance(read, Pod | ManifestError)
     msgspec.json.encode(read)
+
+
+def test_gates_hold_a_pod_back_and_are_no_missing_constraint() -> None:
+    read = pod(manifest(schedulingGates=[{"name": "example.com/one"}, {"name": "two"}])).constraints
+    assert (read.gates, read.unsupported) == (("example.com/one", "two"), ())

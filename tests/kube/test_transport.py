@@ -146,7 +146,7 @@ async def test_no_answer_in_time_is_lost_and_frees_its_connection(
 ) -> None:
     server.answers = [None]
     with monkeypatch.context() as hurried:
-        hurried.setitem(client._TIMEOUT, "read", 0.05)
+        hurried.setattr(client, "CALL_TIMEOUT_S", 0.05)
         assert isinstance(await get(), Lost)
     server.answers = [OK]
     assert isinstance(await get(), Answer)

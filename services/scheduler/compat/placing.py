@@ -15,7 +15,10 @@ from services.scheduler.compat.arguments import Arguments
 from services.scheduler.compat.driver import Driver
 from services.scheduler.compat.foreign import Profiles
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.constraints.constraint import Around
+from services.scheduler.deciding.constraints.neighbours import Neighbours
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, resource_refusal
+from services.scheduler.deciding.constraints.registry import Bars, bars
 from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.explanation.wording import headline
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -24,6 +27,7 @@ from services.scheduler.deciding.reservation import reserve
 from services.scheduler.deciding.shape import Shape, key_of
 from services.scheduler.deciding.verdicts.table import salt_of
 from services.scheduler.preemption.search import Nomination
+from services.scheduler.setting_aside.asides import Asides
 from shared.domain.pod import Pod
 from shared.events.catalog import Fact
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
@@ -56,11 +60,23 @@ class UpstreamPlacing:
         self.driver = Driver(config.profile, config.arguments, profiles, mended=not config.faithful)
         self._nodes: dict[str, NodeFacts] = {}
         self._ranks: dict[str, int] = {}
+        self._around = Around(self._nodes, Neighbours(), Asides())
         self._started = False
 
     def hear(self, fact: Fact) -> None:
         """Fold the fact into the plugin's mirror of the API."""
         self.driver.evolve(fact)
+
+    def follow(self, uid: str, entry: LedgerPod | None) -> None:
+        """The pod stands where the ledger has it, or nowhere."""
+        if entry is not None and entry.node:
+            self._around.neighbours.put(entry.pod, entry.node, entry.terminating)
+        else:
+            self._around.neighbours.remove(uid)
+
+    def learn(self, asides: Asides) -> None:
+        """They bar nodes as constraints do."""
+        self._around = self._around._replace(asides=asides)
 
     def put_node(self, node: LedgerNode) -> None:
         """Take over what the node-level predicates need."""
@@ -81,7 +97,8 @@ class UpstreamPlacing:
         shape = Shape(self.shape_of(pod), pod, 0)
         if shape.problem or pod.constraints.unsupported:
             return explain.hopeless(shape, pod)
-        refused = {name: _node_refusal(shape, facts) for name, facts in sorted(self._nodes.items())}
+        barred = bars(pod, self._around)
+        refused = {name: _node_refusal(shape, barred, facts) for name, facts in sorted(self._nodes.items())}
         open_nodes = [name for name, text in refused.items() if not text]
         passing = self.driver.passing(pod, open_nodes)
         if not passing:
@@ -112,7 +129,7 @@ class UpstreamPlacing:
         return any(self._passes(shape, pod, name) for name in sorted(nodes) if name in self._nodes)
 
     def _passes(self, shape: Shape, pod: Pod, name: str) -> bool:
-        return not _node_refusal(shape, self._nodes[name]) and self.driver.would_pass(pod, name)
+        return not _node_refusal(shape, bars(pod, self._around), self._nodes[name]) and self.driver.would_pass(pod, name)
 
     def shape_of(self, pod: Pod) -> str:
         """The cycle's shape."""
@@ -149,7 +166,8 @@ class UpstreamPlacing:
             self.driver.start()
 
 
-def _node_refusal(shape: Shape, facts: NodeFacts) -> str:
+def _node_refusal(shape: Shape, barred: Bars, facts: NodeFacts) -> str:
     """Why the node as a whole cannot take the pod, "" when it can."""
-    found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name) or resource_refusal(shape.request, facts)
+    found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name) or barred.refusal(facts)
+    found = found or resource_refusal(shape.request, facts)
     return headline(found) if found is not None else ""

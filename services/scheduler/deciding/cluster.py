@@ -11,6 +11,10 @@ import numpy.typing as npt
 from services.scheduler.deciding.blocking import blocked, plan_for
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.columns import ConstraintColumns
+from services.scheduler.deciding.constraints.constraint import Around
+from services.scheduler.deciding.constraints.neighbours import Neighbours
+from services.scheduler.deciding.constraints.preferences import Preferences
+from services.scheduler.deciding.constraints.registry import Bars, bars
 from services.scheduler.deciding.judge import judge
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
@@ -20,9 +24,10 @@ from services.scheduler.deciding.shape import Plan, Shape, key_of
 from services.scheduler.deciding.verdicts.columns import Columns, Delta
 from services.scheduler.deciding.verdicts.score_bounds import Falls
 from services.scheduler.deciding.verdicts.sweep import Sweep
-from services.scheduler.deciding.verdicts.table import RULED_OUT, Board
+from services.scheduler.deciding.verdicts.table import BARRED, RULED_OUT, Board, Lifts
+from services.scheduler.setting_aside.asides import Asides
 from shared.domain.pod import Pod
-from shared.ledger.state import LedgerNode, ZoneAmounts
+from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 
 class Cluster:
@@ -42,6 +47,8 @@ class Cluster:
         nobody = Pod("", "", "")
         self._latest = nobody, Shape("", nobody, -1)
         self._unsettled: set[str] = set()
+        self.around = Around(self._by_name, Neighbours(), Asides())
+        self._preferences = Preferences(config.max_shapes)
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -58,6 +65,7 @@ class Cluster:
             return
         if facts.observed is not node.observed:
             self._constraints.forget(facts.slot)
+            self._preferences.changed(facts.slot, node.observed)
         self._drop_claims(facts)
         facts.take_in(node, self.config)
         self._claims.update(dict.fromkeys(facts.claims, node.name))
@@ -78,11 +86,13 @@ class Cluster:
         self._unsettled.discard(name)
         self._columns.set_profile(facts.slot, None)
         self._constraints.forget(facts.slot)
+        self._preferences.changed(facts.slot, None)
         self.board.emptied(facts.slot)
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
         """Stand in for an own reservation until the fold brings it: returns the charge as the fold will compute it."""
         facts = self._by_name[placed.node]
+        self.around.neighbours.put(pod, placed.node)
         shape = self.shape(pod)
         trusted = placed.predicted if self.config.prediction == "trust" else {}
         zones = reserve(facts, pod, shape, trusted)
@@ -140,6 +150,13 @@ class Cluster:
         else:
             self._unsettled.discard(facts.name)
 
+    def follow(self, uid: str, entry: LedgerPod | None) -> None:
+        """The pod stands where the ledger has it, or nowhere."""
+        if entry is not None and entry.node:
+            self.around.neighbours.put(entry.pod, entry.node, entry.terminating)
+        else:
+            self.around.neighbours.remove(uid)
+
     # -- answers -------------------------------------------------------------------------------------------------
 
     def score(self, shape: Shape, facts: NodeFacts) -> int:
@@ -153,6 +170,18 @@ class Cluster:
         """The whole judgement of one node, whatever the table holds."""
         plan, barred = self.plan(shape, facts)
         return RULED_OUT if barred else judge(shape, plan, facts, self.config, self.strategy)
+
+    def bars(self, pod: Pod) -> Bars:
+        """The constraints that look beyond the node's own object, as things stand."""
+        return bars(pod, self.around)
+
+    def lifts(self, pod: Pod, barred: Bars) -> Lifts | None:
+        """What the pod's preferences add to the scores of its shape, and which nodes it is kept from; None for neither."""
+        lifts = self._preferences.of(pod, self._slots)
+        if not barred:
+            return lifts
+        open_slots = barred.open(self._slots)
+        return np.where(open_slots, 0 if lifts is None else lifts, BARRED).astype(np.int32)
 
     def shape_of(self, pod: Pod) -> str:
         """The name of the pod's shape: pods of one shape share their verdicts."""

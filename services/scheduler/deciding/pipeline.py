@@ -7,13 +7,14 @@ exactly (`judge`).
 from __future__ import annotations
 
 from services.scheduler.deciding.cluster import Cluster
+from services.scheduler.deciding.constraints.registry import Bars
 from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.feasibility.overtaking import harmless
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.prediction.prediction import predict
 from services.scheduler.deciding.shape import Shape
-from services.scheduler.deciding.verdicts.table import RULED_OUT, salt_of
+from services.scheduler.deciding.verdicts.table import RULED_OUT, Lifts, salt_of
 from shared.domain.pod import Pod
 
 SWEEP_AFTER = 4
@@ -25,21 +26,22 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
     shape = cluster.shape(pod)  # demand
     if shape.problem or pod.constraints.unsupported:
         return explain.hopeless(shape, pod)
-    nominee = _nominated(cluster, pod, shape)
+    bars = cluster.bars(pod)  # what runs elsewhere, and what was learnt
+    nominee = _nominated(cluster, pod, shape, bars)
     if nominee is not None:
         return nominee
     cluster.sweep_if_new(shape)  # filter: every node at once
-    best = _best(cluster, pod, shape)
+    best = _best(cluster, pod, shape, cluster.lifts(pod, bars))
     if best is None:
-        return explain.unplaceable(cluster, shape)
+        return explain.unplaceable(cluster, shape, bars)
     facts, score = best
     return _placed(cluster, pod, shape, facts, score)
 
 
-def _best(cluster: Cluster, pod: Pod, shape: Shape) -> tuple[NodeFacts, int] | None:
+def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tuple[NodeFacts, int] | None:
     board, salt, row, unsure = cluster.board, salt_of(pod.uid), shape.row, 0
     while True:
-        slot, best = board.top(row, salt)
+        slot, best = board.top(row, salt) if lifts is None else board.top_lifted(row, salt, lifts)
         if best == RULED_OUT:
             return None
         facts = cluster.at(slot)
@@ -57,10 +59,10 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape) -> tuple[NodeFacts, int] | N
             return facts, best
 
 
-def _nominated(cluster: Cluster, pod: Pod, shape: Shape) -> Placed | None:
+def _nominated(cluster: Cluster, pod: Pod, shape: Shape, bars: Bars) -> Placed | None:
     """A pod that others were evicted for takes what it claims, if that is enough by now."""
     facts = cluster.claimed_by(pod.uid)
-    if facts is None:
+    if facts is None or bars.refusal(facts) is not None:
         return None
     score = cluster.judge(shape, facts)
     return None if score == RULED_OUT else _placed(cluster, pod, shape, facts, score)

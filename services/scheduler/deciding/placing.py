@@ -14,6 +14,7 @@ from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.verdicts.table import RULED_OUT, salt_of
 from services.scheduler.preemption.search import Nomination, find, stands
+from services.scheduler.setting_aside.asides import Asides
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
 from shared.events.catalog import Fact
@@ -28,6 +29,12 @@ class Placing(Protocol):
 
     def hear(self, fact: Fact) -> None:
         """A fact was folded."""
+
+    def follow(self, uid: str, entry: LedgerPod | None) -> None:
+        """A fact about this pod was folded, or an own reservation of it came to nothing: it stands where the ledger has it."""
+
+    def learn(self, asides: Asides) -> None:
+        """Which nodes are set aside: one value for the life of the state, kept up to date by the caller."""
 
     def put_node(self, node: LedgerNode) -> None:
         """Insert or refresh a node from the ledger. Own reservations that the ledger lacks are forgotten."""
@@ -70,6 +77,10 @@ class ColumnarPlacing(Cluster):
     def hear(self, fact: Fact) -> None:
         """The ledger's nodes say it all."""
 
+    def learn(self, asides: Asides) -> None:
+        """They bar nodes as constraints do."""
+        self.around = self.around._replace(asides=asides)
+
     def place(self, pod: Pod) -> Placed | Unplaceable:
         """The whole pipeline for one pod."""
         return pipeline.place(self, pod)
@@ -83,10 +94,12 @@ class ColumnarPlacing(Cluster):
         shape = self.shape(pod)
         if shape.problem or pod.constraints.unsupported:
             return False
-        if self.claimed_node(pod.uid) in nodes:
-            return True
-        found = (self.node(name) for name in sorted(nodes))
-        return any(self.score(shape, facts) != RULED_OUT for facts in found if facts is not None)
+        if self.claimed_node(pod.uid) in nodes or pod.constraints.kept:
+            return True  # what ends on one node may open others to a pod with affinity or spread
+        barred, found = self.bars(pod), (self.node(name) for name in sorted(nodes))
+        return any(
+            barred.refusal(facts) is None and self.score(shape, facts) != RULED_OUT for facts in found if facts is not None
+        )
 
     def nominate(
         self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
@@ -98,7 +111,9 @@ class ColumnarPlacing(Cluster):
         names = sorted(nodes if nodes is not None else (facts.name for facts in self.nodes()))
         start = salt_of(pod.uid) % len(names) if names else 0
         turned = (self.node(name) for name in names[start:] + names[:start])
-        return find(pod, shape, (facts for facts in turned if facts is not None), pods, self.config, spared)
+        barred = self.bars(pod)
+        allowed = (facts for facts in turned if facts is not None and barred.refusal(facts) is None)
+        return find(pod, shape, allowed, pods, self.config, spared)
 
     def nomination_stands(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
         """Own reservations that are not folded yet leave the answer for later."""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.scheduler.deciding.constraints.registry import constrained
+from services.scheduler.observing import resized
 from services.scheduler.observing.sightings import Sightings
-from shared.domain.fields import ManifestError
-from shared.domain.kept import trimmed
+from shared.domain.fields import ManifestError, RefusedError
+from shared.domain.kept import is_value, trimmed
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Constraints, Pod
 from shared.domain.quantity import QuantityError, amount
@@ -36,9 +38,10 @@ def pod_fact(ledger: Ledger, scheduler_name: str, obj: Object, sightings: Sighti
         return None if known is None else _ended(uid, node, phase, status, metadata)
     if not node and spec.get("schedulerName", "default-scheduler") != scheduler_name:
         return None
-    if known is None or not (_stands(known, node, metadata) and sightings.same(uid, spec)):
+    read = spec | resized.asked(status)
+    if known is None or not (_stands(known, node, metadata) and sightings.same(uid, read)):
         fact = _observed(obj, metadata, node, phase)
-        sightings.note(uid, spec)
+        sightings.note(uid, read)
         if known is None or _differs(known, fact):
             return fact
     if phase == "Running" and known.stage != "running":
@@ -49,7 +52,13 @@ def pod_fact(ledger: Ledger, scheduler_name: str, obj: Object, sightings: Sighti
 def _stands(known: LedgerPod, node: str, metadata: Object) -> bool:
     """The pod stands where the ledger has it: then only a changed spec would be news."""
     terminating = bool(metadata.get("deletionTimestamp"))
-    return bool(node) and known.node == node and known.terminating == terminating and not known.problem
+    stands = bool(node) and known.node == node and known.terminating == terminating and not known.problem
+    labels = _part(metadata, "labels")
+    return (
+        stands
+        and known.pod.labels.keys() == labels.keys()
+        and all(is_value(known.pod.labels[key], str(labels[key])) for key in labels)
+    )
 
 
 def _part(obj: Object, name: str) -> Object:
@@ -72,11 +81,7 @@ def _ended(uid: str, node: str, phase: str, status: Object, metadata: Object) ->
 
 
 def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserved:
-    pod = pod_from_manifest(obj)
-    problem = ""
-    if isinstance(pod, ManifestError):
-        problem = str(pod)
-        pod = _bare(metadata, _part(obj, "spec"))
+    pod, problem = _read(obj, metadata)
     pod = trimmed(pod, _part(obj, "spec"))
     annotations = _part(metadata, "annotations")
     return PodObserved(
@@ -88,6 +93,18 @@ def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserv
         terminating=bool(metadata.get("deletionTimestamp")),
         problem=problem,
     )
+
+
+def _read(obj: Object, metadata: Object) -> tuple[Pod, str]:
+    """The pod with what constraints and resizes say of it, and what is wrong with its manifest."""
+    spec = _part(obj, "spec")
+    pod = pod_from_manifest(obj)
+    if isinstance(pod, ManifestError):
+        return _bare(metadata, spec), str(pod)
+    try:
+        return resized.largest(constrained(pod, spec), _part(obj, "status")), ""
+    except RefusedError as refused:
+        return _bare(metadata, spec), str(refused.error)
 
 
 def _bare(metadata: Object, spec: Object) -> Pod:
@@ -102,13 +119,13 @@ def _bare(metadata: Object, spec: Object) -> Pod:
 
 
 def _differs(known: LedgerPod, fact: PodObserved) -> bool:
-    """Annotations and labels that the binding itself merged in are not news while the pod stands where it was put."""
+    """Annotations, which the binding itself merged in, are not news while the pod stands where it was put."""
     if fact.node and known.node != fact.node:
         return True
     if known.terminating != fact.terminating or known.problem != fact.problem:
         return True
     if fact.node:
-        return known.pod.containers != fact.pod.containers or known.pod.qos != fact.pod.qos
+        return any(getattr(known.pod, name) != getattr(fact.pod, name) for name in ("containers", "qos", "pod_level", "labels"))
     return known.pod != fact.pod
 
 

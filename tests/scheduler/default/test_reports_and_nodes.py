@@ -222,7 +222,7 @@ async def test_a_rejected_pods_charge_goes_with_the_fact_of_its_rejection(story:
     await story.node()
     await story.report(zone(0, 8))
     first = pod("a", cpus=6)
-    await story.arrives(first, pod("b", cpus=6))
+    await story.arrives(first, pod("b", cpus=5))
     assert await story.decide() == {"uid-a": "n1"}
     await story.tell(streams.pod(first.uid), PodEnded(first.uid, "rejected", "n1", "TopologyAffinityError"))
     assert await story.decide() == {"uid-b": "n1"}

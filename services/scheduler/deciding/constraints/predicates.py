@@ -26,9 +26,16 @@ def constraint_refusal(constraints: Constraints, node: NodeObserved | None, name
         if node.labels.get(key) != value:
             return Refusal(name, Reason.NODE_SELECTOR, f"{key}={value}")
     terms = constraints.required_affinity
-    if terms and not any(_matches(term, node) for term in terms):
+    if terms and not any(matches(term, node) for term in terms):
         return Refusal(name, Reason.NODE_AFFINITY)
     return _availability(constraints, node)
+
+
+def selects(constraints: Constraints, node: NodeObserved) -> bool:
+    """Do the pod's node selector and required node affinity allow the node?"""
+    terms = constraints.required_affinity
+    chosen = all(node.labels.get(key) == value for key, value in constraints.node_selector.items())
+    return chosen and (not terms or any(matches(term, node) for term in terms))
 
 
 def _availability(constraints: Constraints, node: NodeObserved) -> Refusal | None:
@@ -52,7 +59,8 @@ def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     )
 
 
-def _matches(term: NodeSelectorTerm, node: NodeObserved) -> bool:
+def matches(term: NodeSelectorTerm, node: NodeObserved) -> bool:
+    """Every expression and field of the term; an empty term matches nothing."""
     if not term.expressions and not term.fields:
         return False
     fields = {"metadata.name": node.name}

@@ -11,6 +11,7 @@ from services.scheduler.deciding.blocking import blocked, plan_for
 from services.scheduler.deciding.cluster import Cluster
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, resource_refusal
+from services.scheduler.deciding.constraints.registry import Bars
 from services.scheduler.deciding.explanation.alignment_refusal import alignment_refusal, overtaking_refusal
 from services.scheduler.deciding.explanation.remedies import remedy
 from services.scheduler.deciding.explanation.wording import headline, line
@@ -47,14 +48,16 @@ def _invalid(shape: Shape, pod: Pod, node: str) -> Refusal | None:
         return Refusal(node, Reason.INVALID_POD, shape.problem, remedy="correct the pod's manifest")
     if pod.constraints.unsupported:
         fields = ", ".join(pod.constraints.unsupported)
-        remedy = "remove it, or use Topolog as an extender of kube-scheduler"
+        remedy = "remove it, or have kube-scheduler place such pods"
         return Refusal(node, Reason.UNSUPPORTED, fields, remedy=remedy)
     return None
 
 
-def unplaceable(cluster: Cluster, shape: Shape) -> Unplaceable:
+def unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
     """Every node's reason, counted; the nearest misses in detail."""
-    refusals = [found for facts in cluster.nodes() if (found := _remembered(cluster, facts, shape)) is not None]
+    refusals = [
+        found for facts in cluster.nodes() if (found := bars.refusal(facts) or _remembered(cluster, facts, shape)) is not None
+    ]
     counts = Counter(headline(each) for each in refusals)
     nearest = sorted(refusals, key=_distance)[: cluster.config.near_misses]
     detail = tuple(_as_json(_detailed(cluster.node(each.node), each)) for each in nearest)
@@ -81,7 +84,7 @@ def verdict(cluster: Cluster, pod: Pod, shape: Shape, node: str) -> Refusal | No
         return Refusal(node, Reason.UNKNOWN_NODE, remedy="check the node's name with `kubectl get nodes`")
     claimed = cluster.claimed_by(pod.uid)
     facts = claimed if claimed is not None and claimed.name == node else facts
-    found = refusal(facts, shape, cluster.config)
+    found = cluster.bars(pod).refusal(facts) or refusal(facts, shape, cluster.config)
     return _detailed(facts, found) if found is not None else None
 
 

@@ -8,7 +8,18 @@ from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 
 MOST_TEXTS = 8
-_NAMING = {Reason.TAINT, Reason.NODE_SELECTOR, Reason.REPORT_MALFORMED, Reason.POLICY_UNKNOWN, Reason.POLICY_MISMATCH}
+_NAMING = {
+    Reason.TAINT,
+    Reason.NODE_SELECTOR,
+    Reason.REPORT_MALFORMED,
+    Reason.POLICY_UNKNOWN,
+    Reason.POLICY_MISMATCH,
+    Reason.SET_ASIDE,
+    Reason.HOST_PORT,
+    Reason.POD_AFFINITY,
+    Reason.POD_ANTI_AFFINITY,
+    Reason.TOPOLOGY_SPREAD,
+}
 _ZONAL = {Reason.NO_SINGLE_ZONE: "no single zone with", Reason.NO_ZONE_SET: "no zone set with"}
 
 

@@ -16,7 +16,12 @@ import xxhash
 OPTIMISTIC = 101
 RULED_OUT = -1
 
+BARRED = -10_000
+"""A lift that keeps a node from one pod, whatever its shape scores there."""
+
 Slots = npt.NDArray[np.int64]
+Lifts = npt.NDArray[np.int32]
+"""What one pod adds to the scores of its shape by node, or BARRED."""
 
 
 class _Top(NamedTuple):
@@ -94,6 +99,17 @@ class Board:
                 return slot, top.best
             top = self._fallen(row, top)
         return -1, RULED_OUT
+
+    def top_lifted(self, row: int, salt: int, lifts: Lifts) -> tuple[int, int]:
+        """The same for a pod that prefers nodes, or is kept from some: the slot of the best sum, with its own score."""
+        scores = self.scores[row, : self.size]
+        sums = np.where(scores == RULED_OUT, BARRED, scores + lifts[: self.size])
+        best = int(sums.max()) if self.size else BARRED
+        if best <= BARRED // 2:
+            return -1, RULED_OUT
+        slots = np.flatnonzero(sums == best)
+        slot = int(slots[(self.ranks[slots] ^ np.uint64(salt)).argmin()])
+        return slot, int(scores[slot])
 
     def _found(self, row: int) -> _Top:
         scores = self.scores[row, : self.size]

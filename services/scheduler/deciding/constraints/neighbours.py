@@ -1,0 +1,124 @@
+"""Who runs where, as constraints ask for it: how many pods of a selection a node has, and which selections bar newcomers.
+
+Counts are kept by selection and node from the first time that a selection is asked for; own reservations count at once. At
+150,000 pods the first count of a selection costs a pass over them, each later change one comparison by selection. Must not know
+zones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shared.domain.kept import is_value
+from shared.domain.pod import Pod
+
+SELECTIONS_LIMIT = 256
+"""Selections counted; the longest unused one is counted anew when it is asked for again."""
+
+Requirement = tuple[str, str, tuple[str, ...]]
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """A label selector within namespaces. `namespaces` () means all. An empty selector matches every pod, `nothing` none."""
+
+    namespaces: tuple[str, ...] = ()
+    labels: tuple[Requirement, ...] = ()
+    nothing: bool = False
+
+    def matches(self, pod: Pod) -> bool:
+        """metav1.LabelSelector: all requirements hold."""
+        if self.nothing or (self.namespaces and pod.namespace not in self.namespaces):
+            return False
+        return all(holds(requirement, pod.labels) for requirement in self.labels)
+
+
+def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """In, NotIn, Exists, DoesNotExist; a label that is absent is not in anything."""
+    key, operator, values = requirement
+    value = labels.get(key)
+    if operator == "In":
+        return value is not None and any(is_value(value, each) for each in values)
+    if operator == "NotIn":
+        return value is None or not any(is_value(value, each) for each in values)
+    return (value is not None) == (operator == "Exists")
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A pod on a node. `leaving`: it is being deleted."""
+
+    pod: Pod
+    node: str
+    leaving: bool = False
+
+
+class Keeping(NamedTuple):
+    """What a constraint keeps of some pods, and how many of those each node has."""
+
+    kept: Any
+    nodes: Counter[str]
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Neighbours:
+    """Placed pods by uid, counts of selections, and what constraints keep of the pods by node."""
+
+    def __init__(self) -> None:
+        self._placed: dict[str, Placed] = {}
+        self._counts: dict[tuple[Selection, bool], Counter[str]] = {}
+        self._keeping: dict[str, dict[bytes, Keeping]] = {}
+
+    def put(self, pod: Pod, node: str, leaving: bool = False) -> None:
+        """The pod stands there, or is on its way."""
+        known = self._placed.get(pod.uid)
+        if known is not None and known.pod is pod and known.node == node and known.leaving == leaving:
+            return
+        self.remove(pod.uid)
+        placed = self._placed[pod.uid] = Placed(pod, node, leaving)
+        self._keep(placed, 1)
+        self._count(placed, 1)
+
+    def remove(self, uid: str) -> None:
+        """The pod stands nowhere."""
+        placed = self._placed.pop(uid, None)
+        if placed is None:
+            return
+        self._keep(placed, -1)
+        self._count(placed, -1)
+
+    def _keep(self, placed: Placed, sign: int) -> None:
+        for name, kept in placed.pod.constraints.kept.items():
+            alike, key = self._keeping.setdefault(name, {}), _encode(kept)
+            keeping = alike.setdefault(key, Keeping(kept, Counter()))
+            keeping.nodes[placed.node] += sign
+            if not keeping.nodes[placed.node]:
+                del keeping.nodes[placed.node]
+            if not keeping.nodes:
+                del alike[key]
+
+    def _count(self, placed: Placed, sign: int) -> None:
+        for (selection, leaving), counts in self._counts.items():
+            if (leaving or not placed.leaving) and selection.matches(placed.pod):
+                counts[placed.node] += sign
+                if not counts[placed.node]:
+                    del counts[placed.node]
+
+    def keeping(self, name: str) -> Iterable[Keeping]:
+        """What placed pods have for the constraint of that name, each distinct value once."""
+        return self._keeping.get(name, {}).values()
+
+    def counted(self, selection: Selection, leaving: bool = True) -> Mapping[str, int]:
+        """Node -> pods of the selection, those being deleted included or not; nodes without any are left out."""
+        key = selection, leaving
+        found = self._counts.pop(key, None)
+        if found is None:
+            standing = (p for p in self._placed.values() if leaving or not p.leaving)
+            found = Counter(placed.node for placed in standing if selection.matches(placed.pod))
+        self._counts[key] = found
+        if len(self._counts) > SELECTIONS_LIMIT:
+            del self._counts[next(iter(self._counts))]
+        return found

@@ -1,0 +1,111 @@
+"""Required pod affinity and anti-affinity, both ways: what a pod asks of its neighbours, and what they ask of it.
+
+Semantics: kube-scheduler's InterPodAffinity (1.36). A node without the topology label satisfies no affinity and breaks no
+anti-affinity. The first pod of a group that wants to be beside itself may go anywhere. Pods being deleted still count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from services.scheduler.deciding.constraints.constraint import Around, Check, NotHandled, label_of
+from services.scheduler.deciding.constraints.neighbours import Selection
+from services.scheduler.deciding.constraints.selectors import read_selector, selection, with_label_keys
+from services.scheduler.deciding.node_facts import NodeFacts
+from shared.domain import fields
+from shared.domain.constraints import REQUIRED
+from shared.domain.fields import Json
+from shared.domain.pod import Pod
+from shared.domain.refusal import Reason, Refusal
+
+
+class Term(NamedTuple):
+    """Pods of the selection within one value of the topology label `key`."""
+
+    selection: Selection
+    key: str
+
+
+class _Terms:
+    """What both kinds read. Kept: [{key, selector}, ...]."""
+
+    def __init__(self, field: str) -> None:
+        self.name = field
+        self.handles = frozenset((f"spec.affinity.{field}.{REQUIRED}",))
+
+    def read(self, spec: Json, pod: Pod) -> Any:
+        path = f"spec.affinity.{self.name}"
+        affinity = fields.mapping(fields.mapping(spec, "affinity", "spec"), self.name, "spec.affinity")
+        return [_term(doc, where, pod) for where, doc in fields.objects(affinity, REQUIRED, path)] or None
+
+    def terms(self, kept: Any) -> list[Term]:
+        return [Term(selection(each["selector"]), each["key"]) for each in kept or ()]
+
+
+def _term(doc: Json, path: str, pod: Pod) -> Json:
+    key = fields.text(doc, "topologyKey", path)
+    if not key:
+        raise fields.refuse(f"{path}.topologyKey", key, "write a label of nodes, kubernetes.io/hostname for one node each")
+    named = sorted(fields.text_list(doc, "namespaces", path)) or [pod.namespace]
+    if doc.get("namespaceSelector") is not None:
+        if fields.mapping(doc, "namespaceSelector", path):
+            raise NotHandled("labels of namespaces are not observed")
+        named = []
+    return {"key": key, "selector": with_label_keys(read_selector(doc, path, named), doc, path, pod.labels)}
+
+
+class PodAffinity(_Terms):
+    """Beside others."""
+
+    def __init__(self) -> None:
+        super().__init__("podAffinity")
+
+    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+        terms = self.terms(kept)
+        if not terms:
+            return None
+        counts = [around.neighbours.counted(term.selection) for term in terms]
+        alone = not any(counts) and all(term.selection.matches(pod) for term in terms)
+        domains = [_domains(term.key, count, around) for term, count in zip(terms, counts, strict=True)]
+
+        def check(facts: NodeFacts) -> Refusal | None:
+            for term, held in zip(terms, domains, strict=True):
+                value = label_of(facts, term.key)
+                if value is None or not (alone or value in held):
+                    return Refusal(facts.name, Reason.POD_AFFINITY, term.key)
+            return None
+
+        return check
+
+
+class PodAntiAffinity(_Terms):
+    """Apart from others, whoever of the two says so."""
+
+    def __init__(self) -> None:
+        super().__init__("podAntiAffinity")
+
+    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+        own = [(term.key, _domains(term.key, around.neighbours.counted(term.selection), around)) for term in self.terms(kept)]
+        others: dict[str, set[str]] = {}
+        for held, nodes in around.neighbours.keeping(self.name):
+            for term in self.terms(held):
+                if term.selection.matches(pod):
+                    others.setdefault(term.key, set()).update(_domains(term.key, nodes, around))
+        barred = [(key, held, "its own rule") for key, held in own if held]
+        barred += [(key, held, "a running pod's rule") for key, held in sorted(others.items()) if held]
+        if not barred:
+            return None
+
+        def check(facts: NodeFacts) -> Refusal | None:
+            for key, held, whose in barred:
+                if label_of(facts, key) in held:
+                    return Refusal(facts.name, Reason.POD_ANTI_AFFINITY, f"{key}, {whose}")
+            return None
+
+        return check
+
+
+def _domains(key: str, counts: Mapping[str, int], around: Around) -> set[str]:
+    """The label's values on the nodes that are counted."""
+    return {value for node in counts if (value := around.label(node, key)) is not None}

@@ -1,0 +1,83 @@
+"""Topology spread with DoNotSchedule: no domain may be ahead of the emptiest by more than maxSkew.
+
+Semantics: kube-scheduler's PodTopologySpread (1.36). Domains are those of nodes that the pod's selector and affinity allow and
+that have the topology label; pods being deleted do not count. `nodeAffinityPolicy: Ignore` and `nodeTaintsPolicy: Honor` are not
+handled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+from services.scheduler.deciding.constraints.constraint import Around, Check, NotHandled, label_of
+from services.scheduler.deciding.constraints.predicates import selects
+from services.scheduler.deciding.constraints.selectors import read_selector, selection, with_label_keys
+from services.scheduler.deciding.node_facts import NodeFacts
+from shared.domain import fields
+from shared.domain.fields import Json
+from shared.domain.pod import Pod
+from shared.domain.refusal import Reason, Refusal
+
+
+class _Spread(NamedTuple):
+    """One constraint of the pod: the label, how many pods of the selection each of its values has, and what is the least."""
+
+    key: str
+    counts: Counter[str]
+    least: int
+    own: int
+    most: int
+
+
+class TopologySpread:
+    """Kept: [{key, skew, domains, selector}, ...]."""
+
+    name = "topologySpread"
+    handles = frozenset(("spec.topologySpreadConstraints",))
+
+    def read(self, spec: Json, pod: Pod) -> Any:
+        objects = fields.objects(spec, "topologySpreadConstraints", "spec")
+        return [_kept(doc, path, pod) for path, doc in objects if doc.get("whenUnsatisfiable") != "ScheduleAnyway"] or None
+
+    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+        if not kept:
+            return None
+        keys = [each["key"] for each in kept]
+        nodes = [facts for facts in around.nodes.values() if _counts(facts, pod, keys)]
+        spreads = [_spread(each, pod, nodes, around) for each in kept]
+
+        def check(facts: NodeFacts) -> Refusal | None:
+            for spread in spreads:
+                value = label_of(facts, spread.key)
+                if value is None or spread.counts.get(value, 0) + spread.own - spread.least > spread.most:
+                    return Refusal(facts.name, Reason.TOPOLOGY_SPREAD, spread.key)
+            return None
+
+        return check
+
+
+def _kept(doc: Json, path: str, pod: Pod) -> Json:
+    if fields.text(doc, "nodeAffinityPolicy", path) == "Ignore" or fields.text(doc, "nodeTaintsPolicy", path) == "Honor":
+        raise NotHandled("other policies than the default ones")
+    selector = with_label_keys(read_selector(doc, path, [pod.namespace]), doc, path, pod.labels)
+    skew, domains = fields.integer(doc, "maxSkew", path), fields.integer(doc, "minDomains", path)
+    key = fields.text(doc, "topologyKey", path)
+    if not key or skew < 1:
+        raise fields.refuse(path, doc, "write a topologyKey, and a maxSkew of 1 or more")
+    return {"key": key, "skew": skew, "domains": domains, "selector": selector}
+
+
+def _counts(facts: NodeFacts, pod: Pod, keys: list[str]) -> bool:
+    """Is the node one whose pods and whose domain count?"""
+    node = facts.observed
+    return node is not None and all(key in node.labels for key in keys) and selects(pod.constraints, node)
+
+
+def _spread(kept: Any, pod: Pod, nodes: list[NodeFacts], around: Around) -> _Spread:
+    wanted = selection(kept["selector"])
+    by_node = around.neighbours.counted(wanted, leaving=False)
+    counts: Counter[str] = Counter()
+    for facts in nodes:
+        counts[label_of(facts, kept["key"]) or ""] += by_node.get(facts.name, 0)
+    least = min(counts.values(), default=0) if len(counts) >= kept["domains"] else 0
+    return _Spread(kept["key"], counts, least, int(wanted.matches(pod)), kept["skew"])

@@ -1,0 +1,202 @@
+"""Who Topolog is for the API server: tokens, token files, credential plugins, passwords. Client certificates belong to TLS.
+
+What cannot be used is a `CredentialsError`, which is a failed request to all callers: they try again later, and a file or plugin
+that works by then is used. A token file is read again every minute and after a 401, a plugin is run again when its credential
+expires and after a 401 (client-go 1.36, plugin/pkg/client/auth/exec). Secrets stand in no error and no log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from pathlib import Path
+
+import httpx2
+import msgspec
+from lightkube.config.models import User, UserExec
+
+from shared.telemetry.reasons import plain
+
+TOKEN_FILE_AGE_S = 60.0
+PLUGIN_TIMEOUT_S = 30.0
+EARLY_S = 60.0
+"""A plugin's credential is renewed so long before it expires."""
+PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+
+class CredentialsError(httpx2.RequestError):
+    """Credentials that cannot be had now; names the file or command and the remedy."""
+
+
+class _Status(msgspec.Struct):
+    token: str = ""
+    certificate: str = msgspec.field(default="", name="clientCertificateData")
+    key: str = msgspec.field(default="", name="clientKeyData")
+    expires: str = msgspec.field(default="", name="expirationTimestamp")
+
+
+class _Credential(msgspec.Struct):
+    status: _Status
+    version: str = msgspec.field(default="", name="apiVersion")
+
+
+def credentials(user: User | None, tls: ssl.SSLContext | None, folder: Path | None = None) -> httpx2.Auth | None:
+    """What authenticates this user's requests, None where nothing (or the TLS layer) does. `folder` is that of the kubeconfig: a
+    command with a slash is found from there. Raises CredentialsError on what can never work."""
+    if user is None:
+        return None
+    if user.token_file is not None:
+        return TokenFile(Path(user.token_file))
+    if user.token is not None:
+        return _Token(user.token)
+    if user.exec is not None:
+        return Plugin(user.exec, tls, folder)
+    if user.username and user.password:
+        return httpx2.BasicAuth(user.username, user.password)
+    if user.auth_provider:
+        raise CredentialsError("the kubeconfig's auth-provider is not served any more; use an exec plugin or a token")
+    return None
+
+
+class _Renewed(httpx2.Auth):
+    """A bearer token that is had by `_renew`, before the request and once more after a 401."""
+
+    def __init__(self) -> None:
+        self._token = ""
+        self._good_until_s = 0.0
+        self._one_at_a_time = asyncio.Lock()
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        used = await self._current("")
+        self._sign(request, used)
+        response = yield request
+        if response.status_code == 401:
+            self._sign(request, await self._current(used))
+            yield request
+
+    def _sign(self, request: httpx2.Request, token: str) -> None:
+        if token:
+            request.headers["Authorization"] = f"Bearer {token}"
+
+    async def _current(self, refused: str) -> str:
+        """The token; had anew when it is old, or is the one that was `refused`. One renewal serves all who wait."""
+        async with self._one_at_a_time:
+            if time.monotonic() >= self._good_until_s or (refused and refused == self._token):
+                self._token, self._good_until_s = await self._renew()
+            return self._token
+
+    async def _renew(self) -> tuple[str, float]:
+        raise NotImplementedError
+
+
+class _Token(httpx2.Auth):
+    """A token that never changes."""
+
+    def __init__(self, token: str) -> None:
+        self._header = f"Bearer {token}"
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        request.headers["Authorization"] = self._header
+        yield request
+
+
+class TokenFile(_Renewed):
+    """A file that somebody else keeps fresh: the kubelet, for a service account."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    async def _renew(self) -> tuple[str, float]:
+        try:
+            token = self._path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CredentialsError(f"the token file {self._path} cannot be read ({plain(error)}); mount or write it") from None
+        if not token:
+            raise CredentialsError(f"the token file {self._path} is empty; write a token into it")
+        return token, time.monotonic() + TOKEN_FILE_AGE_S
+
+
+class Plugin(_Renewed):
+    """A command that prints an ExecCredential (KEP-541), v1 or v1beta1: a token, a client certificate, or both."""
+
+    def __init__(self, spec: UserExec, tls: ssl.SSLContext | None, folder: Path | None = None) -> None:
+        super().__init__()
+        self._spec, self._tls = spec, tls
+        self._command = str(folder / spec.command) if folder is not None and "/" in spec.command else spec.command
+
+    async def _renew(self) -> tuple[str, float]:
+        if self._spec.apiVersion not in PLUGIN_VERSIONS:
+            known = " or ".join(PLUGIN_VERSIONS)
+            raise CredentialsError(f"the credential plugin speaks {self._spec.apiVersion!r}; its kubeconfig may ask for {known}")
+        status = self._read(await self._run())
+        if status.certificate:
+            self._load(status)
+        return status.token, _good_until_s(status.expires)
+
+    async def _run(self) -> bytes:
+        info = {
+            "apiVersion": self._spec.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False},
+        }  # fmt: skip
+        named = {each.name: each.value for each in self._spec.env or []}
+        environment = {**os.environ, **named, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._command, *(self._spec.args or []), env=environment,
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError as error:
+            raise self._unusable(f"cannot be run ({plain(error)})") from None
+        try:
+            async with asyncio.timeout(PLUGIN_TIMEOUT_S):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            raise self._unusable(f"gave no credential within {PLUGIN_TIMEOUT_S:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if process.returncode:
+            raise self._unusable(f"ended with exit code {process.returncode}")
+        return output
+
+    def _read(self, output: bytes) -> _Status:
+        try:
+            found = msgspec.json.decode(output, type=_Credential)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise self._unusable("printed no ExecCredential") from None
+        if found.version != self._spec.apiVersion:
+            raise self._unusable(f"printed an ExecCredential of {found.version!r}, not of {self._spec.apiVersion!r}")
+        if not found.status.token and not found.status.certificate:
+            raise self._unusable("printed a credential with neither token nor client certificate")
+        return found.status
+
+    def _load(self, status: _Status) -> None:
+        """From the next connection on the certificate is shown. It stands in a file for the moment of loading only."""
+        if self._tls is None:
+            return
+        with tempfile.NamedTemporaryFile() as both:
+            both.write(f"{status.certificate}\n{status.key}\n".encode())
+            both.flush()
+            try:
+                self._tls.load_cert_chain(both.name)
+            except (ssl.SSLError, OSError):
+                raise self._unusable("printed a client certificate and key that do not fit each other") from None
+
+    def _unusable(self, problem: str) -> CredentialsError:
+        hint = (self._spec.installHint or "").strip()
+        remedy = hint or f"run `{self._command}` by hand to see why"
+        return CredentialsError(f"the credential plugin {self._command} {problem}; {remedy}")
+
+
+def _good_until_s(expires: str) -> float:
+    """Monotonic seconds; without a date the credential holds until it is refused."""
+    try:
+        left_s = datetime.fromisoformat(expires).timestamp() - time.time() if expires else float("inf")
+    except ValueError:
+        left_s = float("inf")
+    return time.monotonic() + max(1.0, left_s - EARLY_S)

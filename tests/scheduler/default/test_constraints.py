@@ -1,0 +1,230 @@
+"""Constraints that look beyond the node: from a manifest as the observer reads it to the node that the pod gets, or the
+reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.scheduler.deciding.constraints import registry
+from services.scheduler.deciding.constraints.constraint import Around, Check
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.observing import news
+from services.scheduler.observing.sightings import Sightings
+from shared.domain.constraints import PREFERRED, REQUIRED
+from shared.domain.fields import Json
+from shared.domain.pod import Pod
+from shared.domain.refusal import Reason, Refusal
+from shared.events import streams
+from shared.events.cluster_facts import PodObserved, Taint
+from tests.ledger.given import zone
+from tests.scheduler.default.story import Story
+
+HOST = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def seen(name: str, node: str = "", labels: dict[str, str] | None = None, terminating: bool = False, **spec: Any) -> PodObserved:
+    """The fact of a pod object."""
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}, **spec.pop("container", {})}
+    metadata: Json = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": "5", "labels": labels or {}}
+    if terminating:
+        metadata["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    body = {"schedulerName": "topolog", "containers": [container], **spec, **({"nodeName": node} if node else {})}
+    fact = news.pod_fact(
+        Story().cores[0].ledger, "topolog", {"metadata": metadata, "spec": body, "status": {"phase": "Pending"}}, Sightings()
+    )
+    assert isinstance(fact, PodObserved)
+    assert not fact.problem, fact.problem
+    return fact
+
+
+async def world(*nodes: str, **fields: Any) -> Story:
+    """Nodes n1, n2 in zone a, n3 in zone b."""
+    story = Story()
+    for name in nodes or ("n1", "n2", "n3"):
+        labels = {HOST: name, ZONE: "b" if name == "n3" else "a", "memory": "9"}
+        await story.node(name, labels=labels, **fields.get(name, {}))
+        await story.report(zone(0, 16), node=name, tracked=("cpu",))
+    return story
+
+
+async def placed(story: Story, fact: PodObserved) -> str:
+    """Where the pod was put, or what the verdict says."""
+    await story.tell(streams.pod(fact.pod.uid), fact)
+    found = (await story.decide()).get(fact.pod.uid)
+    return found or (await story.verdicts(fact.pod))[-1]
+
+
+def port(number: int, **more: Any) -> Json:
+    return {"container": {"ports": [{"containerPort": 80, "hostPort": number, **more}]}}
+
+
+async def test_a_host_port_is_taken_once_a_node() -> None:
+    story = await world("n1", "n2")
+    got = {await placed(story, seen(f"p{number}", **port(8080))) for number in range(2)}
+    assert got == {"n1", "n2"}
+    assert "2 host port taken: TCP 8080" in await placed(story, seen("late", **port(8080)))
+    assert await placed(story, seen("other", **port(8081))) in got
+    assert await placed(story, seen("udp", **port(8080, protocol="UDP"))) in got
+    await story.ends(seen("p0").pod)
+    assert list(await story.decide()) == ["uid-late"]
+
+
+@pytest.mark.parametrize(("own", "taken"), [("", True), ("0.0.0.0", True), ("10.0.0.1", True), ("10.0.0.2", False)])
+async def test_host_ports_of_other_addresses_do_not_clash(own: str, taken: bool) -> None:
+    story = await world("n1")
+    await story.tell("pod/uid-x", seen("x", "n1", **port(53, hostIP="10.0.0.1")))
+    assert ("host port taken" in await placed(story, seen("a", **port(53, hostIP=own)))) is taken
+
+
+async def test_with_the_hosts_network_every_port_is_a_host_port() -> None:
+    story = await world("n1")
+    net = {"hostNetwork": True, "container": {"ports": [{"containerPort": 9100}]}}
+    assert await placed(story, seen("a", **net)) == "n1"
+    assert "host port taken" in await placed(story, seen("b", **net))
+
+
+def apart(key: str, app: str = "web", kind: str = "podAntiAffinity", **more: Any) -> Json:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}
+    return {"affinity": {kind: {REQUIRED: [term]}}}
+
+
+async def test_anti_affinity_keeps_pods_of_one_batch_apart() -> None:
+    story = await world()
+    for number in range(4):
+        fact = seen(f"p{number}", labels={"app": "web"}, **apart(HOST))
+        await story.tell(streams.pod(fact.pod.uid), fact)
+    assert sorted((await story.decide()).values()) == ["n1", "n2", "n3"]
+    assert "3 required anti-affinity" in (await story.verdicts(seen("p3").pod))[-1]
+
+
+async def test_anti_affinity_of_a_pod_that_runs_holds_against_newcomers_without_any() -> None:
+    """Symmetry: also by a foreign pod, in its whole domain."""
+    story = await world()
+    await story.tell("pod/uid-x", seen("x", "n1", **apart(ZONE)))
+    assert await placed(story, seen("a", labels={"app": "web"})) == "n3"
+    assert await placed(story, seen("b", labels={"app": "db"})) in ("n1", "n2", "n3")
+    await story.node_goes("n3")
+    assert "a running pod's rule" in await placed(story, seen("c", labels={"app": "web"}))
+
+
+async def test_a_running_pods_rule_selects_by_labels_whose_values_are_not_kept() -> None:
+    story = await world("n1")
+    rule = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"team.example": "red"}}}
+    await story.tell("pod/uid-x", seen("x", "n1", affinity={"podAntiAffinity": {REQUIRED: [rule]}}))
+    made = seen("a", labels={"team.example": "red"})
+    assert "red" not in made.pod.labels.values()
+    assert "a running pod's rule" in await placed(story, made)
+    assert await placed(story, seen("b", labels={"team.example": "blue"})) == "n1"
+
+
+async def test_terms_look_into_their_namespaces_only() -> None:
+    story = await world("n1")
+    await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
+    assert await placed(story, seen("a", **apart(HOST, namespaces=["elsewhere"]))) == "n1"
+    assert "anti-affinity" in await placed(story, seen("b", **apart(HOST, namespaceSelector={})))
+
+
+async def test_affinity_follows_its_selection_and_the_first_of_a_group_goes_anywhere() -> None:
+    story = await world()
+    beside = apart(ZONE, kind="podAffinity")
+    assert "3 no pod of its required affinity there" in await placed(story, seen("early", labels={"app": "db"}, **beside))
+    first = await placed(story, seen("first", labels={"app": "web"}, **beside))
+    same = {"n3"} if first == "n3" else {"n1", "n2"}
+    for number in range(3):
+        assert await placed(story, seen(f"p{number}", labels={"app": "web"}, **beside)) in same
+    assert any(fact.uid == "uid-early" for fact in await story.facts(type(await _last_reserved(story)))), "woken by the first"
+
+
+async def _last_reserved(story: Story) -> Any:
+    from shared.events.scheduling_facts import PodReserved
+
+    return (await story.facts(PodReserved))[-1]
+
+
+def spread(key: str, skew: int = 1, **more: Any) -> Json:
+    rule = {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": "DoNotSchedule", **more}
+    return {"topologySpreadConstraints": [{"labelSelector": {"matchLabels": {"app": "web"}}, **rule}]}
+
+
+async def test_spread_keeps_domains_even() -> None:
+    story = await world()
+    got = [await placed(story, seen(f"p{number}", labels={"app": "web"}, **spread(ZONE))) for number in range(6)]
+    assert sorted(node == "n3" for node in got) == [False] * 3 + [True] * 3
+
+
+async def test_spread_counts_neither_leaving_pods_nor_domains_that_the_pod_may_not_use() -> None:
+    story = await world()
+    web = {"app": "web"}
+    await story.tell("pod/uid-x", seen("x", "n1", labels=web))
+    await story.tell("pod/uid-y", seen("y", "n3", labels=web, terminating=True))
+    assert await placed(story, seen("a", labels=web, **spread(ZONE))) == "n3"
+    in_a = {"nodeSelector": {ZONE: "a"}}
+    assert await placed(story, seen("b", labels=web, **spread(ZONE), **in_a)) in ("n1", "n2")
+
+
+async def test_spread_with_too_few_domains_counts_from_nothing() -> None:
+    story = await world()
+    for name, node in (("x", "n1"), ("y", "n3")):
+        await story.tell(f"pod/uid-{name}", seen(name, node, labels={"app": "web"}))
+    assert "topology spread" in await placed(story, seen("a", labels={"app": "web"}, **spread(ZONE, minDomains=3)))
+
+
+async def test_preferred_affinity_and_prefer_no_schedule_move_pods_that_could_go_anywhere() -> None:
+    shunned = {"taints": (Taint("old", "", "PreferNoSchedule"),)}
+    story = await world(n1=shunned, n2=shunned)
+    assert {await placed(story, seen(f"p{number}")) for number in range(4)} == {"n3"}
+    term = {"weight": 80, "preference": {"matchExpressions": [{"key": HOST, "operator": "In", "values": ["n2"]}]}}
+    wish = {"affinity": {"nodeAffinity": {PREFERRED: [term]}}, "tolerations": [{"key": "old", "operator": "Exists"}]}
+    assert {await placed(story, seen(f"q{number}", **wish)) for number in range(4)} == {"n2"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        (apart(HOST, namespaceSelector={"matchLabels": {"a": "b"}}), f"spec.affinity.podAntiAffinity.{REQUIRED}"),
+        (spread(ZONE, nodeAffinityPolicy="Ignore"), "spec.topologySpreadConstraints"),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "spec.volumes.persistentVolumeClaim"),
+    ],
+)
+async def test_a_form_that_is_not_handled_keeps_its_clear_verdict(spec: Json, named: str) -> None:
+    story = await world("n1")
+    assert await placed(story, seen("a", **spec)) == f"unsupported constraint: {named}"
+
+
+class Tenant:
+    """A constraint as the recipe in CONTRIBUTING has it: pods of one `spec.hostname` are never alone with another's."""
+
+    name = "tenant"
+    handles = frozenset(("spec.tenant",))
+
+    def read(self, spec: Json, pod: Pod) -> Any:
+        return spec.get("tenant")
+
+    def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+        taken = {node: held for held, nodes in around.neighbours.keeping(self.name) for node in nodes}
+
+        def check(facts: NodeFacts) -> Refusal | None:
+            other = taken.get(facts.name, kept)
+            return None if other == kept else Refusal(facts.name, Reason.POD_ANTI_AFFINITY, f"tenant {other}")
+
+        return check if kept else None
+
+
+async def test_a_constraint_is_one_file_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = await world("n1", "n2")
+    assert "unsupported constraint: spec.tenant" in await placed(story, seen("before", tenant="red"))
+    monkeypatch.setattr(registry, "_ALL", (*registry._ALL, Tenant()))
+    red = await placed(story, seen("a", tenant="red"))
+    assert await placed(story, seen("b", tenant="blue")) == ({"n1", "n2"} - {red}).pop()
+    assert "tenant" in await placed(story, seen("c", tenant="green"))
+
+
+def test_equal_specs_are_one_shape_whatever_the_order_of_their_fields() -> None:
+    left = seen("a", **apart(HOST, namespaces=["x", "y"])).pod
+    right = seen("a", **apart(HOST, namespaces=["y", "x"])).pod
+    assert msgspec.json.encode(left) == msgspec.json.encode(right)

@@ -1,0 +1,61 @@
+"""A pod that is resized in place counts for what it had and for what it asks for, until the kubelet has settled it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.scheduler.observing import news
+from services.scheduler.observing.sightings import Sightings
+from shared.events.cluster_facts import PodObserved
+from tests.ledger.given import History
+from tests.scheduler.observer.test_news import Json, pod
+
+
+def resizing(asked: str, allocated: str, running: str, reason: str = "") -> Json:
+    """A bound pod in the middle of a resize."""
+    made = pod(node="n1", phase="Running", cpu=asked)
+    status: dict[str, Any] = {"name": "c", "resources": {"requests": {"cpu": running, "memory": "1Gi"}}}
+    made["status"]["containerStatuses"] = [{**status, "allocatedResources": {"cpu": allocated, "memory": "1Gi"}}]
+    if reason:
+        made["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+    return made
+
+
+def cpus(fact: Any) -> int:
+    assert isinstance(fact, PodObserved)
+    return fact.pod.containers[0].requests["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "allocated", "running", "reason", "counts"),
+    [
+        ("4", "2", "2", "", 4000),
+        ("1", "2", "2", "", 2000),
+        ("1", "1", "2", "", 2000),
+        ("4", "2", "2", "Deferred", 4000),
+        ("4", "2", "2", "Infeasible", 2000),
+        ("1", "1", "1", "", 1000),
+    ],
+)
+def test_the_most_of_spec_and_status_counts(asked: str, allocated: str, running: str, reason: str, counts: int) -> None:
+    ledger = History().ledger
+    assert cpus(news.pod_fact(ledger, "topolog", resizing(asked, allocated, running, reason), Sightings())) == counts
+
+
+def test_every_step_of_a_resize_is_news_and_a_heartbeat_is_none() -> None:
+    history, sightings = History(), Sightings()
+    for asked, allocated, running, counts in (
+        ("2", "2", "2", 2000),
+        ("1", "2", "2", 0),
+        ("1", "1", "2", 0),
+        ("1", "1", "1", 1000),
+    ):
+        fact = news.pod_fact(history.ledger, "topolog", resizing(asked, allocated, running), sightings)
+        assert (cpus(fact) if isinstance(fact, PodObserved) else 0) == counts
+        if isinstance(fact, PodObserved):
+            history.seen(fact.pod, "n1", phase="Running")
+        assert not isinstance(
+            news.pod_fact(history.ledger, "topolog", resizing(asked, allocated, running), sightings), PodObserved
+        )
