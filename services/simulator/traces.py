@@ -1,7 +1,9 @@
-"""The Alibaba cluster trace GPU v2023 as published: its node list and task list, read and checked. Decides no overlay.
+"""A cluster trace in a folder: its node list and task list, read and checked. Decides no overlay.
 
-Columns: node `sn, cpu_milli, memory_mib, gpu, model`; task `name, cpu_milli, memory_mib, num_gpu, ...`. Files may be
-gzipped. Must not know zones, pods or clocks.
+Files: `nodes.csv` and `tasks.csv`, or those of the Alibaba cluster trace GPU v2023 under their published names; gzipped or not.
+Columns: node `sn` or `name`, `cpu_milli`, `memory_mib`, `gpu`; task `name`, `cpu_milli`, `memory_mib`, `num_gpu`,
+`creation_time`, `deletion_time` (seconds). Either may have `rdma` (a count), and nodes `zones`; other columns are left alone.
+Must not know pods or clocks.
 """
 
 from __future__ import annotations
@@ -15,6 +17,10 @@ import msgspec
 
 NODES_FILE = "openb_node_list_all_node.csv"
 TASKS_FILE = "openb_pod_list_default.csv"
+OWN_NODES_FILE, OWN_TASKS_FILE = "nodes.csv", "tasks.csv"
+MAX_ZONES, MAX_CPUS, MAX_DEVICES = 64, 8192, 1024
+"""The most that one node of a trace may have."""
+MAX_NUMBER = 10**15
 SAMPLE_STRIDE = 7
 """`nodes=200` means every 7th node of the list, the first 200 of those."""
 
@@ -24,12 +30,14 @@ class TraceError(ValueError):
 
 
 class TraceNode(msgspec.Struct, frozen=True):
-    """One machine of the trace."""
+    """One machine of the trace. `zones` is 0 where the trace names none."""
 
     name: str
     cpus: int
     memory_mib: int
     gpus: int
+    rdma: int = 0
+    zones: int = 0
 
 
 class TraceTask(msgspec.Struct, frozen=True):
@@ -40,38 +48,58 @@ class TraceTask(msgspec.Struct, frozen=True):
     memory_mib: int
     gpus: int
     lifetime_s: int
+    rdma: int = 0
 
 
-def read_nodes(folder: Path, count: int) -> tuple[TraceNode, ...]:
-    """The first `count` of every seventh node; more than there are that way means the whole list from its start.
+def is_openb(folder: Path) -> bool:
+    """True for the published trace, whose rate of arrivals is a convention (`workload.GPU_SECONDS_A_TASK`)."""
+    return _file(folder, OWN_TASKS_FILE) is None and _file(folder, TASKS_FILE) is not None
+
+
+def is_trace(folder: Path) -> bool:
+    """Does the folder hold a node list?"""
+    return any(_file(folder, name) is not None for name in (OWN_NODES_FILE, NODES_FILE))
+
+
+def read_nodes(folder: Path, count: int = 0) -> tuple[TraceNode, ...]:
+    """The first `count` of every seventh node; more than there are that way means the whole list from its start, 0 all of it.
 
     Raises TraceError.
     """
-    listed = [
-        TraceNode(row["sn"], number(row, "cpu_milli") // 1000, number(row, "memory_mib"), number(row, "gpu"))
-        for row, number in _rows(folder, NODES_FILE)
-    ]
+    path = _found(folder, OWN_NODES_FILE, NODES_FILE)
+    listed = [_node(path, row, number) for row, number in _rows(path)]
     sample = listed[::SAMPLE_STRIDE]
-    chosen = sample[:count] if count <= len(sample) else listed[:count]
-    if len(chosen) < count:
-        raise TraceError(f"{folder / NODES_FILE}: {len(listed)} nodes are listed, {count} were asked for; use fewer --nodes")
+    chosen = sample[:count] if 0 < count <= len(sample) else listed[: count or None]
+    if len(chosen) < max(1, count):
+        raise TraceError(f"{path}: {len(listed)} nodes are listed, {count} were asked for; use fewer --nodes")
     return tuple(chosen)
+
+
+def _node(path: Path, row: dict[str, str], number: _Number) -> TraceNode:
+    name = row.get("sn") or row.get("name") or ""
+    if not name:
+        raise TraceError(f"{path}: a node without a name; expected a column sn or name")
+    cpus, memory_mib = number(row, "cpu_milli", most=MAX_CPUS * 1000) // 1000, number(row, "memory_mib")
+    devices = number(row, "gpu", most=MAX_DEVICES), number(row, "rdma", 0, MAX_DEVICES)
+    return TraceNode(name, cpus, memory_mib, *devices, number(row, "zones", 0, MAX_ZONES))
 
 
 def read_tasks(folder: Path) -> tuple[TraceTask, ...]:
     """All tasks in the order of the list. Raises TraceError."""
+    path = _found(folder, OWN_TASKS_FILE, TASKS_FILE)
     tasks = tuple(
         TraceTask(
-            row["name"],
+            row.get("name") or f"task-{at}",
             number(row, "cpu_milli"),
             number(row, "memory_mib"),
             number(row, "num_gpu"),
             max(0, number(row, "deletion_time") - number(row, "creation_time")),
+            number(row, "rdma", 0),
         )
-        for row, number in _rows(folder, TASKS_FILE)
+        for at, (row, number) in enumerate(_rows(path))
     )
     if not tasks:
-        raise TraceError(f"{folder / TASKS_FILE}: no task is listed; expected a header line and one line a task")
+        raise TraceError(f"{path}: no task is listed; expected a header line and one line a task")
     return tasks
 
 
@@ -81,18 +109,37 @@ class _Number:
     def __init__(self, path: Path, line: int) -> None:
         self._where = f"{path} line {line}"
 
-    def __call__(self, row: dict[str, str], field: str) -> int:
+    def __call__(self, row: dict[str, str], field: str, default: int | None = None, most: int = MAX_NUMBER) -> int:
         text = row.get(field)
-        if text is None or not text.strip().isdigit():
+        if default is not None and not text:
+            return default
+        if text is None or not text.strip().isdecimal() or len(text) > len(str(MAX_NUMBER)):
             raise TraceError(f"{self._where}: {field} is {text!r}; expected a whole number")
+        if int(text) > most:
+            raise TraceError(f"{self._where}: {field} is {text}; expected at most {most}")
         return int(text)
 
 
-def _rows(folder: Path, name: str) -> Iterator[tuple[dict[str, str], _Number]]:
-    path = next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
-    if path is None:
-        raise TraceError(f"{folder / name}: no such file; give the folder of the trace, as in --workload openb:FOLDER")
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-    for line, row in enumerate(csv.DictReader(text.splitlines()), start=2):
+def _rows(path: Path) -> Iterator[tuple[dict[str, str], _Number]]:
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: {error}; expected CSV text, gzipped if the name ends in .gz") from error
+    rows = csv.DictReader(text.splitlines())
+    for line, row in enumerate(rows, start=2):
         yield row, _Number(path, line)
+
+
+def _found(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = _file(folder, name)
+        if path is not None:
+            return path
+    raise TraceError(
+        f"{folder}: neither {' nor '.join(names)} is there; give the folder of the trace, as in --workload openb:FOLDER"
+    )
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)

@@ -8,7 +8,7 @@ Times are virtual seconds. Must not know the API server, clocks, or what a sched
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count as numbers
 from typing import Any
 
@@ -89,9 +89,10 @@ def poisson(tasks: Iterable[Task], rate_per_s: float, seed: int) -> Iterator[Arr
 
 
 def trace_node(node: TraceNode, policies: Policies) -> SimulatedNode:
-    """A machine of the trace under the overlay: 2 zones from 32 CPUs on, else 1."""
-    zones = 2 if node.cpus >= ZONES_FROM_CPUS else 1
-    return lay_out(node.name, NodeShape(zones, node.cpus, node.memory_mib * MIB, {GPU: node.gpus}), policies)
+    """A machine of the trace under the overlay: as many zones as it names, else 2 from 32 CPUs on, else 1."""
+    zones = node.zones or (2 if node.cpus >= ZONES_FROM_CPUS else 1)
+    devices = {name: count for name, count in ((GPU, node.gpus), (NIC, node.rdma)) if count}
+    return lay_out(node.name, NodeShape(zones, node.cpus, node.memory_mib * MIB, devices), policies)
 
 
 def trace_tasks(rows: tuple[TraceTask, ...]) -> Iterator[Task]:
@@ -104,14 +105,28 @@ def trace_tasks(rows: tuple[TraceTask, ...]) -> Iterator[Task]:
 def _trace_task(row: TraceTask, name: str) -> Task:
     """Whole CPUs; a task without memory gets 1Mi, since a pod without a memory limit is not Guaranteed."""
     requests = {CPU: -(-row.cpu_milli // 1000) * 1000, MEMORY: max(1, row.memory_mib) * MIB}
-    if row.gpus:
-        requests[GPU] = row.gpus
+    requests.update({name: count for name, count in ((GPU, row.gpus), (NIC, row.rdma)) if count})
     return Task(name, (TaskContainer("main", requests),), float(min(row.lifetime_s, MAX_LIFETIME_S)))
 
 
 def trace_rate(nodes: Iterable[SimulatedNode], load: float) -> float:
     """Tasks a second that offer `load` times the cluster's GPUs."""
     return load * sum(len(node.devices.get(GPU, ())) for node in nodes) / GPU_SECONDS_A_TASK
+
+
+def scarce_rate(nodes: Iterable[SimulatedNode], tasks: Sequence[Task], load: float) -> float:
+    """Tasks a second that offer `load` times what the cluster has of the resource that these tasks use up first."""
+    offered: Amounts = {}
+    for node in nodes:
+        for name, amount in node.allocatable().items():
+            offered[name] = offered.get(name, 0) + amount
+    work: dict[str, float] = {}
+    for task in tasks:
+        for part in task.containers:
+            for name, amount in part.requests.items() if not part.init else ():
+                work[name] = work.get(name, 0.0) + amount * task.lifetime_s
+    spans = [offered.get(name, 0) * len(tasks) / held for name, held in work.items() if held > 0]
+    return load * min(spans, default=0.0)
 
 
 def demo_shape(zones: int) -> NodeShape:

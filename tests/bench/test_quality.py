@@ -19,8 +19,8 @@ from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
 from shared.domain.pod import Container, ContainerKind, Pod
 from tests.bench.quality import columns
 from tests.bench.quality.aims import aims, groups
-from tests.bench.quality.cells import ROWS, Cell, Result, RowName, full, quick
-from tests.bench.quality.command import read
+from tests.bench.quality.cells import POLICIES, ROWS, Cell, Grid, Policy, Result, RowName, full, quick
+from tests.bench.quality.command import main, read
 from tests.bench.quality.measures import as_line
 from tests.bench.quality.runner import run_cell
 from tests.bench.quality.truth import TrueNode
@@ -91,7 +91,7 @@ def test_the_vectorised_plugin_filters_and_scores_as_the_compat_mode_does(seed: 
 
 
 def _cell(row: RowName, horizon_s: int = 20) -> Cell:
-    return Cell("dense", 24, 2, 0.9, 1, row, horizon_s)
+    return Cell("dense", 24, 2, 0.9, "1", row, horizon_s)
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -122,9 +122,53 @@ def test_results_are_read_again_and_a_torn_line_is_left_out(tmp_path: Path) -> N
 
 
 def test_every_cell_has_a_key_of_its_own() -> None:
-    for cells in (list(full()), list(quick())):
+    for cells in (list(full(Grid())), list(quick(Grid()))):
         assert len({cell.key for cell in cells}) == len(cells)
-    assert {cell.row for cell in full()} == set(ROWS)
+    assert {cell.row for cell in full(Grid())} == set(ROWS)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "nodes.csv").write_text("name,cpu_milli,memory_mib,gpu,rdma,zones\n" + "n,34000,64000,4,4,2\n" * 2)
+    tasks = "".join(f"t{at},4000,1000,1,1,0,{20 + at}\n" for at in range(9))
+    (folder / "tasks.csv").write_text("name,cpu_milli,memory_mib,num_gpu,rdma,creation_time,deletion_time\n" + tasks)
+    return folder
+
+
+def _play(trace: Path, out: Path, *more: str) -> int:
+    chosen = ("--workload", "traces", "--reports", "change", "--seed", "5", "--load", "0.9", "--row", "ledger, proof")
+    with pytest.raises(SystemExit) as done:
+        main(["--trace", str(trace), "--out", str(out), "--horizon", "20", *chosen, *more])
+    return int(str(done.value.code))
+
+
+def test_a_trace_with_rdma_is_played_and_resumed(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.jsonl"
+    assert _play(trace, out) == 0
+    first = capsys.readouterr().out
+    made = msgspec.json.decode(first, type=Result)
+    assert (made.cell.seed, made.cell.reports, made.cell.nodes, made.rejected) == (5, "change", 2, 0)
+    assert made.admitted > 0
+    assert made.cell.workload.startswith("mine-")
+    assert _play(trace, out) == 0
+    assert capsys.readouterr().out == first
+    (trace / "tasks.csv").write_text((trace / "tasks.csv").read_text() + "t,1000,1000,0,0,0,9\n")
+    assert _play(trace, out, "--policy", "restricted") == 0
+    assert len(out.read_text().splitlines()) == 2
+
+
+def test_a_folder_that_is_no_trace_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _play(tmp_path, tmp_path / "out.jsonl") == 2
+    assert "give the folder of the trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_is_played_without_a_rejection_by_proof(policy: Policy) -> None:
+    found = run_cell(msgspec.structs.replace(_cell("ledger, proof", 30), policy=policy, reports="change"), NOWHERE)
+    assert found.admitted > 0
+    assert found.rejected == found.rejected_after_end
 
 
 def test_aims_are_judged_by_the_numbers() -> None:

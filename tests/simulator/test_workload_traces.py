@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from services.simulator import traces, workload
-from services.simulator.cluster import GPU, Policies
+from services.simulator.cluster import GPU, NIC, Policies
 from services.simulator.feasibility import infeasible, rooms
 from services.simulator.traces import TraceError, TraceNode, TraceTask
 from shared.kubelet.admission import build
@@ -114,3 +114,41 @@ def test_node_list_that_is_none_names_line_and_field(tmp_path: Path, text: str, 
 def test_missing_folder_names_the_option(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="--workload openb:FOLDER"):
         traces.read_tasks(tmp_path / "none")
+
+
+NODES = "name,cpu_milli,memory_mib,gpu,rdma,zones\na,96000,1000,8,4,4\nb,96000,1000,,,\n"
+TASKS = "name,cpu_milli,memory_mib,num_gpu,rdma,creation_time,deletion_time\nt,1500,10,1,2,5,65\n"
+
+
+def test_a_trace_of_ones_own_may_have_rdma_and_zones(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text(NODES.replace("b,96000,1000,,", "b,96000,1000,0,"))
+    (tmp_path / "tasks.csv.gz").write_bytes(gzip.compress(TASKS.encode()))
+    first, second = (workload.trace_node(node, Policies()) for node in traces.read_nodes(tmp_path))
+    assert (len(first.machine.zones), len(second.machine.zones)) == (4, 2)
+    assert [device.mask for device in first.devices[NIC].values()] == [1, 2, 4, 8]
+    assert second.devices == {}
+    task = next(workload.trace_tasks(traces.read_tasks(tmp_path)))
+    assert task.containers[0].requests == {"cpu": 2000, "memory": 10 << 20, GPU: 1, NIC: 2}
+    assert task.lifetime_s == 60
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (NODES, "line 3: gpu is ''"),
+        ("name,cpu_milli,memory_mib,gpu,zones\na,1000,1,0,65\n", "line 2: zones is 65; expected at most 64"),
+        ("cpu_milli,memory_mib,gpu\n1000,1,0\n", "a node without a name"),
+        ("name,cpu_milli,memory_mib,gpu\na," + "9" * 400 + ",1,0\n", "line 2: cpu_milli is"),
+    ],
+)
+def test_a_node_list_with_a_wrong_line_names_it(tmp_path: Path, text: str, named: str) -> None:
+    (tmp_path / "nodes.csv").write_text(text)
+    with pytest.raises(TraceError, match=named):
+        traces.read_nodes(tmp_path)
+
+
+def test_the_scarcest_resource_sets_the_rate() -> None:
+    node = workload.trace_node(TraceNode("n", 34, 100_000, 4), Policies())
+    task = next(workload.trace_tasks((TraceTask("t", 1000, 1, 1, 60),)))
+    assert workload.scarce_rate([node], [task], 0.5) == pytest.approx(0.5 * 4 / 60)
+    assert workload.scarce_rate([node], [], 0.5) == 0

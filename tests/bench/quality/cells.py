@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -14,78 +14,117 @@ RowName = Literal[
     "overreserve",
     "ledger, fingerprint",
     "ledger, proof",
+    "ledger, proof, LeastAllocated",
+    "ledger, proof, MostAllocated",
     "ledger, trusted prediction",
+    "oracle, same news",
     "oracle",
 ]
-ROWS: tuple[RowName, ...] = (
-    "no awareness",
-    "passthrough",
-    "discardreserved",
-    "overreserve",
-    "ledger, fingerprint",
-    "ledger, proof",
-    "ledger, trusted prediction",
-    "oracle",
-)
+ROWS: tuple[RowName, ...] = get_args(RowName)
+Reports = Literal["change", "1", "10", "60"]
+REPORTS: tuple[Reports, ...] = get_args(Reports)
+Policy = Literal["single-numa-node", "restricted", "best-effort", "none"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+ON_CHANGE_S = 10
+"""The exporter's interval between full reports while it sends on change (its default)."""
 LOADS = (0.7, 0.9, 1.05)
-INTERVALS_S = (1, 10, 60)
 TRACE_NODES = (200, 1523)
 DENSE_ZONES = (2, 4, 8)
 DENSE_NODES = 24
-HORIZON_S = {"traces-200": 900, "traces-1523": 300, "dense": 600}
-SEED = 20230815
-FORMAT = 2
+DENSE = "dense"
+OPENB = "openb"
+HORIZON_S = {200: 600, 1523: 200}
+DENSE_HORIZON_S = 600
+SEEDS = (20230815, 20230816, 20230817)
+FORMAT = 3
 """Raised when a change of the bench makes older results incomparable."""
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One run. `zones` is 0 for the traces (their overlay decides), `load` the offered share of the scarce resource."""
+    """One run. `workload` is `dense`, `openb` or the name of another trace; `zones` is 0 for traces (their overlay decides),
+    `load` the offered share of the scarce resource, `reports` the seconds between two reports of a node or `change`, `policy` the
+    kubelets' Topology Manager policy."""
 
-    workload: Literal["traces", "dense"]
+    workload: str
     nodes: int
     zones: int
     load: float
-    interval_s: int
+    reports: Reports
     row: RowName
     horizon_s: int
-    seed: int = SEED
+    seed: int = SEEDS[0]
+    policy: Policy = "single-numa-node"
+
+    @property
+    def on_change(self) -> bool:
+        """Does a report follow each change that the exporter notices?"""
+        return self.reports == "change"
+
+    @property
+    def interval_s(self) -> int:
+        """Seconds between full reports."""
+        return ON_CHANGE_S if self.reports == "change" else int(self.reports)
+
+    @property
+    def place(self) -> str:
+        """Everything that cells with the same machines and tasks share, but the seed."""
+        where = f"{self.workload}-{self.zones}z" if self.workload == DENSE else f"{self.workload}-{self.nodes}"
+        return " | ".join((where, f"load {self.load:g}", self.policy, f"{self.horizon_s}s"))
 
     @property
     def key(self) -> str:
         """The cell's name in the results."""
-        where = f"traces-{self.nodes}" if self.workload == "traces" else f"dense-{self.zones}z"
-        parts = (where, f"load {self.load:g}", f"{self.interval_s}s", self.row, f"{self.horizon_s}s", str(self.seed), str(FORMAT))
-        return " | ".join(parts)
+        return " | ".join((self.place, f"reports {self.reports}", self.row, str(self.seed), str(FORMAT)))
 
 
-def full() -> Iterator[Cell]:
+class Grid(msgspec.Struct, frozen=True):
+    """What is varied. `sizes` are numbers of nodes of the trace called `trace`."""
+
+    trace: str = OPENB
+    sizes: tuple[int, ...] = TRACE_NODES
+    loads: tuple[float, ...] = LOADS
+    reports: tuple[Reports, ...] = REPORTS
+    seeds: tuple[int, ...] = SEEDS
+    policy: Policy = "single-numa-node"
+    horizon_s: int = 0
+    """0: by the number of nodes."""
+
+
+def full(grid: Grid) -> Iterator[Cell]:
     """The whole grid, small cells first."""
     for zones in DENSE_ZONES:
-        for interval in INTERVALS_S:
-            yield from _dense(zones, interval)
-    for nodes in TRACE_NODES:
-        for load in LOADS:
-            for interval in INTERVALS_S:
-                yield from _traces(nodes, load, interval, HORIZON_S[f"traces-{nodes}"])
+        for reports in grid.reports:
+            yield from _dense(grid, zones, reports, grid.horizon_s or DENSE_HORIZON_S)
+    for nodes in grid.sizes:
+        horizon_s = grid.horizon_s or HORIZON_S[min(HORIZON_S, key=lambda size: abs(size - nodes))]
+        for load in grid.loads:
+            for reports in grid.reports:
+                yield from _traces(grid, nodes, load, reports, horizon_s)
 
 
-def quick() -> Iterator[Cell]:
-    """The part that tells most in a few minutes: shorter, the middle report interval, 200 nodes."""
-    for load in LOADS:
-        yield from _traces(200, load, 10, 300)
-    yield from _traces(200, 0.9, 60, 300)
+def quick(grid: Grid) -> Iterator[Cell]:
+    """The part that tells most in a few minutes: shorter, one seed, reports on change and every 10 s, the smaller cluster."""
     for zones in DENSE_ZONES:
-        yield from _dense(zones, 10, horizon_s={2: 300, 4: 180, 8: 90}[zones])
+        for reports in _both(grid):
+            yield from _dense(msgspec.structs.replace(grid, seeds=grid.seeds[:1]), zones, reports, {2: 300, 4: 180, 8: 90}[zones])
+    for load in grid.loads:
+        yield from _traces(msgspec.structs.replace(grid, seeds=grid.seeds[:1]), grid.sizes[0], load, "10", 300)
 
 
-def _traces(nodes: int, load: float, interval_s: int, horizon_s: int) -> Iterator[Cell]:
+def _both(grid: Grid) -> tuple[Reports, ...]:
+    return tuple(each for each in grid.reports if each in ("change", "10")) or grid.reports[:1]
+
+
+def _traces(grid: Grid, nodes: int, load: float, reports: Reports, horizon_s: int) -> Iterator[Cell]:
     for row in ROWS:
-        yield Cell("traces", nodes, 0, load, interval_s, row, horizon_s)
+        for seed in grid.seeds:
+            yield Cell(grid.trace, nodes, 0, load, reports, row, horizon_s, seed, grid.policy)
 
 
-def _dense(zones: int, interval_s: int, horizon_s: int = HORIZON_S["dense"]) -> Iterator[Cell]:
+def _dense(grid: Grid, zones: int, reports: Reports, horizon_s: int) -> Iterator[Cell]:
     for row in ROWS:
-        yield Cell("dense", DENSE_NODES, zones, 0.9, interval_s, row, horizon_s)
+        for seed in grid.seeds:
+            yield Cell(DENSE, DENSE_NODES, zones, 0.9, reports, row, horizon_s, seed, grid.policy)
 
 
 class Result(msgspec.Struct, frozen=True):

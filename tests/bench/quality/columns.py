@@ -2,7 +2,7 @@
 
 An equivalent of `services.scheduler.compat` for the pods of this bench (Guaranteed, whole CPUs, container scope,
 single-numa-node on every node): a test holds the two equal. Resources: cpu in whole cores (the plugin rounds up),
-memory in MiB, one kind of GPU.
+memory in MiB, GPUs and NICs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from services.simulator.cluster import GPU
+from services.simulator.cluster import GPU, NIC
 from shared.domain.pod import Pod
-from shared.domain.resources import CPU, MEMORY, Amounts
+from shared.domain.resources import CPU, MEMORY, Amounts, is_device
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-NAMES = (CPU, MEMORY, GPU)
-UNITS = (1000, 2**20, 1)
+NAMES = (CPU, MEMORY, GPU, NIC)
+UNITS = (1000, 2**20, 1, 1)
 ABSENT = -1
 
 
@@ -58,7 +58,7 @@ def fits(free: Ints, request: Ints) -> Bools:
     found: Bools = np.ones(free.shape[1:], dtype=np.bool_)
     for at in np.flatnonzero(request > 0):
         enough = free[at] >= request[at]
-        if NAMES[at] == GPU:
+        if is_device(NAMES[at]):
             enough |= (free[at] == ABSENT).all(axis=0)
         found &= enough
     return found

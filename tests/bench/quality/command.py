@@ -1,79 +1,159 @@
-"""Arguments, progress and results of the quality bench. Results are JSON lines; a finished cell is not run again."""
+"""Arguments, progress and results of the quality bench: JSON lines, one a cell; a finished cell is not run again.
+
+Exit status: 0 when measured, 1 when a kubelet rejected a pod of the row by proof and no pod's end explains it, 2 for arguments
+or a trace that cannot be read.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import msgspec
+import xxhash
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from services.simulator.traces import NODES_FILE, TraceError
+from services.simulator.traces import TraceError, is_trace, read_nodes
 from tests.bench.quality import report
-from tests.bench.quality.cells import ROWS, Cell, Result, full, quick
+from tests.bench.quality.cells import (
+    DENSE,
+    LOADS,
+    OPENB,
+    POLICIES,
+    REPORTS,
+    ROWS,
+    SEEDS,
+    TRACE_NODES,
+    Cell,
+    Grid,
+    Result,
+    full,
+    quick,
+)
 from tests.bench.quality.measures import as_line
 from tests.bench.quality.runner import run_cell
 
 OWN_SAMPLES = ("tests/simulator/traces", "tests/data/traces", "tests/bench/quality/traces")
 DEFAULT_OUT = Path("build/quality.jsonl")
+WRONG = 2
 
 
 def main(argv: list[str]) -> None:
-    """Run the chosen cells, then print the table; `--report` also writes docs/quality.md and docs/quality.svg."""
+    """Run the chosen cells, a JSON line each; `--table` prints them side by side, `--report` writes docs/quality.md."""
     options = _parser().parse_args(argv)
-    traces = options.traces or _own_traces()
-    cells = [cell for cell in (quick() if options.quick else full()) if _chosen(cell, options)]
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    done = {result.cell.key: result for result in read(options.out)}
-    todo = [cell for cell in cells if cell.key not in done]
+    folder = options.trace or _own_traces()
     try:
-        for result in _run(todo, traces, options.jobs):
-            done[result.cell.key] = result
-            with options.out.open("ab") as out:
-                out.write(as_line(result))
+        grid = _grid(options, folder)
+        cells = [cell for cell in (quick if options.quick else full)(grid) if _chosen(cell, options)]
+        found = _measured(cells, folder, options)
     except TraceError as error:
-        sys.exit(f"{error}; give the folder with --traces FOLDER, or only the other workload with --workload dense")
-    found = [done[cell.key] for cell in cells if cell.key in done]
-    Console(width=160 if not sys.stdout.isatty() else None).print(report.table(found))
+        print(f"{error}; name another folder with --trace FOLDER, or only --workload dense", file=sys.stderr)
+        sys.exit(WRONG)
+    if options.table:
+        Console(width=180 if not sys.stdout.isatty() else None, stderr=True).print(report.table(found))
     if options.report:
         report.write(found, _command(argv))
+    sys.exit(1 if any(_unexplained(result) for result in found) else 0)
+
+
+def _measured(cells: list[Cell], folder: Path, options: argparse.Namespace) -> list[Result]:
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    done = {result.cell.key: result for result in read(options.out)}
+    for cell in cells:
+        if cell.key in done:
+            print(as_line(done[cell.key]).decode().strip(), flush=True)
+    for result in _run([cell for cell in cells if cell.key not in done], folder, options.jobs):
+        done[result.cell.key] = result
+        with options.out.open("ab") as out:
+            out.write(as_line(result))
+        print(as_line(result).decode().strip(), flush=True)
+    return [done[cell.key] for cell in cells]
+
+
+def _unexplained(result: Result) -> bool:
+    return result.cell.row.startswith("ledger, proof") and result.rejected > result.rejected_after_end
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench quality", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a part of the grid, in a few minutes")
-    parser.add_argument("--traces", type=Path, default=None, help="folder of the cluster trace")
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="results, one JSON line a cell; finished cells are skipped")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--workload", choices=("traces", "dense"), default=None)
-    parser.add_argument("--row", choices=ROWS, action="append", default=None, help="only these rows")
-    parser.add_argument("--nodes", type=int, default=None, help="only cells of so many nodes")
-    parser.add_argument("--report", action="store_true", help="write docs/quality.md and docs/quality.svg")
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a part of the grid, one seed, in a few minutes")
+    add(
+        "--trace",
+        type=Path,
+        default=None,
+        help="folder of a trace in place of openb (docs/quality.md has the format)",
+    )
+    add("--out", type=Path, default=DEFAULT_OUT, help="results, one JSON line a cell; finished cells are skipped")
+    add("--jobs", type=_positive, default=1, help="processes")
+    add("--workload", choices=("traces", DENSE), default=None, help="only this workload")
+    add("--row", choices=ROWS, action="append", default=None, help="only these rows")
+    add("--nodes", type=_positive, default=None, help="only cells of so many nodes; any number for a trace")
+    add("--zones", type=int, choices=(2, 4, 8), default=None, help="only dense cells of so many zones")
+    add("--load", type=float, action="append", default=None, help=f"offered load of a trace (default {LOADS})")
+    add("--reports", choices=REPORTS, action="append", default=None, help="seconds between reports, or on change")
+    add("--seed", type=int, action="append", default=None, help=f"default {SEEDS}")
+    add("--policy", choices=POLICIES, default="single-numa-node", help="the kubelets' Topology Manager policy")
+    add("--horizon", type=_positive, default=0, help="virtual seconds of a cell (default: by its size)")
+    add("--table", action="store_true", help="the results side by side, on stderr")
+    add("--report", action="store_true", help="write docs/quality.md and docs/quality.svg")
     return parser
 
 
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 10**6:
+        raise argparse.ArgumentTypeError(f"{text!r}; give a whole number above 0")
+    return int(text)
+
+
+def _grid(options: argparse.Namespace, folder: Path) -> Grid:
+    wanted: Iterable[int] = TRACE_NODES
+    if options.workload != DENSE:
+        listed = len(read_nodes(folder))
+        wanted = [options.nodes] if options.nodes else sorted({min(size, listed) for size in TRACE_NODES})
+    return Grid(
+        trace=_name(folder),
+        sizes=tuple(wanted),
+        loads=tuple(options.load or LOADS),
+        reports=tuple(options.reports or REPORTS),
+        seeds=tuple(options.seed or SEEDS),
+        policy=options.policy,
+        horizon_s=options.horizon,
+    )
+
+
+def _name(folder: Path) -> str:
+    """`openb` for the sample in the repository, else the folder's name with a digest of what is in it: results of another trace
+    are never taken for this one's."""
+    if folder in map(Path, OWN_SAMPLES):
+        return OPENB
+    digest = xxhash.xxh3_64()
+    for path in sorted(folder.glob("*.csv*")):
+        digest.update(path.read_bytes())
+    return f"{folder.resolve().name}-{digest.hexdigest()[:6]}"
+
+
 def _chosen(cell: Cell, options: argparse.Namespace) -> bool:
+    dense = cell.workload == DENSE and cell.zones > 0
     return (
-        options.workload in (None, cell.workload)
+        options.workload in (None, DENSE if dense else "traces")
         and (options.row is None or cell.row in options.row)
         and options.nodes in (None, cell.nodes)
+        and options.zones in (None, cell.zones)
     )
 
 
 def _own_traces() -> Path:
-    for folder in map(Path, OWN_SAMPLES):
-        if any((folder / name).is_file() for name in (NODES_FILE, f"{NODES_FILE}.gz")):
-            return folder
-    return Path(OWN_SAMPLES[0])
+    return next((folder for folder in map(Path, OWN_SAMPLES) if is_trace(folder)), Path(OWN_SAMPLES[0]))
 
 
 def _command(argv: list[str]) -> str:
     """The command without the folder of this machine."""
-    shown = ["FOLDER" if at and argv[at - 1] in ("--traces", "--out") else word for at, word in enumerate(argv)]
+    shown = ["FOLDER" if at and argv[at - 1] in ("--trace", "--out") else word for at, word in enumerate(argv)]
     return " ".join(["python -m tests.bench quality", *shown])
 
 
@@ -95,7 +175,9 @@ def _run(cells: list[Cell], traces: Path, jobs: int) -> Iterator[Result]:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("quality", total=len(cells))
         if jobs > 1:
-            yield from _in_processes(cells, traces, jobs, lambda: progress.advance(bar))
+            for result in _in_processes(cells, traces, jobs):
+                progress.advance(bar)
+                yield result
             return
         for cell in cells:
             progress.update(bar, description=cell.key)
@@ -103,9 +185,7 @@ def _run(cells: list[Cell], traces: Path, jobs: int) -> Iterator[Result]:
             progress.advance(bar)
 
 
-def _in_processes(cells: list[Cell], traces: Path, jobs: int, advance: object) -> Iterator[Result]:
+def _in_processes(cells: list[Cell], traces: Path, jobs: int) -> Iterator[Result]:
     with ProcessPoolExecutor(jobs) as pool:
-        waiting = [pool.submit(run_cell, cell, traces) for cell in cells]
-        for done in as_completed(waiting):
-            advance()  # type: ignore[operator]
+        for done in as_completed([pool.submit(run_cell, cell, traces) for cell in cells]):
             yield done.result()

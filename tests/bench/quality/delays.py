@@ -22,6 +22,7 @@ KINDS: dict[str, tuple[Range, Range | None]] = {
     "terminate": ((0.1, 2.0), None),
     "report": ((0.020, 0.200), None),
     "recreate": ((0.1, 1.0), None),
+    "look": ((0.0, 0.25), None),
 }
 """Kind -> uniform range, and the range that one draw in twenty comes from (None: never)."""
 
@@ -35,6 +36,7 @@ MEANING = {
     "terminate": "the end of a pod's work until its kubelet has let go of it",
     "report": "podresources List until the report is a fact",
     "recreate": "the end of a member of a set until its successor of the same name exists",
+    "look": "a change of the kubelet's checkpoints until an exporter that sends on change looks (then 0.05 s of pause)",
 }
 
 

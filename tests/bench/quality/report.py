@@ -8,12 +8,14 @@ from pathlib import Path
 from rich.table import Table
 
 from tests.bench.quality import delays
-from tests.bench.quality.aims import Group, aims, groups
+from tests.bench.quality.aims import Group, Runs, aims, groups, mean
 from tests.bench.quality.cells import ROWS, Result
 
 DOCS = Path("docs")
+_METHOD = Path(__file__).with_name("method.md")
 _FINDINGS = Path(__file__).with_name("findings.md")
 """Written by hand, for the reader of the numbers; the aims above them are computed."""
+WIDTH = 0.8 / len(ROWS)
 COLUMNS = (
     "row", "tasks", "ran", "rejected", "after an end", "overtaken", "unexplained", "mean wait s", "p99 wait s",
     "withheld", "hidden",
@@ -22,24 +24,52 @@ COLUMNS = (
 
 def table(results: Sequence[Result]) -> Table:
     """All results, group by group."""
-    made = Table(title="quality of placement, virtual time")
+    made = Table(title="quality of placement, virtual time; means over seeds, waits with least and most")
     for column in ("cell", *COLUMNS):
         made.add_column(column, justify="left" if column in ("cell", "row") else "right")
     for group in groups(results):
-        for result in group.rows.values():
-            made.add_row(group.title, *values(result))
+        for runs in group.rows.values():
+            made.add_row(group.title, *values(runs))
         made.add_section()
     return made
 
 
-def values(result: Result) -> list[str]:
-    """One row of the table."""
-    unexplained = result.rejected - result.rejected_after_end - result.rejected_overtaken
+def values(runs: Runs) -> list[str]:
+    """One row of the table: counts summed over the seeds, the rest as means."""
+    counts = (_tasks, _ran, _rejected, _after_end, _overtaken, _unexplained)
     return [
-        result.cell.row, str(result.tasks), str(result.admitted), str(result.rejected), str(result.rejected_after_end),
-        str(result.rejected_overtaken), str(unexplained), f"{result.wait_mean_s:.2f}", f"{result.wait_p99_s:.1f}",
-        f"{result.withheld_cpu_h:.2f}", f"{result.hidden_cpu_h:.2f}",
-    ]  # fmt: skip
+        runs[0].cell.row,
+        *(str(sum(map(count, runs))) for count in counts),
+        _spread([each.wait_mean_s for each in runs], 2),
+        _spread([each.wait_p99_s for each in runs], 1),
+        f"{sum(each.withheld_cpu_h for each in runs) / len(runs):.2f}",
+        f"{sum(each.hidden_cpu_h for each in runs) / len(runs):.2f}",
+    ]
+
+
+def _spread(found: list[float], digits: int) -> str:
+    shown = f"{sum(found) / len(found):.{digits}f}"
+    return shown if len(found) == 1 else f"{shown} ({min(found):.{digits}f} to {max(found):.{digits}f})"
+
+
+def _tasks(result: Result) -> int:
+    return result.tasks
+
+
+def _ran(result: Result) -> int:
+    return result.admitted
+
+
+def _after_end(result: Result) -> int:
+    return result.rejected_after_end
+
+
+def _overtaken(result: Result) -> int:
+    return result.rejected_overtaken
+
+
+def _unexplained(result: Result) -> int:
+    return result.rejected - result.rejected_after_end - result.rejected_overtaken
 
 
 def write(results: Sequence[Result], command: str) -> None:
@@ -57,15 +87,15 @@ def _page(found: list[Group], results: Sequence[Result], command: str) -> list[s
     lines += ["![The same as a plot](quality.svg)", "", "## Table", "", _LEGEND]
     for group in found:
         lines += [f"### {group.title}", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-        lines += ["| " + " | ".join(values(result)) + " |" for result in group.rows.values()]
+        lines += ["| " + " | ".join(values(runs)) + " |" for runs in group.rows.values()]
         lines += ["", *_stories(group)]
-    lines += [_FINDINGS.read_text(), "## How it is measured", "", _METHOD, *_delays(), "", _LIMITS]
+    lines += [_FINDINGS.read_text(), "## How it is measured", "", _METHOD.read_text(), *_delays(), "", _LIMITS]
     return lines
 
 
 def _stories(group: Group) -> list[str]:
     """Rejections of the ledger that nothing explains: named, because there should be none."""
-    told = [(row, result.unexplained) for row, result in group.rows.items() if row.startswith("ledger")]
+    told = [(row, run.unexplained) for row, runs in group.rows.items() if row.startswith("ledger") for run in runs]
     lines = [f"- {row}: {story}" for row, stories in told for story in stories]
     return ["Unexplained rejections of the ledger:", "", *lines, ""] if lines else []
 
@@ -92,12 +122,12 @@ def plot(found: list[Group], path: Path) -> None:
         ("withheld, zone-CPU-hours", _withheld),
     )
     figure, axes = pyplot.subplots(len(panels), 1, figsize=(max(8, len(found) * 1.6), 10), sharex=True)
-    colours = [pyplot.get_cmap("tab10")(at) for at in range(len(ROWS))]
+    colours = [pyplot.get_cmap("tab20")(at) for at in range(len(ROWS))]
     for axis, (title, value) in zip(axes, panels, strict=True):
         for at, row in enumerate(ROWS):
-            places = [where + (at - len(ROWS) / 2) * 0.1 for where, group in enumerate(found) if row in group.rows]
-            heights = [value(group.rows[row]) for group in found if row in group.rows]
-            axis.bar(places, heights, 0.1, label=row, color=colours[at])
+            places = [where + (at - len(ROWS) / 2) * WIDTH for where, group in enumerate(found) if row in group.rows]
+            heights = [mean(group.rows[row], value) for group in found if row in group.rows]
+            axis.bar(places, heights, WIDTH, label=row, color=colours[at])
         axis.set_yscale("symlog")
         axis.set_title(title, loc="left", fontsize=10)
     axes[-1].set_xticks(range(len(found)), [group.title for group in found], rotation=20, ha="right", fontsize=8)
@@ -107,7 +137,7 @@ def plot(found: list[Group], path: Path) -> None:
     pyplot.close(figure)
 
 
-def _rejected(result: Result) -> float:
+def _rejected(result: Result) -> int:
     return result.rejected
 
 
@@ -138,32 +168,9 @@ from a task's arrival to its admission, through rejections; tasks that still wai
 free, while pods waited; `hidden`: the same at all times.
 """
 
-_METHOD = """Two workloads. *Traces*: the Alibaba GPU trace of 2023 with a NUMA overlay (2 zones from 32 CPUs on, lifetimes of at
-most 600 s, Poisson arrivals that offer the given share of all GPUs), on a cluster that is already at work at the start; scored
-by LeastAllocated. *Dense*: 24 nodes of 2, 4 or 8 zones with 12 CPUs each, GPUs in the last zone (two zones from 4 on) while
-CPUs are free elsewhere, pods of one and two containers, init containers smaller and larger than what follows, members of
-sets that come back under their names, offered load 0.9 of all CPUs; scored by MostAllocated.
-
-Kubelets admit with the model in `shared/kubelet` (static CPU Manager, Static Memory Manager, single-numa-node, container
-scope), one pod at a time, and list a pod before and half-way through its admission. Reports come from the production
-exporter's core, for the rows by proof with the kubelet's CPU checkpoint, for all others without. A rejected task is
-created again after 5 s. Rows:
-
-- *no awareness*: node-level requests alone.
-- *passthrough*, *discardreserved*, *overreserve*: a vectorised equivalent of `services/scheduler/compat` that a test holds equal
-  to it, with kube-scheduler's queue (back-off 1 to 10 s, woken by ended pods and changed objects, flushed after 5
-  minutes) and a resync every 5 s. All nodes are looked at for every pod, and a decision takes no time: kinder than reality,
-  where a decision of the plugin at 5,000 nodes takes half a second.
-- *ledger, fingerprint*: the production `SchedulerCore` and ledger, reports stripped of placements; N = 3.
-- *ledger, proof*: the same with placements. *Trusted prediction*: charges narrowed to the zones that the model predicts.
-- *oracle*: sees at every moment what kubelets hold and what is on its way, and is woken by every release.
-
-Delays:
-"""
-
 _LIMITS = """## What this does not show
 
 Foreign pods, nodes that fail, lost reports and restarts are left to the fault simulation and to the tests. Decisions take
 no virtual time in any row. The capacity that the ledger withholds is counted by its lower bound; what the cycle gains by telling
-alternatives of unsettled pods apart is not credited. One seed a cell.
+alternatives of unsettled pods apart is not credited.
 """

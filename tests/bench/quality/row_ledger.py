@@ -23,16 +23,19 @@ IDLE_S = 1.0
 
 
 class LedgerRow:
-    """`placements` False leaves only the fingerprint in reports; `trust` narrows charges to the predicted zones."""
+    """`placements` False leaves only the fingerprint in reports."""
 
-    def __init__(self, strategy: str, placements: bool, trust: bool) -> None:
-        self.core = SchedulerCore(
-            CoreConfig(SCHEDULER, CycleConfig(strategy=strategy, prediction="trust" if trust else "observe"))
-        )
+    def __init__(self, cycle: CycleConfig, placements: bool) -> None:
+        self.core = SchedulerCore(CoreConfig(SCHEDULER, cycle))
         self._placements = placements
         self._known: dict[str, store.Known] = {}
         self._versions: dict[str, int] = {}
         self._commits: set[str] = set()
+
+    clairvoyant = False
+
+    def happened(self, node: str) -> None:
+        """Not said to this row."""
 
     def tell(self, stream: str, fact: Fact, now_s: float) -> None:
         self._append(stream, fact)

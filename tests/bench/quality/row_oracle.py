@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from shared.domain.resources import Amounts
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.kubelet import admission
-from tests.bench.quality.columns import ABSENT, NAMES, Ints, fits, requests, salt_of, score, zone_column
+from tests.bench.quality.columns import ABSENT, NAMES, Bools, Ints, fits, requests, salt_of, score, zone_column
 from tests.bench.quality.rows import Reservation
 from tests.bench.quality.truth import TrueNode
 
@@ -24,10 +24,11 @@ Shape = tuple[object, ...]
 
 
 class OracleRow:
-    """`changed` names nodes whose kubelets freed or took something; waiting pods are tried again on them alone."""
+    """`changed` names nodes whose kubelets freed or took something; waiting pods are tried again on them alone. `aligns`: a
+    container must fit one zone; else all zones together must hold it, and the kubelet model decides. Scored by MostAllocated."""
 
-    def __init__(self, nodes: Mapping[str, TrueNode], zones: int, most: bool) -> None:
-        self._nodes, self._zones, self._most = nodes, zones, most
+    def __init__(self, nodes: Mapping[str, TrueNode], zones: int, aligns: bool) -> None:
+        self._nodes, self._zones, self._aligns = nodes, zones, aligns
         self._names = list(nodes)
         self._at = {name: at for at, name in enumerate(self._names)}
         self._free: Ints = np.full((len(NAMES), zones, len(nodes)), ABSENT, dtype=np.int64)
@@ -35,6 +36,11 @@ class OracleRow:
         self._new: list[Pod] = []
         self._waiting: dict[Shape, dict[str, Pod]] = {}
         self.changed: set[str] = set(nodes)
+
+    clairvoyant = True
+
+    def happened(self, node: str) -> None:
+        self.changed.add(node)
 
     def tell(self, stream: str, fact: Fact, now_s: float) -> None:
         if isinstance(fact, PodObserved) and not fact.node:
@@ -78,10 +84,10 @@ class OracleRow:
         passed = np.ones(len(chosen), dtype=np.bool_)
         for request in (*inits, *apps):
             listed = (free != ABSENT).any(axis=1) | (request == 0)[:, None]
-            passed &= fits(free, request).any(axis=0) & listed.all(axis=0)
+            passed &= self._holds(free, request) & listed.all(axis=0)
         if not passed.any():
             return False
-        scores = score(free, [*inits, *apps], self._most)
+        scores = score(free, [*inits, *apps], most=True)
         order = np.lexsort((self._salts[chosen] ^ np.uint64(salt_of(pod.uid)), -scores))
         for index in [at for at in order.tolist() if passed[at]][:TRIES]:
             if self._admitted(pod, int(chosen[index])):
@@ -89,9 +95,16 @@ class OracleRow:
                 return True
         return False
 
+    def _holds(self, free: Ints, request: Ints) -> Bools:
+        alone = fits(free, request)
+        together = np.maximum(free, 0).sum(axis=1) >= request[:, None]
+        found: Bools = np.logical_or.reduce(alone, axis=0) if self._aligns else np.logical_and.reduce(together, axis=0)
+        return found
+
     def _admitted(self, pod: Pod, at: int) -> bool:
         node = self._nodes[self._names[at]]
-        if not _roomy(node, pod) or not admission.admit(node.shadow(), pod).admitted:
+        held = (*(each.pod for each in node.kubelet.pods.values()), *node.coming.values())
+        if not roomy(node, pod, held) or not admission.admit(node.shadow(), pod).admitted:
             return False
         node.reserved(pod)
         self._refresh(at)
@@ -120,11 +133,11 @@ def _shape(pod: Pod) -> Shape:
     return tuple((part.kind, tuple(sorted(part.requests.items()))) for part in pod.containers)
 
 
-def _roomy(node: TrueNode, pod: Pod) -> bool:
+def roomy(node: TrueNode, pod: Pod, others: Iterable[Pod]) -> bool:
     """Node-level requests, as the kubelet's general predicates will sum them."""
     asked: Amounts = effective_request(pod)
     held: Amounts = {}
-    for known in (*(each.pod for each in node.kubelet.pods.values()), *node.coming.values()):
+    for known in others:
         if known.uid != pod.uid:
             for name, amount in effective_request(known).items():
                 held[name] = held.get(name, 0) + amount

@@ -38,10 +38,11 @@ RESYNC_S = 5.0
 
 
 class PluginRow:
-    """One profile. `most` scores by MostAllocated instead of LeastAllocated."""
+    """One profile. `most` scores by MostAllocated instead of LeastAllocated; `aligns` is single-numa-node, the only policy that
+    the plugin filters and scores zones for."""
 
-    def __init__(self, cache: CacheName, names: list[str], zones: int, most: bool) -> None:
-        self._cache, self._most, self._zones, self._names = cache, most, zones, names
+    def __init__(self, cache: CacheName, names: list[str], zones: int, most: bool, aligns: bool = True) -> None:
+        self._cache, self._most, self._zones, self._names, self._aligns = cache, most, zones, names, aligns
         self._at = {name: at for at, name in enumerate(names)}
         count = len(names)
         self._room: Ints = np.zeros((len(NAMES), count), dtype=np.int64)
@@ -57,6 +58,11 @@ class PluginRow:
         self._resync_s = RESYNC_S
 
     # -- facts ---------------------------------------------------------------------------------------------------------
+
+    clairvoyant = False
+
+    def happened(self, node: str) -> None:
+        """Not said to this row."""
 
     def tell(self, stream: str, fact: Fact, now_s: float) -> None:
         if isinstance(fact, NodeObserved):
@@ -128,10 +134,11 @@ class PluginRow:
         if self._cache == "none":
             return self._best(roomy, score(self._room[:, None, :], [node_request(pod)], self._most), pod)
         view = self._view()
-        passed = aligned(view, inits, apps)
+        passed = aligned(view, inits, apps) if self._aligns else roomy
         closed = self._in_flight > 0
         self._dirty |= roomy & ~passed
-        return self._best(roomy & passed & ~closed, score(view, [*inits, *apps], self._most), pod)
+        scores = score(view, [*inits, *apps], self._most) if self._aligns else np.zeros(len(roomy), dtype=np.int64)
+        return self._best(roomy & passed & ~closed, scores, pod)
 
     def _view(self) -> Ints:
         if self._cache != "overreserve":

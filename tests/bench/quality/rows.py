@@ -13,7 +13,12 @@ Reservation = tuple[str, str]
 
 
 class Row(Protocol):
-    """A scheduler with its cache. Times are virtual seconds."""
+    """A scheduler with its cache. Times are virtual seconds. `clairvoyant`: it hears at once what kubelets do."""
+
+    clairvoyant: bool
+
+    def happened(self, node: str) -> None:
+        """The kubelet took something in or let go of it; said to the clairvoyant alone."""
 
     def tell(self, stream: str, fact: Fact, now_s: float) -> None:
         """A fact about nodes or pods became known."""

@@ -21,7 +21,6 @@ from shared.kubelet import admission
 from tests.bench.quality.cells import Cell
 from tests.bench.quality.delays import Delays
 from tests.bench.quality.measures import Measures
-from tests.bench.quality.row_oracle import OracleRow
 from tests.bench.quality.rows import Row
 from tests.bench.quality.truth import TrueNode
 from tests.bench.quality.workloads import Workload, member_task, pod_of
@@ -29,6 +28,8 @@ from tests.bench.quality.workloads import Workload, member_task, pod_of
 RETRY_S = 5.0
 DECIDE_S = 0.02
 """From news to a decision, and between two decisions."""
+SETTLE_S, MIN_GAP_S = 0.05, 0.25
+"""The exporter's pause after a change, and the least time between two of its scans (its defaults)."""
 
 
 class Job(msgspec.Struct):
@@ -58,6 +59,8 @@ class Simulation:
         self._jobs: dict[str, Job] = {}
         self._decide_at_s = float("inf")
         self._queues: dict[str, list[Job]] = {name: [] for name in nodes}
+        self._scanned_s: dict[str, float] = {}
+        self._due_scans: set[str] = set()
 
     # -- the clock -----------------------------------------------------------------------------------------------------
 
@@ -178,6 +181,7 @@ class Simulation:
     def _show(self, job: Job, trial: Trial, at: int) -> None:
         if at < len(trial.steps):
             self._nodes[job.node].show(trial.steps[at])
+            self._noticed(job.node)
             self._after(self._delays.draw("step", f"{job.task.name}/{job.turn}/{at}"), lambda: self._show(job, trial, at + 1))
         else:
             self._admission_ends(job)
@@ -208,14 +212,15 @@ class Simulation:
         """The pod's work is over and its kubelet has freed what it held; the API says so a little later."""
         assert job.pod is not None
         delay_s = self._delay("status", job)
-        heard_s = self.now_s if isinstance(self._row, OracleRow) else self.now_s + delay_s
+        heard_s = self.now_s if self._row.clairvoyant else self.now_s + delay_s
         self._nodes[job.node].let_go(job.pod, self.now_s, heard_s)
         self._changed(job.node)
         self._ends(job, "succeeded", "", delay_s)
 
     def _changed(self, node: str) -> None:
-        if isinstance(self._row, OracleRow):
-            self._row.changed.add(node)
+        self._noticed(node)
+        if self._row.clairvoyant:
+            self._row.happened(node)
             self._ask(DECIDE_S)
 
     def _ends(self, job: Job, cause: EndCause, reason: str, delay_s: float) -> None:
@@ -243,10 +248,24 @@ class Simulation:
 
     def _scan(self, node: TrueNode) -> None:
         self._after(float(self._cell.interval_s), lambda: self._scan(node))
+        self._publish(node)
+
+    def _publish(self, node: TrueNode) -> None:
+        self._due_scans.discard(node.name)
+        self._scanned_s[node.name] = self.now_s
         if node.changed:
             made = node.report(self.now_s)
             delay_s = self._delays.draw("report", f"{node.name}/{self.now_s:.3f}")
             self._after(delay_s, lambda: self._report_arrives(made))
+
+    def _noticed(self, name: str) -> None:
+        """A kubelet wrote its checkpoints; an exporter that sends on change looks for that four times a second, then scans."""
+        if not self._cell.on_change or name in self._due_scans:
+            return
+        self._due_scans.add(name)
+        look_s = self._delays.draw("look", f"{name}/{self.now_s:.3f}") + SETTLE_S
+        gap_s = self._scanned_s.get(name, -MIN_GAP_S) + MIN_GAP_S - self.now_s
+        self._after(max(look_s, gap_s), lambda: self._publish(self._nodes[name]))
 
     def _report_arrives(self, made: object) -> None:
         self._row.reported(made, self.now_s)  # type: ignore[arg-type]

@@ -28,6 +28,8 @@ from shared.kubelet.masks import nodes_of
 
 PAST = 64
 """Events a node whose state before is kept."""
+SCANS = 8
+"""Newest reports a node whose state in truth is kept, for who is told as much as reports can tell."""
 RULES = exporter.Rules()
 
 
@@ -53,6 +55,7 @@ class TrueNode:
         self.trial: Trial | None = None
         self.changed = True
         self.past: deque[Past] = deque(maxlen=PAST)
+        self.scans: dict[int, KubeletState] = {}
         self.coming: dict[str, Pod] = {}
         self._machine = reading.machine(node.machine)
         self._allocatable = _allocatable(self.kubelet.state)
@@ -135,6 +138,9 @@ class TrueNode:
         self.changed = False
         pods = tuple(_listed(known.pod, self.kubelet.shown) for known in self.kubelet.pods.values())
         moment = Freshness("boot", int(now_s * 1000) + 1)
+        self.scans[int(now_s * 1000) + 1] = self.kubelet.state
+        while len(self.scans) > SCANS:
+            del self.scans[next(iter(self.scans))]
         stored = kubelet_files.stored(self.kubelet.shown) if self.checkpoint else NOTHING_READ
         scan = exporter.Scan(moment, self._machine, self._allocatable, pods, self._facts, stored)
         return exporter.report(self.name, "bench", scan, RULES)

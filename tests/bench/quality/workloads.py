@@ -1,6 +1,6 @@
 """The two workloads: machines and tasks, the same for every row.
 
-`traces` is the published trace under its overlay (`services.simulator`), with a cluster already at work at the start.
+A trace (`services.simulator.traces` has the format) is played under its overlay, with a cluster already at work at the start.
 `dense` is made here to be hard: two containers, devices in the last zone while CPUs are free in others, init containers
 larger and smaller than what follows, members of sets that come back under their names.
 """
@@ -16,17 +16,18 @@ import msgspec
 
 from services.simulator.cluster import GPU, NodeShape, Policies, SimulatedNode, lay_out
 from services.simulator.feasibility import infeasible, rooms
-from services.simulator.traces import read_nodes, read_tasks
-from services.simulator.workload import Arrival, Task, TaskContainer, poisson, trace_node, trace_rate, trace_tasks
+from services.simulator.traces import TraceError, is_openb, read_nodes, read_tasks
+from services.simulator.workload import Arrival, Task, TaskContainer, poisson, scarce_rate, trace_node, trace_rate, trace_tasks
 from shared.domain.pod import Container, Pod
 from shared.domain.resources import CPU, MEMORY
 from shared.kubelet.device_state import Device
-from tests.bench.quality.cells import Cell
+from tests.bench.quality.cells import DENSE, Cell
 
 GIB = 2**30
 SCHEDULER = "topolog-scheduler"
 ZONE_CPUS = 12
 GPUS_A_NODE = 4
+MOST_TASKS = 200_000
 MEMBER_SHARE = 0.25
 """Share of the dense load that members of sets carry."""
 
@@ -34,7 +35,7 @@ MEMBER_SHARE = 0.25
 class Workload(msgspec.Struct, frozen=True):
     """Machines, tasks that run already at the start (with what is left of their lifetimes), arrivals, set members.
 
-    `strategy` is what every row scores by. Members are created again under their names as long as the run lasts.
+    `strategy` is what upstream's rows score by. Members are created again under their names as long as the run lasts.
     """
 
     nodes: tuple[SimulatedNode, ...]
@@ -46,8 +47,8 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 def workload(cell: Cell, traces: Path) -> Workload:
-    """The cell's workload; depends on everything but the row and the report interval."""
-    return _traces(cell, traces) if cell.workload == "traces" else _dense(cell)
+    """The cell's workload; depends on everything but the row and the reports."""
+    return _dense(cell) if cell.workload == DENSE else _traces(cell, traces)
 
 
 def pod_of(task: Task, uid: str) -> Pod:
@@ -67,9 +68,20 @@ def _feasible(tasks: Iterator[Task], nodes: tuple[SimulatedNode, ...]) -> tuple[
 
 
 def _traces(cell: Cell, folder: Path) -> Workload:
-    nodes = tuple(trace_node(node, Policies()) for node in read_nodes(folder, cell.nodes))
+    """The rate of the published trace is a convention; for another one, tasks use up the scarcest resource at the given load."""
+    listed = read_nodes(folder, cell.nodes)
+    try:
+        nodes = tuple(trace_node(node, Policies(cell.policy)) for node in listed)
+    except ValueError as error:
+        raise TraceError(f"{folder}: {error}") from error
+    once = read_tasks(folder)
     rate = trace_rate(nodes, cell.load)
-    tasks, bad = _feasible(islice(trace_tasks(read_tasks(folder)), int(rate * cell.horizon_s * 1.2) + 50), nodes)
+    if not is_openb(folder):
+        fitting, _ = _feasible(islice(trace_tasks(once), len(once)), nodes)
+        if not fitting:
+            raise TraceError(f"{folder}: no task fits any of the first {len(nodes)} nodes; give more of them, or smaller tasks")
+        rate = scarce_rate(nodes, fitting, cell.load)
+    tasks, bad = _feasible(islice(trace_tasks(once), min(MOST_TASKS, int(rate * cell.horizon_s * 1.2) + 50)), nodes)
     arrivals = [arrival for arrival in poisson(tasks, rate, cell.seed) if arrival.at_s < cell.horizon_s]
     running = _at_work(tasks, rate, cell.seed)
     return Workload(nodes, running, tuple(arrivals), (), "LeastAllocated", bad)
@@ -91,7 +103,7 @@ def _at_work(tasks: list[Task], rate: float, seed: int) -> tuple[Task, ...]:
 
 
 def _dense(cell: Cell) -> Workload:
-    nodes = tuple(_dense_node(f"dense-{number:02d}", cell.zones) for number in range(cell.nodes))
+    nodes = tuple(_dense_node(f"dense-{number:02d}", cell.zones, Policies(cell.policy)) for number in range(cell.nodes))
     chance = random.Random(cell.seed)
     sample = [_dense_task(chance, str(number)) for number in range(400)]
     work = sum(_cpus(task) * task.lifetime_s for task in sample) / len(sample)
@@ -105,10 +117,10 @@ def _dense(cell: Cell) -> Workload:
     return Workload(nodes, (), arrivals, members, "MostAllocated", bad)
 
 
-def _dense_node(name: str, zones: int) -> SimulatedNode:
+def _dense_node(name: str, zones: int, policies: Policies) -> SimulatedNode:
     """A zone has 12 CPUs; the GPUs are all in the last zone (two in the last two from four zones on)."""
     shape = NodeShape(zones, ZONE_CPUS * zones, 64 * GIB * zones)
-    node = lay_out(name, shape, Policies())
+    node = lay_out(name, shape, policies)
     homes = [zones - 1] * GPUS_A_NODE if zones < 4 else [zones - 2, zones - 2, zones - 1, zones - 1]
     gpus = {f"gpu-{number}": Device(1 << home) for number, home in enumerate(homes)}
     return msgspec.structs.replace(node, devices={GPU: gpus})
