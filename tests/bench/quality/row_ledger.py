@@ -20,6 +20,8 @@ from tests.bench.quality.workloads import SCHEDULER
 
 BATCH = 100
 IDLE_S = 1.0
+BOOTED_MS = 1_000_000
+"""When the nodes booted, by the judge's clock."""
 
 
 class LedgerRow:
@@ -44,10 +46,11 @@ class LedgerRow:
         if not self._placements:
             report = msgspec.structs.replace(report, placements=None)
         known = self._known.setdefault(report.node, store.initial())
-        decision = store.decide(known, report)
+        at_ms = BOOTED_MS + int(now_s * 1000) + 1
+        decision = store.decide(known, report, at_ms)
         if isinstance(decision, store.Accepted):
             version = self._append(streams.report(report.node), decision.fact)
-            self._known[report.node] = store.evolve(known, decision.fact, version)
+            self._known[report.node] = store.evolve(known, decision.fact, version, at_ms)
 
     def decide(self, now_s: float) -> list[Reservation]:
         return [(each.uid, each.node) for each in self.core.decide(BATCH) if self._appended(each) and each.uid and each.node]
