@@ -28,6 +28,7 @@ from shared.runtime.api_readiness import ApiReadiness, Reviews
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.runtime.health import Health
 from shared.runtime.http import HttpServer
+from shared.runtime.http_access import is_loopback
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.settings import CommonSettings, SettingsInvalid, load, masked
 from shared.telemetry import logs, names
@@ -109,7 +110,8 @@ class Service:
 
     async def serve_http(self) -> None:
         """Open the HTTP server: health first, the service's routes as `build` names them."""
-        self.http = HttpServer(self._settings.http_host, self._settings.http_port, self.health, self.telemetry)
+        settings = self._settings
+        self.http = HttpServer(settings.http_host, settings.http_port, self.health, self.telemetry, settings.http_token)
         await self.http.start()
 
     async def close(self) -> None:
@@ -183,6 +185,9 @@ def run_service(name: str, kind: type[S], build: Build[S], environment: Mapping[
         lines = "\n".join(f"  {problem}" for problem in error.problems)
         print(f"{name} cannot start, {len(error.problems)} setting(s) to correct:\n{lines}", file=sys.stderr)
         return Exit.SETTINGS
+    if settings.production and (exposure := exposed(settings)):
+        print(f"{name} cannot start with TOPOLOG_PRODUCTION=true: {exposure}", file=sys.stderr)
+        return Exit.SETTINGS
     options = TelemetrySettings(
         log_format=settings.log_format,
         log_level=settings.log_level,
@@ -192,6 +197,16 @@ def run_service(name: str, kind: type[S], build: Build[S], environment: Mapping[
     telemetry = set_up(name, options)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return int(runner.run(_main(name, settings, build, telemetry)))
+
+
+def exposed(settings: CommonSettings) -> str:
+    """What of the HTTP server is open to everybody on the network, and the remedy; empty when nothing is."""
+    if settings.http_token or is_loopback(settings.http_host):
+        return ""
+    return (
+        f"TOPOLOG_HTTP_HOST={settings.http_host} shows metrics and state to everybody who reaches it; "
+        "set TOPOLOG_HTTP_TOKEN (or TOPOLOG_HTTP_TOKEN_FILE), or bind 127.0.0.1"
+    )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -225,6 +240,8 @@ async def _main(name: str, settings: S, build: Build[S], telemetry: Telemetry) -
 
 async def _build_and_run(service: Service, settings: S, build: Build[S]) -> Exit:
     """Build, unless a signal comes first, then serve."""
+    if exposure := exposed(settings):
+        logs.get(service.name).warning(names.HTTP_EXPOSED, problem=exposure)
     await service.serve_http()
     building = asyncio.ensure_future(build(service, settings))
     stop = asyncio.ensure_future(service.stopping.wait())

@@ -19,9 +19,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from shared.runtime.health import Health, Status
+from shared.runtime.http_access import Access
+from shared.runtime.http_reading import TimedProtocol
 from shared.telemetry.setup import Telemetry
-
-MAX_CONCURRENT_REQUESTS = 200
 
 
 def json_response(value: object, status_code: int = 200) -> Response:
@@ -66,15 +66,16 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves until `close`. `url` is known after `start`."""
 
-    def __init__(self, host: str, port: int, health: Health, telemetry: Telemetry) -> None:
+    def __init__(self, host: str, port: int, health: Health, telemetry: Telemetry, token: str = "") -> None:
         self._address = (host, port)
         self._app = Starlette(routes=_health_routes(health, telemetry))
         config = uvicorn.Config(
-            self._app,
+            Access(self._app, token),
+            http=TimedProtocol,
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
-            limit_concurrency=MAX_CONCURRENT_REQUESTS,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=3,
             server_header=False,

@@ -52,13 +52,17 @@ class SettingsInvalid(ValueError):
 
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every service takes. Seconds for `_s`; an `http_port` of 0 lets the system choose; `nats_replicas` is on how many
-    servers of a NATS cluster each stream lies (for services that make streams)."""
+    servers of a NATS cluster each stream lies (for services that make streams). `http_token` is asked of whoever reads metrics
+    and state. With `production` a service refuses to start that is open to the network without it, or that finds itself the owner
+    of the database."""
 
     database_url: DatabaseUrl = ""
     nats_url: Secret = "nats://127.0.0.1:4222"
     nats_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
     http_host: str = "127.0.0.1"
     http_port: Port = 0
+    http_token: Secret = ""
+    production: bool = False
     log_format: typing.Literal["json", "console"] = "json"
     log_level: typing.Literal["debug", "info", "warning", "error"] = "info"
     trace_file: str = ""

@@ -1,0 +1,54 @@
+"""Who is answered: /livez always; health everybody; the rest by a token where one is set, and not too many at once.
+
+An ASGI layer around a service's routes. Must not know what they do.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+MAX_REQUESTS = 200
+ALWAYS = "/livez"
+OPEN = ("/livez", "/healthz", "/readyz")
+"""Probes carry no token, and health says nothing that must be kept."""
+
+
+class Access:
+    """`token` empty: everybody may ask everything."""
+
+    def __init__(self, app: ASGIApp, token: str = "") -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode() if token else b""
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or say why not."""
+        path = scope.get("path", "")
+        if self._running >= MAX_REQUESTS and path != ALWAYS:
+            return await PlainTextResponse("too many requests at once; try again", 503)(scope, receive, send)
+        if self._expected and path not in OPEN and not self._authorized(scope):
+            refusal = PlainTextResponse(
+                "a token is needed: Authorization: Bearer TOKEN, as in TOPOLOG_HTTP_TOKEN", 401, {"WWW-Authenticate": "Bearer"}
+            )
+            return await refusal(scope, receive, send)
+        self._running += 1
+        try:
+            return await self._app(scope, receive, send)
+        finally:
+            self._running -= 1
+
+    def _authorized(self, scope: Scope) -> bool:
+        given = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,78 @@
+"""The HTTP server of a service under clients that never finish a request, and without the token."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+
+import pytest
+
+from shared.runtime import http_access
+from shared.runtime.app import Exit
+from shared.runtime.http_reading import READ_LIMIT_S
+from tests.runtime.test_app import Running, running, spawn
+
+
+def half_open(service: Running, begin: bytes) -> socket.socket:
+    """A connection that has sent the beginning of a request."""
+    host, port = service.started["url"].removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=60)
+    connection.sendall(begin)
+    return connection
+
+
+def ask(service: Running, path: str, token: str = "") -> int:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(service.started["url"] + path, headers=headers), timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refusal:
+        return refusal.code
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET /hel", b"POST /hello HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"])
+def test_half_open_requests_keep_nobody_from_an_answer_and_are_closed(begin: bytes) -> None:
+    with running() as service, ExitStack() as stack:
+        held = [stack.enter_context(half_open(service, begin)) for _ in range(260)]
+        assert ask(service, "/livez") == ask(service, "/hello") == 200
+        begun_s = time.monotonic()
+        while held[0].recv(4096):
+            pass
+        assert time.monotonic() - begun_s < 10 * READ_LIMIT_S, "closed by the server, long before its client gives up"
+
+
+def test_a_kept_connection_has_a_limit_for_its_next_request_too() -> None:
+    with running() as service, half_open(service, b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n") as connection:
+        assert b"200" in connection.recv(4096)
+        connection.sendall(b"GET /hel")
+        while connection.recv(4096):
+            pass
+
+
+def test_metrics_and_state_need_the_token_where_one_is_set_and_probes_do_not() -> None:
+    with running(http_token="s3cret") as service:
+        assert [ask(service, path) for path in ("/livez", "/healthz", "/readyz")] == [200, 200, 200]
+        assert [ask(service, path) for path in ("/metrics", "/hello")] == [401, 401]
+        assert ask(service, "/metrics", "wrong") == 401
+        assert [ask(service, path, "s3cret") for path in ("/metrics", "/hello")] == [200, 200]
+        assert "s3cret" not in json.dumps(service.started)
+
+
+def test_what_is_open_to_the_network_is_warned_of_and_refused_in_production() -> None:
+    process = spawn(http_host="0.0.0.0", production="true")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == Exit.SETTINGS
+    assert "TOPOLOG_HTTP_TOKEN" in err
+    with running(http_host="127.0.0.1", production="true") as service:
+        assert ask(service, "/hello") == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("10.0.0.1", False)]
+)
+def test_loopback_is_told_from_the_network(host: str, local: bool) -> None:
+    assert http_access.is_loopback(host) is local
