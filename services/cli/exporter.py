@@ -1,4 +1,4 @@
-"""`topolog exporter report`: what the exporter would say about a recorded moment of a node.
+"""`topolog exporter`: what the exporter would say about a recorded moment of a node, and what its settings are.
 
 Must not decide anything: it names folders, calls the exporter's core and prints.
 """
@@ -6,18 +6,22 @@ Must not decide anything: it names folders, calls the exporter's core and prints
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from services.cli.output import EXIT_USAGE, CommandError
-from services.exporter import core, recorded
+from services.exporter import core, precedence, recorded
 from services.exporter.kubelet_config import KubeletConfigError
+from services.exporter.rte_config import RteConfigError
 from services.exporter.source_recording import RecordingError
 from services.exporter.sysfs import SysfsError
 from shared.domain.report import Report
 from shared.kube.nrt import to_nrt
+from shared.runtime.settings import SettingsInvalid
 
 app = typer.Typer(help="The node agent: reports of nodes.", no_args_is_help=True)
 
@@ -25,11 +29,6 @@ app = typer.Typer(help="The node agent: reports of nodes.", no_args_is_help=True
 def register(root: typer.Typer) -> None:
     """Add `exporter` to the `topolog` command."""
     root.add_typer(app, name="exporter")
-
-
-@app.callback()
-def _group() -> None:
-    """Keeps `report` a sub-command while it is the only one."""
 
 
 @app.command("report")
@@ -50,6 +49,30 @@ def report_command(
         problem, _, remedy = str(error).rpartition("; ")
         raise CommandError(problem or remedy, remedy if problem else "topolog exporter report --help", EXIT_USAGE) from error
     typer.echo(json.dumps(to_nrt(made), indent=2) if as_json else _text(made))
+
+
+@app.command("config", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def config_command(
+    context: typer.Context,
+    dump: Annotated[bool, typer.Option("--dump", help="Print every setting and where its value came from.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check the exporter's settings: give the flags that the exporter is given, in the environment that it has."""
+    try:
+        found = precedence.gathered(context.args, os.environ)
+        lines = precedence.dump(found)
+    except (RteConfigError, SettingsInvalid) as error:
+        raise CommandError(str(error), "correct what is named, or see docs/exporter.md", EXIT_USAGE) from error
+    if as_json:
+        document = {"settings": [msgspec.to_builtins(line) for line in lines], "left_out": [
+            msgspec.to_builtins(each) for each in found.left_out]}  # fmt: skip
+        typer.echo(json.dumps(document, indent=2))
+    elif dump:
+        typer.echo("\n".join(f"{line.setting} = {line.value!r}  ({line.origin})" for line in lines))
+        for each in found.left_out:
+            typer.echo(f"left out: {each.origin}: {each.reason}")
+    else:
+        typer.echo(f"{len(lines)} settings hold, {len(found.left_out)} keys are left out; see them with --dump")
 
 
 def _text(report: Report) -> str:

@@ -36,11 +36,13 @@ class PodPattern(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What a node's report leaves out, and the fingerprint's method. Excluded pods leave accounting and fingerprint."""
+    """What a node's report leaves out, and the fingerprint's method (empty: none is made). Excluded pods leave accounting and
+    fingerprint, those of other namespaces than `namespace` accounting alone."""
 
     fingerprint_method: str = EXCLUSIVE
     excluded_resources: frozenset[str] = frozenset()
     excluded_pods: tuple[PodPattern, ...] = ()
+    namespace: str = ""
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -64,8 +66,7 @@ class Published(msgspec.Struct, frozen=True):
 
 def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
     """The report of one scan."""
-    pods = [pod for pod in scan.pods if not any(pattern.matches(pod) for pattern in rules.excluded_pods)]
-    counted = {(pod.namespace, pod.name) for pod in pods}
+    counted = {(pod.namespace, pod.name) for pod in _pods(scan, rules) if rules.namespace in ("", pod.namespace)}
     placed = place(scan.pods, scan.machine.zone_of_cpu(), scan.checkpoints)
     placements = tuple(each for each in placed.placements if (each.namespace, each.pod) in counted)
     return Report(
@@ -80,7 +81,7 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
         tracked=tracked(scan.machine, scan.allocatable, rules.excluded_resources),
         zones=count_zones(scan.machine, scan.allocatable, placements, rules.excluded_resources, scan.checkpoints.free),
         placements=placements,
-        fingerprint=pod_fingerprint(pods, rules.fingerprint_method),
+        fingerprint=fingerprint(fingerprinted(scan, rules)) if rules.fingerprint_method else "",
         fingerprint_method=rules.fingerprint_method,
         kubelet_version=scan.kubelet_version,
         cpu_policy=inventory.cpu_policy(scan.allocatable, scan.kubelet),
@@ -93,10 +94,14 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
     )
 
 
-def pod_fingerprint(pods: list[ListedPod], method: str) -> str:
-    """`pfp0v001...` over the listed pods, or over those that hold something exclusive."""
-    chosen = pods if method == ALL else [pod for pod in pods if any(map(_exclusive, pod.containers))]
-    return fingerprint([(pod.namespace, pod.name) for pod in chosen])
+def fingerprinted(scan: Scan, rules: Rules) -> list[tuple[str, str]]:
+    """(namespace, name) of the pods in the fingerprint: all that are listed, or those that hold something exclusive."""
+    every = rules.fingerprint_method == ALL
+    return [(pod.namespace, pod.name) for pod in _pods(scan, rules) if every or any(map(_exclusive, pod.containers))]
+
+
+def _pods(scan: Scan, rules: Rules) -> list[ListedPod]:
+    return [pod for pod in scan.pods if not any(pattern.matches(pod) for pattern in rules.excluded_pods)]
 
 
 def _exclusive(container: ListedContainer) -> bool:

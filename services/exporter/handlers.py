@@ -11,10 +11,11 @@ import math
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
-from services.exporter import core
+from services.exporter import core, status_file
 from services.exporter.kubelet_config import KubeletConfigError
 from services.exporter.outbox import Outbox
 from services.exporter.pace import Pace
@@ -72,6 +73,7 @@ class NodeReporter:
         self._pace = Pace(settings.max_events_per_time_unit, settings.time_unit_to_limit_events_s)
         self._list_every_s = settings.active_interval_s if not watched and settings.active_interval_s > 0 else math.inf
         self._asked = False
+        self._told = b""
 
     def trigger(self) -> None:
         """The kubelet's state may have changed: scan soon, and once more when no further change came for a while, since
@@ -107,7 +109,9 @@ class NodeReporter:
         try:
             with span(names.SPAN_REPORT, node=self.status.node):
                 scan = await self._reader.scan()
-                self._publish(core.report(self.status.node, self._instance, scan, self._rules))
+                made = core.report(self.status.node, self._instance, scan, self._rules)
+                self._tell_status(scan, made)
+                self._publish(made)
         except READ_ERRORS as error:
             return self._failed(str(error))
         self._succeeded(time.monotonic() - started)
@@ -125,6 +129,16 @@ class NodeReporter:
         identity = {subjects.MSG_ID: f"{self._instance}:{report.boot_time_ms}", **headers()}
         message = Message(subjects.report(report.node), _encoder.encode(report), identity)
         self._outbox.put(report.node, message)
+
+    def _tell_status(self, scan: core.Scan, made: Report) -> None:
+        """Write the fingerprint's status file where one is wanted and it would say something else."""
+        path = self._settings.pods_fingerprint_status_file
+        if not path:
+            return
+        data = status_file.content(made.node, made.fingerprint, core.fingerprinted(scan, self._rules))
+        if data != self._told:
+            status_file.write(Path(path), data)
+            self._told = data
 
     async def _wait(self, pause_s: float) -> None:
         """Until the next round is due, or a trigger came and the pace allows it."""

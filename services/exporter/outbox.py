@@ -39,13 +39,15 @@ class Outbox:
             while self._waiting:
                 await self._send_batch()
 
-    async def drain(self, timeout_s: float) -> None:
-        """Try once to send what waits; gives up silently, the next start reports everything anyway."""
+    async def drain(self, timeout_s: float) -> bool:
+        """Try once to send what waits; whether that succeeded. The next start reports everything anyway."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._bus.publish_many(list(self._waiting.values()))
         except (BusUnavailable, TimeoutError):
-            return
+            return False
+        self._waiting.clear()
+        return True
 
     async def _send_batch(self) -> None:
         batch = dict(list(self._waiting.items())[:MAX_BATCH])
@@ -69,3 +71,10 @@ class Outbox:
             return False
         self.published += len(batch)
         return True
+
+
+class Unpublished(Outbox):
+    """Takes reports and sends none: `no_publish`."""
+
+    def put(self, node: str, message: Message) -> None:
+        """Let the report go."""

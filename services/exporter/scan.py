@@ -6,17 +6,19 @@ The moment of truth is taken before List. Must not know when to scan, nor what b
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from services.exporter import checkpoints, folders, kubelet_config
+from services.exporter import checkpoints, configz, folders, kubelet_config
 from services.exporter.answers import Allocatable, ListedPod
 from services.exporter.checkpoints import Checkpoints
+from services.exporter.configz import Endpoint
 from services.exporter.core import Scan
-from services.exporter.kubelet_config import KubeletFacts
+from services.exporter.kubelet_config import KubeletConfigError, KubeletFacts
 from services.exporter.settings import ExporterSettings, NodeSpec
 from services.exporter.sysfs import Machine, read_machine
 from services.exporter.sysfs_cpus import read_layout
@@ -53,10 +55,11 @@ class NodeReader:
         self._boot_id = ""
         self._machine: tuple[float, Machine] | None = None
         self._facts: tuple[tuple[int, int, int], KubeletFacts] | None = None
+        self._answer: tuple[float, KubeletFacts] | None = None
 
     async def scan(self) -> Scan:
         """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming what is wrong."""
-        boot_id, machine, kubelet = self._boot(), self._read_machine(Path(self._spec.sysfs)), self._kubelet()
+        boot_id, machine, kubelet = self._boot(), self._read_machine(Path(self._spec.sysfs)), await self._kubelet()
         allocatable = await self._source.allocatable()
         freshness, pods, stored = await self._list(boot_id)
         return Scan(freshness, machine, allocatable, pods, kubelet, stored, self._settings.kubelet_version)
@@ -83,25 +86,43 @@ class NodeReader:
             self._machine = now_s, msgspec.structs.replace(machine, cpus=self._layout(tree, machine))
         return self._machine[1]
 
-    def _kubelet(self) -> KubeletFacts:
-        """The configuration file's facts, parsed anew when the file was written."""
+    async def _kubelet(self) -> KubeletFacts:
+        """The kubelet's configuration, parsed anew when its file was written, or asked for anew now and then."""
+        if self._settings.kubelet_config_uri:
+            return await self._asked()
         path = self._config_path()
         found = folders.signature(str(path)) if path else (0, 0, 0)
         if self._facts is None or self._facts[0] != found:
-            self._facts = found, self._read_kubelet(path)
+            self._facts = found, self._from_file(path)
         return self._facts[1]
 
-    def _read_kubelet(self, path: Path | None) -> KubeletFacts:
-        """Flags first, then the file's facts, with the kubelet's defaults for what the file leaves out; without either nothing is
-        known."""
+    async def _asked(self) -> KubeletFacts:
+        """What the kubelet itself says, asked every `machine_interval_s`; a kubelet that once answered keeps what it said."""
+        now_s = time.monotonic()
+        if self._answer is None or now_s - self._answer[0] >= self._settings.machine_interval_s:
+            settings = self._settings
+            endpoint = Endpoint(settings.kubelet_config_uri, settings.kubelet_ca_file, settings.kubelet_token_file)
+            try:
+                text = await asyncio.to_thread(configz.fetch, endpoint)
+                facts = self._over(kubelet_config.parse(text, endpoint.uri))
+            except KubeletConfigError:
+                if self._answer is None:
+                    raise
+                facts = self._answer[1]
+            self._answer = now_s, facts
+        return self._answer[1]
+
+    def _from_file(self, path: Path | None) -> KubeletFacts:
+        """The file's facts, with the kubelet's defaults for what the file leaves out; without a file nothing is known."""
         text = folders.read_bounded(path) if path else None
         if path and text is None and self._settings.kubelet_config:
-            raise kubelet_config.KubeletConfigError(f"{path}: cannot be read; check --kubelet-config")
-        facts = kubelet_config.parse(text, str(path)) if text else KubeletFacts()
-        policy, scope = (
-            self._settings.topology_manager_policy or facts.policy,
-            self._settings.topology_manager_scope or facts.scope,
-        )
+            raise KubeletConfigError(f"{path}: cannot be read; check --kubelet-config")
+        return self._over(kubelet_config.parse(text, str(path)) if text else KubeletFacts())
+
+    def _over(self, facts: KubeletFacts) -> KubeletFacts:
+        """Flags over what the kubelet's configuration says."""
+        policy = self._settings.topology_manager_policy or facts.policy
+        scope = self._settings.topology_manager_scope or facts.scope
         checked = kubelet_config.checked(policy, scope, facts.options, "flags")
         return msgspec.structs.replace(checked, cpu_policy=facts.cpu_policy, memory_policy=facts.memory_policy)
 

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from services.exporter import lean
 from services.exporter.handlers import NodeReporter, NodeStatus
-from services.exporter.outbox import Outbox
-from services.exporter.scan import NodeReader
-from services.exporter.settings import ExporterSettings, NodeSpec, with_flags
+from services.exporter.outbox import Outbox, Unpublished
+from services.exporter.precedence import gathered
+from services.exporter.rte_config import RteConfigError
+from services.exporter.scan import NodeReader, Source
+from services.exporter.settings import FAKE, ExporterSettings, NodeSpec
 from services.exporter.source_grpc import GrpcSource
+from services.exporter.source_recording import RecordedSource
 from services.exporter.watch import file_place, kubelet_places, watch_bus, watch_places
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import Bus
-from shared.runtime.app import Service, run_service
+from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.http import json_response
+from shared.runtime.settings import SettingsInvalid, load
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import set_gauge
 
 NAME = "topolog-exporter"
 FLUSH_S = 2.0
+ONCE_S = 30.0
 
 
 class Exporter:
@@ -31,7 +38,7 @@ class Exporter:
         self._bus = bus
         self._settings = settings
         self._out = logs.get(NAME)
-        self.outbox = Outbox(bus, self.ask_full, self._bus_failed)
+        self.outbox = (Unpublished if settings.no_publish else Outbox)(bus, self.ask_full, self._bus_failed)
         self._specs = {spec.name: spec for spec in settings.specs()}
         self.reporters = {name: self._reporter(spec) for name, spec in self._specs.items()}
 
@@ -60,6 +67,13 @@ class Exporter:
         """Publish in full after the bus was away."""
         await watch_bus(self._bus, self.ask_full)
 
+    async def once(self) -> list[str]:
+        """Report every node once; what went wrong, empty when all of it is on the bus."""
+        await asyncio.gather(*(reporter.round() for reporter in self.reporters.values()))
+        problems = [reporter.status.error for reporter in self.reporters.values() if reporter.status.error]
+        sent = await self.outbox.drain(ONCE_S)
+        return problems if sent else [*problems, f"the bus took no report in {ONCE_S:g} s; check --nats-url"]
+
     async def close(self) -> None:
         """Hand over what waits, then close the sockets."""
         await self.outbox.drain(FLUSH_S)
@@ -73,7 +87,7 @@ class Exporter:
         return next((status.error for status in statuses if status.error), "the first answer of a kubelet")
 
     def _reporter(self, spec: NodeSpec) -> NodeReporter:
-        reader = NodeReader(spec, self._settings, GrpcSource(spec.socket, self._settings.deadline_s))
+        reader = NodeReader(spec, self._settings, _source(spec, self._settings))
         watched = bool(spec.kubelet_dir)
         return NodeReporter(spec.name, reader, self._settings, self.outbox, self._node_changed, watched)
 
@@ -110,8 +124,33 @@ async def _nodes(exporter: Exporter, request: object) -> object:
     return json_response([reporter.status for reporter in exporter.reporters.values()])
 
 
+def _source(spec: NodeSpec, settings: ExporterSettings) -> Source:
+    if spec.socket.startswith(FAKE):
+        return RecordedSource(Path(spec.socket.removeprefix(FAKE)))
+    return GrpcSource(spec.socket.removeprefix("unix://"), settings.deadline_s)
+
+
 def main(argv: Sequence[str], environment: dict[str, str]) -> int:
-    """Run until stopped; returns the exit code."""
-    told = with_flags(argv, environment)
+    """Run until stopped, or once; returns the exit code."""
+    try:
+        told = gathered(argv, environment).environment
+        settings = load(ExporterSettings, told)
+    except (RteConfigError, SettingsInvalid) as error:
+        print(f"{NAME} cannot start:\n  " + str(error).replace("\n", "\n  "), file=sys.stderr)
+        return Exit.SETTINGS
+    if settings.oneshot:
+        return asyncio.run(_once(settings))
     lean.leave_out_uvloop(told)
     return run_service(NAME, ExporterSettings, build, told)
+
+
+async def _once(settings: ExporterSettings) -> int:
+    bus = JetStreamBus(settings.nats_url, name=NAME)
+    exporter = Exporter(bus, settings)
+    try:
+        problems = await exporter.once()
+    finally:
+        await exporter.close()
+        await bus.close()
+    print("\n".join(problems) or f"{len(exporter.reporters)} nodes reported", file=sys.stderr)
+    return Exit.FAILED if problems else Exit.CLEAN

@@ -22,6 +22,8 @@ from shared.runtime.settings import CommonSettings
 DEFAULT_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 MAX_NODES = 2_000
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
+FAKE = "fake://"
+"""Before a folder of recorded answers that stands for a socket, as in resource-topology-exporter."""
 MAX_SOCKET_BYTES = 107
 """The kernel's limit for the path of a unix socket."""
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
@@ -46,7 +48,9 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     `active_interval_s` between looks at the list of pods where no kubelet folder is watched (0: only at full reports),
     `watch_interval_s` between looks at the kubelet's files where there is no inotify (0: never). Changes make at most
     `max_events_per_time_unit` scans (0: no limit) in `time_unit_to_limit_events_s`, each `settle_s` after the change, and one
-    `trailing_s` after the last. A change of `notify_file` counts for every node.
+    `trailing_s` after the last. A change of `notify_file` counts for every node. What a kubelet's configuration says is asked of
+    `kubelet_config_uri` (https) where that is set. `watch_namespace` accounts the pods of one namespace only, `oneshot` ends
+    after one report of each node, `no_publish` reads and publishes nothing.
     """
 
     nodes: tuple[str, ...] = ()
@@ -66,10 +70,19 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     trailing_s: Seconds = 0.25
     deadline_s: Interval = 10.0
     kubelet_config: str = ""
+    kubelet_config_uri: str = ""
+    kubelet_ca_file: str = ""
+    kubelet_token_file: str = ""
     kubelet_version: str = ""
     boot_id_file: str = ""
     topology_manager_policy: Literal["", "none", "best-effort", "restricted", "single-numa-node"] = ""
     topology_manager_scope: Literal["", "container", "pod"] = ""
+    config_root: str = ""
+    oneshot: bool = False
+    no_publish: bool = False
+    watch_namespace: str = ""
+    pods_fingerprint: bool = True
+    pods_fingerprint_status_file: str = ""
     pods_fingerprint_method: Literal["with-exclusive-resources", "all"] = "with-exclusive-resources"
     exclude_resources: tuple[str, ...] = ()
     exclude_pods: tuple[str, ...] = ()
@@ -83,7 +96,8 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     def rules(self) -> Rules:
         """What reports leave out, and how their fingerprint is made."""
         excluded = tuple(PodPattern(*text.split("/")) for text in self.exclude_pods)
-        return Rules(self.pods_fingerprint_method, frozenset(self.exclude_resources), excluded)
+        method = self.pods_fingerprint_method if self.pods_fingerprint else ""
+        return Rules(method, frozenset(self.exclude_resources), excluded, self.watch_namespace)
 
     def specs(self) -> tuple[NodeSpec, ...]:
         """The nodes to report. Raises ValueError for one that cannot be read."""
@@ -106,7 +120,7 @@ def parse_node(text: str) -> NodeSpec:
 
 def with_flags(argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """The environment with the flags of a command line put over it; `--help` exits. NODE_NAME counts as TOPOLOG_NODE_NAME."""
-    given = {name: value for name, value in vars(_parser().parse_args(list(argv))).items() if value is not None}
+    given = {name: value for name, value in vars(parser().parse_args(list(argv))).items() if value is not None}
     settings = {
         f"TOPOLOG_{name.upper()}": value if isinstance(value, str) else json.dumps(value) for name, value in given.items()
     }
@@ -120,11 +134,16 @@ def _problems(settings: ExporterSettings) -> list[str]:
     """What no single value shows; one sentence each."""
     problems = [f"--exclude-pod {text!r}: expected NAMESPACE_PATTERN/NAME_PATTERN, for example kube-system/*"
                 for text in settings.exclude_pods if text.count("/") != 1]  # fmt: skip
+    if settings.kubelet_config_uri and not settings.kubelet_config_uri.startswith("https://"):
+        problems.append(f"--kubelet-config-uri {settings.kubelet_config_uri!r}: expected https://ADDRESS:10250/configz; "
+                        "a file is named with --kubelet-config")  # fmt: skip
     try:
         specs = settings.specs()
     except ValueError as error:
         return [*problems, str(error)]
     names = [spec.name for spec in specs]
+    if settings.pods_fingerprint_status_file and len(names) > 1:
+        problems.append("--pods-fingerprint-status-file: one file for several nodes; give it with one node only")
     if not 1 <= len(names) <= MAX_NODES:
         problems.append(f"{len(names)} nodes given; give 1 to {MAX_NODES} with --node, --nodes-file or NODE_NAME")
     twice = sorted(names) if len(set(names)) != len(names) else []
@@ -138,7 +157,7 @@ def _node_problems(spec: NodeSpec) -> list[str]:
     if len(spec.name) > 253 or not _NAME.fullmatch(spec.name):
         problems.append(f"node {spec.name!r}: is no node name; use up to 253 letters, digits, '-', '_' and '.'")
     size = len(spec.socket.encode())
-    if size > MAX_SOCKET_BYTES:
+    if not spec.socket.startswith(FAKE) and size > MAX_SOCKET_BYTES:
         problems.append(f"node {spec.name}: its socket path has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}")
     return problems
 
@@ -150,7 +169,7 @@ def _nodes_file(path: Path) -> list[NodeSpec]:
         raise ValueError(f"--nodes-file {path}: {error}; expected JSON [{{name, socket, sysfs, kubelet_dir}}]") from error
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     """Flags named after the settings they set; a flag that is not given leaves environment and file alone."""
     parser = argparse.ArgumentParser("topolog-exporter", description="Reports NUMA zones of nodes from podresources.")
     parser.add_argument("--node", dest="nodes", action="append", metavar="NAME=SOCKET,SYSFS[,KUBELET_DIR]")
@@ -167,6 +186,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--deadline", dest="deadline_s", help="seconds until a podresources call is given up (10)")
     parser.add_argument("--http-port", help="health and metrics; 0: any free port")
     parser.add_argument("--kubelet-config", help="KubeletConfiguration file, else KUBELET_DIR/config.yaml")
+    parser.add_argument("--kubelet-config-uri", help="https://ADDRESS:10250/configz of the kubelet, instead of a file")
+    parser.add_argument("--kubelet-ca-file", help="certificate authority of that address; else the system's")
+    parser.add_argument("--kubelet-token-file", help="bearer token for that address")
+    parser.add_argument("--config-root", help="configuration folder of resource-topology-exporter")
+    parser.add_argument("--oneshot", action="store_const", const="true", help="report each node once, then end")
+    parser.add_argument("--no-publish", action="store_const", const="true", help="read, and publish nothing")
+    parser.add_argument("--watch-namespace", help="account the pods of this namespace only")
+    parser.add_argument("--pods-fingerprint", choices=("true", "false"), help="make fingerprints (true)")
+    parser.add_argument("--pods-fingerprint-status-file", help="JSON file with the fingerprint and its pods")
     parser.add_argument("--kubelet-version", help="as v1.36.2; else it is taken from the Node object by who reads that")
     parser.add_argument("--boot-id-file", help="else SYSFS/boot_id, else the kernel's")
     parser.add_argument("--topology-manager-policy", choices=POLICIES)

@@ -47,3 +47,21 @@ def _read(folder: Path, names: tuple[str, ...], message: _Message) -> _Message:
     except (DecodeError, json_format.ParseError, UnicodeDecodeError, OSError) as error:
         raise RecordingError(f"{path}: no podresources answer: {error}") from error
     return message
+
+
+class RecordedSource:
+    """A folder in the place of a kubelet's socket (`fake:///FOLDER`), read anew at every call."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def pods(self) -> tuple[ListedPod, ...]:
+        """The recorded answer to List. Raises RecordingError."""
+        return pods(self._folder)
+
+    async def allocatable(self) -> Allocatable:
+        """The recorded answer to GetAllocatableResources. Raises RecordingError."""
+        return allocatable(self._folder)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""

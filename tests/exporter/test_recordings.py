@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from services.cli import exporter
+from services.cli.output import EXIT_USAGE, CommandError
 from services.exporter import core, recorded
 from shared.kube import nrt
 from shared.kube.nrt import from_nrt, to_nrt
@@ -86,9 +87,10 @@ def test_method_all_covers_every_listed_pod(recordings: Path) -> None:
 
 def test_missing_recording_names_folder_and_files(tmp_path: Path) -> None:
     result = runner.invoke(command(), ["exporter", "report", "--recording", str(tmp_path), "--sysfs", "/sys"])
-    assert result.exit_code == 2
-    assert "list.pb" in result.output
-    assert str(tmp_path) in result.output.replace("\n", "")
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.exit_code == EXIT_USAGE
+    assert "list.pb" in str(result.exception)
+    assert str(tmp_path) in str(result.exception)
 
 
 def test_layout_options_and_uids_of_a_real_node(recordings: Path) -> None:

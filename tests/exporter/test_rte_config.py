@@ -1,0 +1,139 @@
+"""Configuration folders of resource-topology-exporter: taken as they are, with symbolic links; what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from services.cli import exporter
+from services.cli.output import CommandError
+from services.exporter.precedence import dump, gathered
+from services.exporter.rte_config import RteConfigError, read
+
+DAEMON = """
+nrtUpdater: {noPublish: true, patchResync: 10}
+resourceMonitor: {namespace: blue, sysfsRoot: /host-sys, podSetFingerprintMethod: All}
+topologyExporter:
+  podResourcesSocketPath: unix:///podresources/kubelet.sock
+  sleepInterval: 10000000000
+  notifyFilePath: /run/rte/notify
+  timeUnitToLimitEvents: 1000000000
+  metricsTLS: {certFile: tls.crt}
+"""
+EXTRA = """
+kubelet: {topologyManagerPolicy: single-numa-node, topologyManagerScope: pod}
+resourceExclude: {"*": [memory], n1: [vendor/gpu], n2: [other]}
+podExclude: [{namespacePattern: "kube-*", namePattern: "*"}]
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """As a ConfigMap volume lays it out: every file a link into a hidden folder."""
+    for name, text in (("daemon/config.yaml", DAEMON), ("extra/config.yaml", EXTRA)):
+        hidden = tmp_path / Path(name).parent / "..data"
+        hidden.mkdir(parents=True)
+        (hidden / "config.yaml").write_text(text)
+        (tmp_path / name).symlink_to("..data/config.yaml")
+    return tmp_path
+
+
+def configlet(root: Path, name: str, text: str) -> None:
+    folder = root / "daemon" / "config.yaml.d"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+
+
+def values(root: Path) -> dict[str, str]:
+    return {each.name: each.value for each in read(root, "n1").settings}
+
+
+def test_a_folder_is_taken_as_it_is(root: Path) -> None:
+    assert values(root) == {
+        "no_publish": "true",
+        "watch_namespace": "blue",
+        "sysfs": "/host-sys",
+        "pods_fingerprint_method": "all",
+        "podresources_socket": "/podresources/kubelet.sock",
+        "interval_s": "10",
+        "notify_file": "/run/rte/notify",
+        "time_unit_to_limit_events_s": "1",
+        "topology_manager_policy": "single-numa-node",
+        "topology_manager_scope": "pod",
+        "exclude_resources": '["memory", "vendor/gpu"]',
+        "exclude_pods": '["kube-*/*"]',
+    }
+    left_out = {each.origin.rsplit(": ")[-1] for each in read(root, "n1").left_out}
+    assert left_out == {"nrtUpdater.patchResync", "topologyExporter.metricsTLS.certFile"}
+
+
+def test_configlets_go_over_the_main_file_in_order_of_their_names_and_without_one(root: Path, tmp_path: Path) -> None:
+    configlet(root, "20-later.yaml", "topologyExporter: {sleepInterval: '30s'}")
+    configlet(root, "10-first.yaml", "topologyExporter: {sleepInterval: '1m', maxEventPerTimeUnit: 3}")
+    assert (values(root)["interval_s"], values(root)["max_events_per_time_unit"]) == ("30", "3")
+    (root / "daemon" / "config.yaml").unlink()
+    assert values(root)["interval_s"] == "30"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("topologyExporter: {sleepIntervall: 5}", "topologyExporter.sleepIntervall: is no key"),
+        ("topologyExporter: {sleepInterval: 60}", "60 is 60 nanoseconds; write a text such as '60s'"),
+        ("topologyExporter: {sleepInterval: 0}", "0 is off"),
+        ("topologyExporter: {sleepInterval: sixty}", "'sixty' is no duration"),
+        ("topologyExporter: {metricsPort: '2112'}", "'2112' is no whole number"),
+        ("topologyExporter: {metricsMode: httptls}", "clear text"),
+        ("nrtUpdater: {noPublish: 'yes'}", "'yes' is neither true nor false"),
+        ("resourceMonitor: {sysfsRoot: 7}", "7 is no text"),
+        ("- a", "is no mapping"),
+        ("a: [", "cannot be read as YAML"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_key_and_remedy(root: Path, text: str, named: str) -> None:
+    configlet(root, "50.yaml", text)
+    with pytest.raises(RteConfigError) as told:
+        read(root, "n1")
+    assert named in str(told.value)
+    assert "50.yaml" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["unknown: 1", "kubelet: {policy: none}", "resourceExclude: [memory]", "podExclude: [{namePattern: a}]"]
+)
+def test_the_extra_file_is_checked_too(root: Path, text: str) -> None:
+    (root / "extra" / "..data" / "config.yaml").write_text(text)
+    with pytest.raises(RteConfigError, match=r"extra/config\.yaml"):
+        read(root, "n1")
+
+
+def test_flags_go_over_environment_over_folder_over_default_and_each_value_says_whence(root: Path) -> None:
+    environment = {"NODE_NAME": "n1", "TOPOLOG_SYSFS": "/env-sys"}
+    found = gathered(["--config-root", str(root), "--interval", "7"], environment)
+    lines = {line.setting: (line.value, line.origin) for line in dump(found)}
+    assert lines["interval_s"] == (7.0, "command line")
+    assert lines["sysfs"] == ("/env-sys", "environment TOPOLOG_SYSFS")
+    assert lines["node_name"] == ("n1", "environment NODE_NAME")
+    assert lines["watch_namespace"] == ("blue", f"{root}/daemon/config.yaml: resourceMonitor.namespace")
+    assert lines["exclude_resources"] == (["memory", "vendor/gpu"], f"{root}/extra/config.yaml: resourceExclude")
+    assert lines["deadline_s"] == (10.0, "default")
+
+
+def test_the_command_prints_what_holds_and_names_what_is_wrong(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_NAME", "n1")
+    app = typer.Typer()
+    exporter.register(app)
+    asked = ["exporter", "config", "--config-root", str(root)]
+    told = CliRunner().invoke(app, [*asked, "--dump"])
+    assert told.exit_code == 0, told.output
+    assert "watch_namespace = 'blue'" in told.stdout
+    assert "left out" in told.stdout
+    assert json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["settings"]
+    configlet(root, "50.yaml", "nrtUpdater: {noPublish: 1}")
+    wrong = CliRunner().invoke(app, asked)
+    assert isinstance(wrong.exception, CommandError)
+    assert "nrtUpdater.noPublish" in str(wrong.exception)
