@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from services.cli import about, admit, exporter, log, node, replay, reset, up
+from services.cli import about, admit, exporter, log, node, replay, reset, top, up
 from services.cli.voice import spoken
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 for room in (
     up,
+    top,
     reset,
     replay,
     log,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError
+from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, is_screen
 
 PODS_UNTIL_IDLE = 60
 SPEED_WITH_END, SPEED_WITHOUT_END = "10", "2"
@@ -103,7 +103,11 @@ def _run(data_dir: Path | None, given: dict[str, Any], rest: dict[str, Any], pla
 
 def _picture(without: bool) -> Any:
     """The live picture, on a terminal that can show it."""
-    return None
+    if without or not is_screen():
+        return None
+    from services.top.screen import Screen
+
+    return Screen()
 
 
 def _pods_and_speed(pods: int | None, speed: str | None, exit_when_idle: bool) -> dict[str, Any]:
