@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from services.cli import about, admit, exporter, log, node, replay, reset, top, up
+from services.cli import about, admit, compare, exporter, log, node, replay, reset, top, up
 from services.cli.voice import spoken
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ for room in (
     admit,
     exporter,
     node,
+    compare,
     about,
 ):
     room.register(app)

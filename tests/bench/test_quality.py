@@ -9,6 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from services.comparison import columns
+from services.comparison.cells import POLICIES, ROWS, Cell, Grid, Policy, Result, RowName, full, quick
+from services.comparison.measures import as_line
+from services.comparison.runner import run_cell
+from services.comparison.truth import TrueNode
 from services.scheduler.compat import pod as compat
 from services.scheduler.compat.cache import View
 from services.scheduler.compat.filter import filter_node
@@ -17,13 +22,8 @@ from services.scheduler.compat.nrt import parse_nrt
 from services.scheduler.compat.score import score_node
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
 from shared.domain.pod import Container, ContainerKind, Pod
-from tests.bench.quality import columns
 from tests.bench.quality.aims import aims, groups
-from tests.bench.quality.cells import POLICIES, ROWS, Cell, Grid, Policy, Result, RowName, full, quick
 from tests.bench.quality.command import main, read
-from tests.bench.quality.measures import as_line
-from tests.bench.quality.runner import run_cell
-from tests.bench.quality.truth import TrueNode
 
 GIB = 2**30
 NOWHERE = Path("nowhere")

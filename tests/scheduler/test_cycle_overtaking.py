@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from services.comparison.truth import TrueNode
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.refusal import Reason
 from shared.events.cluster_facts import PodObserved, PodRunning
 from shared.kubelet import admission
-from tests.bench.quality.truth import TrueNode
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 from tests.scheduler.test_cycle_soundness import RULES
 

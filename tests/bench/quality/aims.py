@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tests.bench.quality.cells import DENSE, ROWS, Result, RowName
+from services.comparison.cells import DENSE, ROWS, Result, RowName
 
 Runs = tuple[Result, ...]
 """One cell under each of its seeds."""

@@ -17,9 +17,7 @@ import xxhash
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from services.simulator.traces import TraceError, is_trace, read_nodes
-from tests.bench.quality import report
-from tests.bench.quality.cells import (
+from services.comparison.cells import (
     DENSE,
     LOADS,
     OPENB,
@@ -34,8 +32,10 @@ from tests.bench.quality.cells import (
     full,
     quick,
 )
-from tests.bench.quality.measures import as_line
-from tests.bench.quality.runner import run_cell
+from services.comparison.measures import as_line
+from services.comparison.runner import run_cell
+from services.simulator.traces import TraceError, is_trace, read_nodes
+from tests.bench.quality import report
 
 OWN_SAMPLES = ("tests/simulator/traces", "tests/data/traces", "tests/bench/quality/traces")
 DEFAULT_OUT = Path("build/quality.jsonl")

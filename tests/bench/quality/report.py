@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from tests.bench.quality import delays
+from services.comparison import delays
+from services.comparison.cells import ROWS, Result
 from tests.bench.quality.aims import Group, Runs, aims, groups, mean
-from tests.bench.quality.cells import ROWS, Result
 
 DOCS = Path("docs")
 _METHOD = Path(__file__).with_name("method.md")

@@ -11,6 +11,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from services.comparison.cells import Cell
+from services.comparison.delays import Delays
+from services.comparison.measures import Measures
+from services.comparison.rows import Row
+from services.comparison.truth import TrueNode
+from services.comparison.workloads import Workload, member_task, pod_of
 from services.simulator.kubelet import Trial
 from services.simulator.workload import Task
 from shared.domain.pod import Pod
@@ -18,12 +24,6 @@ from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import EndCause, NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.kubelet import admission
-from tests.bench.quality.cells import Cell
-from tests.bench.quality.delays import Delays
-from tests.bench.quality.measures import Measures
-from tests.bench.quality.rows import Row
-from tests.bench.quality.truth import TrueNode
-from tests.bench.quality.workloads import Workload, member_task, pod_of
 
 RETRY_S = 5.0
 DECIDE_S = 0.02

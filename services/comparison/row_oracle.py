@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from services.comparison.columns import ABSENT, NAMES, Bools, Ints, fits, requests, salt_of, score, zone_column
+from services.comparison.rows import Reservation
+from services.comparison.truth import TrueNode
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
 from shared.domain.report import Report
@@ -13,9 +16,6 @@ from shared.domain.resources import Amounts
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.kubelet import admission
-from tests.bench.quality.columns import ABSENT, NAMES, Bools, Ints, fits, requests, salt_of, score, zone_column
-from tests.bench.quality.rows import Reservation
-from tests.bench.quality.truth import TrueNode
 
 TRIES = 64
 """Nodes whose kubelet is asked for one pod before the pod waits."""

@@ -10,13 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from shared.domain.pod import Pod
-from shared.domain.report import Report
-from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
-from shared.kubelet.fingerprint import fingerprint
-from tests.bench.quality.backoff import BackoffQueue
-from tests.bench.quality.columns import (
+from services.comparison.backoff import BackoffQueue
+from services.comparison.columns import (
     ABSENT,
     NAMES,
     UNITS,
@@ -30,7 +25,12 @@ from tests.bench.quality.columns import (
     vector,
     zone_column,
 )
-from tests.bench.quality.rows import Reservation
+from services.comparison.rows import Reservation
+from shared.domain.pod import Pod
+from shared.domain.report import Report
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.kubelet.fingerprint import fingerprint
 
 CacheName = Literal["none", "passthrough", "discardreserved", "overreserve"]
 RESYNC_S = 5.0

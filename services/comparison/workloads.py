@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from services.comparison.cells import DENSE, Cell
 from services.simulator.cluster import GPU, NodeShape, Policies, SimulatedNode, lay_out
 from services.simulator.feasibility import infeasible, rooms
 from services.simulator.traces import TraceError, is_openb, read_nodes, read_tasks
@@ -21,7 +22,6 @@ from services.simulator.workload import Arrival, Task, TaskContainer, poisson, s
 from shared.domain.pod import Container, Pod
 from shared.domain.resources import CPU, MEMORY
 from shared.kubelet.device_state import Device
-from tests.bench.quality.cells import DENSE, Cell
 
 GIB = 2**30
 SCHEDULER = "topolog-scheduler"

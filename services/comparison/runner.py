@@ -6,16 +6,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from services.comparison.cells import Cell, Result
+from services.comparison.measures import Measures
+from services.comparison.row_ledger import LedgerRow
+from services.comparison.row_oracle import OracleRow
+from services.comparison.row_plugin import CacheName, PluginRow
+from services.comparison.row_same_news import SameNewsRow
+from services.comparison.rows import Row
+from services.comparison.simulation import Simulation
+from services.comparison.truth import TrueNode
+from services.comparison.workloads import Workload, workload
 from services.scheduler.deciding.config import CycleConfig
-from tests.bench.quality.cells import Cell, Result
-from tests.bench.quality.row_ledger import LedgerRow
-from tests.bench.quality.row_oracle import OracleRow
-from tests.bench.quality.row_plugin import CacheName, PluginRow
-from tests.bench.quality.row_same_news import SameNewsRow
-from tests.bench.quality.rows import Row
-from tests.bench.quality.simulation import Simulation
-from tests.bench.quality.truth import TrueNode
-from tests.bench.quality.workloads import Workload, workload
 
 _CACHES: dict[str, CacheName] = {
     "no awareness": "none",
@@ -25,14 +26,15 @@ _CACHES: dict[str, CacheName] = {
 }
 
 
-def run_cell(cell: Cell, traces: Path, progress: Callable[[float], None] = lambda _: None) -> Result:
-    """Play the cell to its horizon. Raises TraceError for an unreadable folder."""
+def run_cell(cell: Cell, traces: Path, progress: Callable[[float, Measures], None] = lambda *_: None) -> Result:
+    """Play the cell to its horizon; `progress` hears the share that is done and what was measured so far. Raises TraceError for
+    an unreadable folder."""
     began = time.perf_counter()
     load = workload(cell, traces)
     checkpoint = cell.row.startswith(("ledger, proof", "ledger, trusted"))
     nodes = {node.name: TrueNode(node, checkpoint) for node in load.nodes}
     simulation = Simulation(cell, load, nodes, _row(cell, load, nodes))
-    simulation.run(progress)
+    simulation.run(lambda share: progress(share, simulation.measures))
     return simulation.measures.result(load.infeasible, time.perf_counter() - began)
 
 

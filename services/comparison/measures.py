@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from services.comparison.cells import Cell, Result
+from services.comparison.rows import Row
+from services.comparison.truth import TrueNode
 from shared.domain.pod import Pod
 from shared.kubelet.admission import Admission
-from tests.bench.quality.cells import Cell, Result
-from tests.bench.quality.rows import Row
-from tests.bench.quality.truth import TrueNode
 
 MANY_NODES = 500
 KEPT_STORIES = 5
@@ -59,6 +59,10 @@ class Measures:
         self._hidden += hours
         if self._row.waiting():
             self._withheld += hours
+
+    def so_far(self) -> tuple[int, int, int]:
+        """Pods that run or ran, rejections, and tasks that wait now."""
+        return len(self._waits), self._rejected, len(self._arrived)
 
     def result(self, infeasible: int, real_s: float) -> Result:
         """The cell's line."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from services.comparison.rows import Reservation
+from services.comparison.workloads import SCHEDULER
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.reserving.proposals import Proposal
@@ -15,8 +17,6 @@ from shared.events.binding_facts import BindIntended, PodBound
 from shared.events.catalog import Fact
 from shared.events.codec import type_of
 from shared.events.envelope import Envelope
-from tests.bench.quality.rows import Reservation
-from tests.bench.quality.workloads import SCHEDULER
 
 BATCH = 100
 IDLE_S = 1.0

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from services.comparison.columns import zone_column
+from services.comparison.row_oracle import OracleRow, roomy
+from services.comparison.truth import TrueNode, free_of
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded
 from shared.kubelet import admission
 from shared.kubelet.machine import KubeletState
-from tests.bench.quality.columns import zone_column
-from tests.bench.quality.row_oracle import OracleRow, roomy
-from tests.bench.quality.truth import TrueNode, free_of
 
 
 class SameNewsRow(OracleRow):

@@ -1,0 +1,22 @@
+"""`topolog compare`: rows side by side, counted while they go, the same numbers as the bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from services.comparison.runner import run_cell
+from services.comparison.side_by_side import Snapshot, cell, play
+
+
+def test_rows_are_told_while_they_go_and_give_the_numbers_of_the_bench() -> None:
+    heard: list[Snapshot] = []
+    cells = [cell("no awareness", 2, "10", 12), cell("ledger, proof", 2, "10", 12)]
+    results = play(cells, heard.append, jobs=2)
+    assert [result.cell.row for result in results] == ["no awareness", "ledger, proof"]
+    for one, result in zip(cells, results, strict=True):
+        own = [snapshot for snapshot in heard if snapshot.row == one.row]
+        assert [snapshot.share for snapshot in own] == sorted(snapshot.share for snapshot in own)
+        assert (own[-1].result, own[-1].rejected) == (result, result.rejected)
+        again = run_cell(one, Path())
+        assert (again.tasks, again.admitted, again.rejected) == (result.tasks, result.admitted, result.rejected)
+    assert results[0].rejected > results[1].rejected == 0
