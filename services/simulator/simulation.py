@@ -20,6 +20,7 @@ from services.simulator.api import serve
 from services.simulator.api.cluster_store import ClusterStore
 from services.simulator.clock import VirtualClock
 from services.simulator.cluster import SimulatedNode
+from services.simulator.controllers import Controllers
 from services.simulator.feasibility import rooms
 from services.simulator.http_client import HttpClient
 from services.simulator.kubelet_runner import KubeletRunner, Rejection
@@ -68,7 +69,7 @@ class Simulation:
         self._nodes_files = _write_shards(self._options, self._files)
         self._api = await serve.start(self.store, self._options.api_host, self._options.api_port)
         client = HttpClient(self._api.url)
-        works = [self.kubelets.run(), self._report()]
+        works = [self.kubelets.run(), Controllers(self.store).run(), self._report()]
         if self._options.plays:
             self._player = self._make_player(self._nodes, client)
             works.append(self._play(self._player))

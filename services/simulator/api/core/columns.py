@@ -66,3 +66,32 @@ BUDGETS = [
     AGE,
 ]
 PLAIN = [NAME, AGE]
+CONFIG_MAPS = [NAME, _column("Data", "Data contains the configuration data.", "integer"), AGE]
+PRIORITIES = [
+    NAME,
+    _column("Value", "value represents the integer value of this priority class.", "integer"),
+    _column("Global-Default", "globalDefault specifies whether this is the default priority class.", "boolean"),
+    AGE,
+]
+DEPLOYMENTS = [
+    NAME,
+    _column("Ready", "Number of the pod with ready state"),
+    _column("Up-to-date", "Total number of non-terminated pods that have the desired template spec."),
+    _column("Available", "Total number of available pods"),
+    AGE,
+]
+REPLICA_SETS = [
+    NAME,
+    _column("Desired", "Number of desired pods.", "integer"),
+    _column("Current", "Number of pods that exist.", "integer"),
+    _column("Ready", "Number of pods that are ready.", "integer"),
+    AGE,
+]
+STATEFUL_SETS = [NAME, _column("Ready", "Number of the pod with ready state"), AGE]
+JOBS = [
+    NAME,
+    _column("Status", "Status of the job."),
+    _column("Completions", "Pods that have succeeded, of those wanted."),
+    _column("Duration", "Time since the job began."),
+    AGE,
+]

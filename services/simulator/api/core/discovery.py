@@ -33,6 +33,11 @@ _SUB_KINDS = {
     "eviction": ("policy", "v1", "Eviction", ["create"]),
     "finalize": ("", "", "Namespace", ["update"]),
     "resize": ("", "", "Pod", ["get", "patch", "update"]),
+    "log": ("", "", "Pod", ["get"]),
+    "exec": ("", "", "PodExecOptions", ["create", "get"]),
+    "attach": ("", "", "PodAttachOptions", ["create", "get"]),
+    "portforward": ("", "", "PodPortForwardOptions", ["create", "get"]),
+    "scale": ("autoscaling", "v1", "Scale", ["get", "patch", "update"]),
 }
 _REVIEWS = (
     ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),

@@ -66,7 +66,7 @@ _EVENT_LABELS = (
 
 PODS = Kind(
     "", "v1", "pods", "Pod", "pod", True, "pods", ("po",), generation="spec", has_status=True,
-    subresources=("binding", "eviction", "resize", "status"), categories=("all",),
+    subresources=("attach", "binding", "eviction", "exec", "log", "portforward", "resize", "status"), categories=("all",),
     field_labels=(
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
         "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
@@ -99,7 +99,25 @@ TOPOLOGIES = Kind("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", 
                   generation="all", needs_version_on_update=True,
                   verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"))  # fmt: skip
 
-KINDS: tuple[Kind, ...] = (PODS, NODES, NAMESPACES, SERVICES, EVENTS, EVENTS_V1, LEASES, BUDGETS, TOPOLOGIES)
+CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", "configmap", True, "configmaps", ("cm",))
+PRIORITIES = Kind(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", "priorityclass", False, "priorityclasses", ("pc",)
+)
+_SCALED = ("scale", "status")
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", "deployment", True, "deployments", ("deploy",), generation="spec",
+                   has_status=True, subresources=_SCALED, categories=("all",))  # fmt: skip
+REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet", "replicaset", True, "replicasets", ("rs",), generation="spec",
+                    has_status=True, subresources=_SCALED, categories=("all",))  # fmt: skip
+STATEFUL_SETS = Kind("apps", "v1", "statefulsets", "StatefulSet", "statefulset", True, "statefulsets", ("sts",),
+                     generation="spec", has_status=True, subresources=_SCALED, categories=("all",))  # fmt: skip
+JOBS = Kind("batch", "v1", "jobs", "Job", "job", True, "jobs", generation="spec", has_status=True, subresources=("status",),
+            categories=("all",))  # fmt: skip
+
+KINDS: tuple[Kind, ...] = (
+    PODS, NODES, NAMESPACES, SERVICES, EVENTS, EVENTS_V1, LEASES, BUDGETS, TOPOLOGIES, CONFIG_MAPS, PRIORITIES, DEPLOYMENTS,
+    REPLICA_SETS, STATEFUL_SETS, JOBS,
+)  # fmt: skip
+WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS)
 BY_PATH: dict[tuple[str, str, str], Kind] = {(kind.group, kind.version, kind.resource): kind for kind in KINDS}
 BY_STORAGE: dict[str, Kind] = {kind.storage: kind for kind in reversed(KINDS)}
 GROUP_VERSIONS: frozenset[tuple[str, str]] = frozenset(

@@ -10,7 +10,16 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from lightkube.models import coordination_v1, core_v1, events_v1, meta_v1, policy_v1
+from lightkube.models import (
+    apps_v1,
+    batch_v1,
+    coordination_v1,
+    core_v1,
+    events_v1,
+    meta_v1,
+    policy_v1,
+    scheduling_v1,
+)
 from msgspec import inspect
 
 from services.simulator.api.core.kinds import Kind
@@ -74,6 +83,12 @@ _MODELS: dict[str, Any] = {
     "events.k8s.io/v1/Event": events_v1.Event,
     "Lease": coordination_v1.Lease,
     "PodDisruptionBudget": policy_v1.PodDisruptionBudget,
+    "ConfigMap": core_v1.ConfigMap,
+    "PriorityClass": scheduling_v1.PriorityClass,
+    "Deployment": apps_v1.Deployment,
+    "ReplicaSet": apps_v1.ReplicaSet,
+    "StatefulSet": apps_v1.StatefulSet,
+    "Job": batch_v1.Job,
 }
 _QUANTITY_MAPS = frozenset({"requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"})
 _STRING_MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})

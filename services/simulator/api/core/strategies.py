@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from services.simulator.api.core import events, kinds, names, others, pod_rules, pods, schema
+from services.simulator.api.core import events, kinds, names, others, pod_rules, pods, schema, workloads
 from services.simulator.api.core.kinds import Kind
 from services.simulator.api.core.refusals import Cause, Refusal, bad_request, invalid
 
@@ -111,6 +111,8 @@ def _filled(kind: Kind, obj: Json, stamp: str, taint_nodes: bool) -> Json:
         return others.new_namespace(obj)
     if kind is kinds.BUDGETS:
         return others.new_budget(obj)
+    if kind in kinds.WORKLOADS:
+        return workloads.with_defaults(kind, obj)
     if kind.storage == "events":
         return events.with_defaults(events.to_core(obj) if kind is kinds.EVENTS_V1 else obj)
     return obj
@@ -125,6 +127,8 @@ def _own_problems(kind: Kind, full: Json) -> list[Cause]:
         return others.lease_problems(full)
     if kind is kinds.BUDGETS:
         return others.budget_problems(full)
+    if kind in kinds.WORKLOADS:
+        return workloads.problems(kind, full)
     return others.topology_problems(full) if kind.custom else []
 
 

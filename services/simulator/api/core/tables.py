@@ -235,6 +235,40 @@ def _budget(budget: Json, now: datetime) -> list[Any]:
     return [budget["metadata"]["name"], *texts, allowed, _created(budget, now)]
 
 
+def _config_map(obj: Json, now: datetime) -> list[Any]:
+    return [obj["metadata"]["name"], len(obj.get("data") or {}) + len(obj.get("binaryData") or {}), _created(obj, now)]
+
+
+def _priority(obj: Json, now: datetime) -> list[Any]:
+    return [obj["metadata"]["name"], obj.get("value", 0), bool(obj.get("globalDefault")), _created(obj, now)]
+
+
+def _asked(obj: Json, *names: str) -> list[int]:
+    """What is wanted, and the status' counts by name."""
+    status = obj.get("status") or {}
+    return [(obj.get("spec") or {}).get("replicas", 1), *(status.get(name, 0) for name in names)]
+
+
+def _deployment(obj: Json, now: datetime) -> list[Any]:
+    wanted, ready, updated, available = _asked(obj, "readyReplicas", "updatedReplicas", "availableReplicas")
+    return [obj["metadata"]["name"], f"{ready}/{wanted}", str(updated), str(available), _created(obj, now)]
+
+
+def _replica_set(obj: Json, now: datetime) -> list[Any]:
+    return [obj["metadata"]["name"], *_asked(obj, "replicas", "readyReplicas"), _created(obj, now)]
+
+
+def _stateful_set(obj: Json, now: datetime) -> list[Any]:
+    wanted, ready = _asked(obj, "readyReplicas")
+    return [obj["metadata"]["name"], f"{ready}/{wanted}", _created(obj, now)]
+
+
+def _job(obj: Json, now: datetime) -> list[Any]:
+    status, wanted = obj.get("status") or {}, (obj.get("spec") or {}).get("completions", 1)
+    ended = next((one["type"] for one in status.get("conditions") or [] if one.get("status") == "True"), "Running")
+    return [obj["metadata"]["name"], ended, f"{status.get('succeeded', 0)}/{wanted}", _created(obj, now), _created(obj, now)]
+
+
 _LAYOUTS: dict[str, tuple[list[Json], Cells]] = {
     kinds.PODS.storage: (columns.PODS, _pod),
     kinds.NODES.storage: (columns.NODES, _node),
@@ -243,4 +277,10 @@ _LAYOUTS: dict[str, tuple[list[Json], Cells]] = {
     kinds.LEASES.storage: (columns.LEASES, _lease),
     kinds.BUDGETS.storage: (columns.BUDGETS, _budget),
     kinds.TOPOLOGIES.storage: (columns.CUSTOM, _plain),
+    kinds.CONFIG_MAPS.storage: (columns.CONFIG_MAPS, _config_map),
+    kinds.PRIORITIES.storage: (columns.PRIORITIES, _priority),
+    kinds.DEPLOYMENTS.storage: (columns.DEPLOYMENTS, _deployment),
+    kinds.REPLICA_SETS.storage: (columns.REPLICA_SETS, _replica_set),
+    kinds.STATEFUL_SETS.storage: (columns.STATEFUL_SETS, _stateful_set),
+    kinds.JOBS.storage: (columns.JOBS, _job),
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from services.simulator.api.core import apply, events, kinds, pods, schema, strategies
+from services.simulator.api.core import apply, events, kinds, pods, schema, strategies, workloads
 from services.simulator.api.core.kinds import Kind
 from services.simulator.api.core.patches import PatchError, json_patch, merge_patch
 from services.simulator.api.core.refusals import (
@@ -73,6 +73,11 @@ def create(store: Store, kind: Kind, namespace: str, body: Any, options: Options
         metadata["namespace"] = namespace
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = f"{metadata['generateName']}{moment.suffix}"
+    if kind is kinds.PODS:
+        resolved = workloads.prioritised(store, obj)
+        if isinstance(resolved, Refusal):
+            return resolved
+        obj = resolved
     full = strategies.prepare_new(kind, obj, moment.stamp, taint_nodes=options.taint_nodes)
     if isinstance(full, Refusal):
         return full

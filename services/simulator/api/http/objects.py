@@ -26,6 +26,7 @@ from services.simulator.api.core.selectors import Selection, selection
 from services.simulator.api.core.store import Entry
 from services.simulator.api.core.views import item_bytes, object_bytes
 from services.simulator.api.core.writes import Options, Written, create, patch, update
+from services.simulator.api.http import scale, simulated
 from services.simulator.api.http.negotiate import Form, decoded_body, patch_form
 from services.simulator.api.http.request import Request
 from services.simulator.api.http.responses import Answer, json_answer, refusal_answer, value_answer
@@ -38,6 +39,10 @@ def answer(store: ClusterStore, target: Target, request: Request, form: Form) ->
     """Carry out a request that is not a watch."""
     if target.subresource in ("binding", "eviction"):
         return _post_only(store, target, request)
+    if target.subresource in simulated.SUBRESOURCES:
+        return simulated.answer(store, target)
+    if target.subresource == "scale":
+        return scale.answer(store, target, request)
     if target.kind.custom and target.subresource:
         return refusal_answer(not_found(target.kind, target.name))
     handler = (_ON_OBJECT if target.name else _ON_COLLECTION).get(request.method)

@@ -1,4 +1,4 @@
-"""The few protobuf bodies kubectl sends (create namespace, auth can-i, auth whoami) as JSON values. Nothing else.
+"""The few protobuf bodies kubectl sends (create namespace, deployment, configmap ..., auth can-i) as JSON values. Nothing else.
 
 Wire form: `k8s\\0` and a runtime.Unknown {1: TypeMeta {1: apiVersion, 2: kind}, 2: raw}. Only the fields that this server
 reads are taken out of `raw`. Source: k8s.io/apimachinery runtime/generated.proto, k8s.io/api generated.proto files.
@@ -6,7 +6,10 @@ reads are taken out of `raw`. Source: k8s.io/apimachinery runtime/generated.prot
 
 from __future__ import annotations
 
+import base64
 from typing import Any
+
+from services.simulator.api.http.protobuf_shapes import SHAPES, Shape
 
 Json = dict[str, Any]
 Fields = dict[int, list[bytes | int]]
@@ -35,6 +38,8 @@ def decode(body: bytes) -> Json | None:
 
 def _object(head: Json, raw: Fields) -> Json | None:
     kind = head["kind"]
+    if kind in SHAPES:
+        return {**head, **_message(raw, SHAPES[kind])}
     if kind == "Namespace":
         return {**head, "metadata": {"name": _text(fields_of(_bytes(raw, 1)), 1)}}
     if kind == "SelfSubjectReview":
@@ -47,6 +52,38 @@ def _object(head: Json, raw: Fields) -> Json | None:
     if kind == "SelfSubjectRulesReview":
         return {**head, "spec": {"namespace": _text(spec, 1)}}
     return None
+
+
+def _message(fields: Fields, shape: Shape) -> Json:
+    """The message's known fields that are set, as JSON."""
+    made: Json = {}
+    for number, (name, form) in shape.items():
+        found = fields.get(number)
+        if not found:
+            continue
+        if isinstance(form, dict):
+            parts = [_message(fields_of(part), form) for part in found if isinstance(part, bytes)]
+            made[name.removesuffix("[]")] = parts if name.endswith("[]") else parts[-1]
+        else:
+            value = _scalar(form, found)
+            if value not in ("", None, [], {}):
+                made[name] = value
+    return made
+
+
+def _scalar(form: str, found: list[bytes | int]) -> Any:
+    if form in ("number", "flag"):
+        number = found[-1] if isinstance(found[-1], int) else 0
+        number = number - 2**64 if number >= 2**63 else number
+        return bool(number) if form == "flag" else number
+    parts = [part for part in found if isinstance(part, bytes)]
+    if form == "texts":
+        return [part.decode() for part in parts]
+    if form == "map":
+        return {_text(fields_of(part), 1): _text(fields_of(part), 2) for part in parts}
+    if form == "bytes map":
+        return {_text(fields_of(part), 1): base64.b64encode(_bytes(fields_of(part), 2)).decode() for part in parts}
+    return parts[-1].decode() if parts else ""
 
 
 def fields_of(data: bytes) -> Fields:

@@ -1,0 +1,78 @@
+"""Defaults and checks of workloads (Deployment, ReplicaSet, StatefulSet, Job) and of what they need: priority classes.
+
+Must not know storage but for the look-up of a priority class; what makes pods of a workload is the simulator's controllers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.simulator.api.core import kinds
+from services.simulator.api.core.kinds import Kind
+from services.simulator.api.core.refusals import Cause, Refusal, details_of, refuse
+from services.simulator.api.core.store import Store
+
+Json = dict[str, Any]
+
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+def with_defaults(kind: Kind, obj: Json) -> Json:
+    """A workload at creation: one replica, one completion; a Job selects its pods by itself."""
+    spec = dict(obj.get("spec") or {})
+    if kind is kinds.JOBS:
+        spec = {"parallelism": 1, "completions": spec.get("parallelism") or 1, "backoffLimit": 6, **spec}
+        template = dict(spec.get("template") or {})
+        template["spec"] = {"restartPolicy": "Never", **(template.get("spec") or {})}
+        spec["template"] = template
+    else:
+        spec.setdefault("replicas", 1)
+    if kind is kinds.DEPLOYMENTS:
+        spec.setdefault("strategy", {"type": "RollingUpdate"})
+    return {**obj, "spec": spec, "status": {}}
+
+
+def problems(kind: Kind, full: Json) -> list[Cause]:
+    """Violations of a workload's spec that a user meets: no template, no containers, a selector that does not select."""
+    spec = full.get("spec") or {}
+    template = spec.get("template") or {}
+    causes = []
+    for field in ("replicas", "parallelism", "completions"):
+        if isinstance(spec.get(field), int) and spec[field] < 0:
+            text = f"Invalid value: {spec[field]}: must be greater than or equal to 0"
+            causes.append(Cause("FieldValueInvalid", text, f"spec.{field}"))
+    if not (template.get("spec") or {}).get("containers"):
+        causes.append(Cause("FieldValueRequired", "Required value", "spec.template.spec.containers"))
+    if kind is kinds.JOBS:
+        return causes
+    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if not wanted and not (spec.get("selector") or {}).get("matchExpressions"):
+        causes.append(Cause("FieldValueRequired", "Required value", "spec.selector"))
+    elif any(labels.get(key) != value for key, value in wanted.items()):
+        text = f"Invalid value: {labels}: `selector` does not match template `labels`".replace("'", '"')
+        causes.append(Cause("FieldValueInvalid", text, "spec.template.metadata.labels"))
+    return causes
+
+
+def prioritised(store: Store, pod: Json) -> Json | Refusal:
+    """The pod with the priority of its class, or of the class that is everybody's default (the Priority admission plugin)."""
+    spec = pod.get("spec") or {}
+    name = spec.get("priorityClassName")
+    if not name and not isinstance(spec.get("priority"), int):
+        chosen = next((one.obj for one in store.entries("priorityclasses", "") if one.obj.get("globalDefault")), None)
+        if chosen is None:
+            return pod
+    elif not name or name in SYSTEM_PRIORITIES:
+        return {**pod, "spec": {**spec, "priority": SYSTEM_PRIORITIES[name]}} if name else pod
+    else:
+        found = store.get("priorityclasses", "", str(name))
+        if found is None:
+            metadata = pod.get("metadata") or {}
+            shown = metadata.get("name") or metadata.get("generateName") or ""
+            text = f'pods "{shown}" is forbidden: no PriorityClass with name {name} was found'
+            return refuse(403, text, "Forbidden", details_of(kinds.PODS, shown))
+        chosen = found.obj
+    own = {"priority": chosen.get("value", 0), "priorityClassName": chosen["metadata"]["name"]}
+    own["preemptionPolicy"] = chosen.get("preemptionPolicy") or "PreemptLowerPriority"
+    return {**pod, "spec": {**spec, **own}}
