@@ -1,4 +1,4 @@
-"""Workloads as users try them: controllers make, replace and delete pods; scale, log and exec answer; protobuf bodies are read."""
+"""Workloads as users try them: controllers make, replace and delete pods; scale, log and exec answer; protobuf is read."""
 
 from __future__ import annotations
 
