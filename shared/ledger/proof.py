@@ -58,9 +58,10 @@ def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> Zon
     """What ordinary init containers may still hold of a proven pod, invisibly to podresources, for the pod's life.
 
     CPUs and devices count nothing when the listing shows the init containers themselves: a pod whose uid is known has all of
-    them listed that hold something, as far as the checkpoints were read. Each amount is held once, in whichever of its zones
-    (`_stays`). Memory draws nobody: until the pod is known to run, which frees all of it (kubelet 1.36: at the start of a later
-    container), it may be in any zone, not reused by what is listed."""
+    them listed that hold something, as far as the checkpoints were read. Where its other containers hold nothing by which to know
+    the pod, the checkpoints tell by uid what is to be counted beside the report. Each amount is held once, in whichever of its
+    zones (`_stays`). Memory draws nobody: until the pod is known to run, which frees all of it (kubelet 1.36: at the start of a
+    later container), it may be in any zone, not reused by what is listed."""
     init = [part for part in charge.demand if part.kind == "init"]
     if not init:
         return {}
@@ -69,11 +70,12 @@ def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> Zon
     kept: Amounts = {name: amount - beside.get(name, 0) for name, amount in peak(charge.demand).items()}
     kept[CPU] = 0 if shown else max(kept.get(CPU, 0), kept_init_cpu(charge.demand, apart(charge.possible)))
     kept = {name: kept[name] for name in sorted(kept) if kept[name] > 0 and not is_memory(name)}
-    if any(placement.pod_uid == charge.uid for placement in listed):
+    apart_from = held_zones(each for each in report.hidden if each.pod_uid == charge.uid and not each.pod)
+    if apart_from or any(placement.pod_uid == charge.uid for placement in listed):
         kept = {name: amount for name, amount in kept.items() if manager_of(name) not in report.checkpoints}
     anywhere = {zone for zones in charge.possible.values() for zone in zones}
     near = set(held_zones(listed)) or anywhere
-    zones: ZoneAmounts = {}
+    zones = {zone: {name: held[name] for name in held if manager_of(name)} for zone, held in apart_from.items()}
     for name, amount in kept.items():
         for zone in sorted(near if _stays(name, charge.demand, report) else near | anywhere):
             zones.setdefault(zone, {})[name] = amount

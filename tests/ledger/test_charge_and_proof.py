@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared.domain.pod import Container
+from shared.domain.report import Placement, ZonedAmount
 from shared.events import streams
 from shared.events.binding_facts import BindRefused
 from shared.events.cluster_facts import NodeEnded
@@ -234,6 +235,19 @@ def test_only_a_later_container_draws_an_init_container_to_its_zone() -> None:
     history.report(*two_zones(free0=7), at=2, placements=listing)
     assert history.charge(made).proven
     assert (history.free(0), history.free(1)) == (5, 6)
+
+
+def test_a_pod_that_only_its_uid_tells_is_charged_what_the_checkpoint_says_and_no_more() -> None:
+    """The app holds nothing by which the exporter could know the pod again; the ledger knows the uid."""
+    history = History()
+    app = Container("c", "app", {"cpu": 500}, {"cpu": 500})
+    made = pod("a", container("setup", cpus=2, kind="init"), app)
+    history.report(*two_zones())
+    history.reserve(made)
+    unmatched = Placement("", "", "setup", (ZonedAmount("cpu", (1,), 2000),), made.uid)
+    read = {"checkpoints": ("cpu",), "hidden": (unmatched,)}
+    history.report(*two_zones(), at=2, placements=(listed_empty("a"),), **read)
+    assert (history.free(0), history.free(1)) == (8, 6)
 
 
 def test_init_cpus_read_from_the_checkpoint_need_no_charge_beside_the_report() -> None:

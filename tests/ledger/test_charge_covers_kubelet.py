@@ -60,23 +60,26 @@ def _check(pod: Pod, before: KubeletState, after: KubeletState) -> None:
 
 
 def _check_hidden(pod: Pod, before: KubeletState, after: KubeletState) -> None:
-    """The listing has no uid and no init containers: there is no CPU checkpoint. Once the pod runs, memory is free."""
-    _check_listed(pod, before, after, runs=False)
-    _check_listed(pod, before, start_containers(after, pod), runs=True)
+    """Without checkpoints the listing has no uid and no init containers. Once the pod runs, memory is free."""
+    for stored in (False, True):
+        _check_listed(pod, before, after, False, stored)
+        _check_listed(pod, before, start_containers(after, pod), True, stored)
 
 
-def _check_listed(pod: Pod, before: KubeletState, after: KubeletState, runs: bool) -> None:
+def _check_listed(pod: Pod, before: KubeletState, after: KubeletState, runs: bool, stored: bool) -> None:
     was, charge, taken = _charged(pod, before, after)
-    charge.admitted, groups = runs, _groups(after, pod)
-    listed = by_key(report_of(after).placements or ())[pod.key]
+    charge.admitted, groups, report = runs, _groups(after, pod), report_of(after, stored)
+    listed = by_key(report.placements or ())[pod.key]
     if not covers(charge.demand, listed):
         return
-    shown, kept = held_zones(listed), residual(charge, listed, was)
+    shown, kept, told = held_zones(listed), residual(charge, listed, report), any(each.pod_uid for each in listed)
     for zone in was.zones:
         for name, amount in taken[zone.id].items():
             hidden = amount - shown.get(zone.id, Amounts()).get(name, 0)
             if not (groups and is_memory(name)):
-                assert hidden <= kept.get(zone.id, Amounts()).get(name, 0), (zone.id, name, hidden, kept, charge)
+                charged = kept.get(zone.id, Amounts()).get(name, 0)
+                assert hidden <= charged, (zone.id, name, hidden, kept, charge)
+                assert charged == hidden or is_memory(name) or not told, "checkpoints tell CPUs and devices exactly"
 
 
 def _within(taken: ZoneAmounts, charge: Charge, groups: bool) -> None:
