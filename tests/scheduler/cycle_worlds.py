@@ -109,3 +109,7 @@ class World:
     def bound(self, pod: Pod, node: str) -> None:
         """A pod seen bound, not yet listed by any report: unsettled."""
         self.fold(f"pod/{pod.uid}", PodObserved(pod=pod, node=node))
+
+    def running(self, pod: Pod, node: str) -> None:
+        """A pod seen running."""
+        self.fold(f"pod/{pod.uid}", PodObserved(pod=pod, node=node, phase="Running"))

@@ -1,16 +1,16 @@
 """Preemption: on which node do which few pods of lower priority stand in the way?
 
-A set of victims counts only if the pod would then be admitted in every state that is consistent with what is known: what the
-ledger would hold without them is folded by the ledger's own rules and judged like any node. Nodes whose reports carry no
-placements are left alone: what an eviction frees there is not known; nodes with a pod of unknown zone wait for its proof, since
-until then more would have to go than is in the way. More room can be worse for a pod of several containers: for those small sets
-are tried as well, so that nobody goes whose stay would not have hindered. Must not know budgets, the log or a clock.
+Nobody goes for a pod that may have room already (`patience`). A set of victims counts only if the pod would then be admitted in
+every state that is consistent with what is known: what the ledger would hold without them (`what_if`) is judged like any node.
+Where a pod needs zones, nodes whose reports carry no placements are left alone: what an eviction frees there is not known; nodes
+with a pod of unknown zone wait for its proof, since until then more would have to go than is in the way. More room can be worse
+for a pod of several containers: for those small sets are tried as well, so that nobody goes whose stay would not have hindered.
+Must not know budgets, the log or a clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from copy import copy
 from itertools import combinations, islice
 
 import msgspec
@@ -25,19 +25,22 @@ from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import SINGLE
 from services.scheduler.deciding.prediction.prediction import predict
 from services.scheduler.deciding.shape import Plan, Shape
-from shared.domain.effective import effective_request
+from services.scheduler.preemption.patience import admits, known_state, leaves_open, may_fit
 from shared.domain.pod import Pod
-from shared.domain.resources import CPU, PODS
+from shared.domain.resources import CPU
+from shared.kubelet.machine import KubeletState
 from shared.ledger.charge import charge_zones
 from shared.ledger.proof import held_zones
-from shared.ledger.settle import settle
-from shared.ledger.state import Charge, Ended, LedgerNode, LedgerPod, ZoneAmounts
+from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import listed_of, restore
+from shared.ledger.what_if import what_if
 
 MOST_CHECKS = 300
 """Sets of victims judged for one pod."""
 MOST_NODES = 2_000
 """Nodes looked at for one pod; the search for the next pod begins elsewhere."""
+MOST_STATES = 32
+"""Nodes whose kubelet's state is made again for one pod (a few milliseconds each); beyond them bounds decide."""
 MOST_FOUND = 16
 """Nodes with a way out that are compared; the first ones in the caller's order."""
 MOST_SETS = 128
@@ -68,6 +71,8 @@ def find(
     `spared` are uids that may not be evicted. None when no eviction helps, or when room is on its way already."""
     search = _Search(pod, shape, pods, config, spared)
     looked = list(islice(nodes, MOST_NODES))
+    if any(map(search.may_fit_already, looked)):
+        return None
     found = search.over(looked, search.on_node)
     if found == []:
         found = search.over(looked, search.on_node_by_few)
@@ -90,6 +95,28 @@ class _Search:
     def __init__(self, pod: Pod, shape: Shape, pods: Pods, config: CycleConfig, spared: Container[str]) -> None:
         self._pod, self._shape, self._pods, self._config, self._spared = pod, shape, pods, config, spared
         self.checks = MOST_CHECKS
+        self._states: dict[str, KubeletState | None] = {}
+
+    def may_fit_already(self, facts: NodeFacts) -> bool:
+        """May the pod have room here as it stands, or once those have gone that are going? Then it waits for the next report."""
+        going = self.going(facts)
+        freed, plan = self._without(facts, going) if going else facts, self._plan(facts)
+        if self._barred(facts) or not fits_node(self._shape.request, freed):
+            return False
+        if plan.mode == "free":
+            return True
+        if not freed.tied and not may_fit(freed, plan, self._config):
+            return False
+        state = self._state(facts)
+        return leaves_open(freed) if state is None else admits(state, self._pod, going)
+
+    def _state(self, facts: NodeFacts) -> KubeletState | None:
+        """What the node's kubelet holds, where that is known, for the first nodes that ask."""
+        if facts.name not in self._states:
+            live = [self._pods[uid].pod for uid in facts.ledger.charges if uid in self._pods]
+            complete = not facts.overlay and len(live) == len(facts.ledger.charges) and len(self._states) < MOST_STATES
+            self._states[facts.name] = known_state(facts.ledger, live) if complete else None
+        return self._states[facts.name]
 
     def over(self, nodes: Iterable[NodeFacts], on_node: Callable[[NodeFacts], Victims | None]) -> list[Found] | None:
         """Nodes with a way out; None when the pod need only wait."""
@@ -125,7 +152,7 @@ class _Search:
 
     def fewer(self, facts: NodeFacts, victims: Victims) -> Victims:
         """The cheapest set that helps, these victims when none cheaper is found."""
-        if len(self._plan(facts).parts) < 2:
+        if len(victims) == 1 and len(self._plan(facts).parts) < 2:
             return victims
         (candidates, going), limit = self._open(facts), self.cost(facts, victims)
         self.checks = max(self.checks, MOST_SETS)
@@ -150,7 +177,7 @@ class _Search:
     def _open(self, facts: NodeFacts) -> tuple[list[str], Victims]:
         """(who may be evicted, who is going anyway); nobody where an eviction could not help, or nobody could tell."""
         going = self.going(facts)
-        if obstacle(facts) or facts.overlay or self._barred(facts):
+        if facts.overlay or self._barred(facts) or (self._plan(facts).mode != "free" and obstacle(facts)):
             return [], going
         candidates = self._candidates(facts)
         return (candidates if candidates and self._could(facts, [*candidates, *going]) else []), going
@@ -213,11 +240,14 @@ class _Search:
         freed, plan = self._without(facts, gone), self._plan(facts)
         if not fits_node(self._shape.request, freed):
             return False
-        return plan.mode == "free" or surely(freed, plan) or aligned(freed, plan, self._config) == YES
+        if plan.mode != "free" and not (surely(freed, plan) or aligned(freed, plan, self._config) == YES):
+            return False
+        state = self._state(facts) if plan.mode != "free" else None
+        return state is None or admits(state, self._pod, gone)
 
     def _without(self, facts: NodeFacts, gone: Victims) -> NodeFacts:
         freed = NodeFacts(facts.name, facts.slot)
-        freed.take_in(without(facts.ledger, gone, self._pods, self._pod.uid), self._config)
+        freed.take_in(what_if(facts.ledger, gone, self._pods, self._pod.uid), self._config)
         return freed
 
     def cost(self, facts: NodeFacts, victims: Victims) -> tuple[int, int, int, str]:
@@ -249,6 +279,8 @@ def obstacle(facts: NodeFacts) -> str:
     """Why nobody is evicted from this node, whoever asks and whoever stands there; empty where somebody may be."""
     if not facts.ledger.charges:
         return ""
+    if facts.ledger.report is None:
+        return "it has not reported yet: what is free there is not known"
     if facts.ledger.listed is None:
         return "its reports carry no placements: what an eviction frees there is not known"
     anywhere = sorted(c.key for c in facts.ledger.charges.values() if len(c.zones) > 1 and not (c.proven or c.held))
@@ -269,21 +301,3 @@ def holdings(node: LedgerNode, charge: Charge) -> ZoneAmounts:
     """Zone -> what the pod holds, or may hold, there."""
     listed = listed_of(node, charge.key) if charge.proven else ()
     return held_zones(listed) if listed else charge.zones
-
-
-def without(node: LedgerNode, gone: Victims, pods: Pods, claimant: str) -> LedgerNode:
-    """The node as the ledger will hold it once these pods have ended and the claimant's own claim is given back."""
-    left = copy(node)
-    left.charges = {uid: copy(charge) for uid, charge in node.charges.items() if uid not in gone}
-    left.ended = {key: copy(ended) for key, ended in node.ended.items()}
-    left.requested = dict(node.requested)
-    left.claims = {uid: zones for uid, zones in node.claims.items() if uid != claimant}
-    for uid in sorted(gone):
-        charge = node.charges[uid]
-        left.requested[PODS] = left.requested.get(PODS, 0) - 1
-        for name, amount in effective_request(pods[uid].pod).items():
-            left.requested[name] = left.requested.get(name, 0) - amount
-        if charge.demand:
-            left.ended[charge.key] = Ended(complete=charge.proven and charge.alias is None)
-    settle(left)
-    return left

@@ -221,6 +221,38 @@ async def test_room_that_is_coming_anyway_is_waited_for() -> None:
     assert await nominations(story) == []
 
 
+async def test_nobody_is_evicted_for_a_pod_that_may_fit_already_and_the_verdict_says_so() -> None:
+    """No checkpoint tells whether the init container's two CPUs were reused: pessimism is no reason to kill."""
+    story = Story()
+    await story.node()
+    first = pod("a", container("setup", cpus=2, kind="init"), container("c", cpus=4))
+    await story.seen_bound(first, phase="Running")
+    await story.report(zone(0, 8, 4), placements=(held("a", 0, 4),))
+    await story.arrives(pod("high", cpus=3, priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == []
+    assert "it may fit already: nobody is evicted before the node's next report tells" in await near_misses(story)
+    await story.arrives(pod("higher", cpus=5, priority=HIGH))
+    await story.decide()
+    assert await nominations(story) == [("uid-higher", "n1", ("uid-a",))]
+
+
+async def test_where_no_zones_are_asked_for_eviction_needs_no_placements() -> None:
+    """The node's own sums are known whatever its reports carry."""
+    story = Story()
+    await story.node(allocatable={"cpu": 4000, "pods": 110})
+    await story.report(zone(0, 8), placements=None, fingerprint="pfp0v001x", fingerprint_method="all")
+    await story.seen_bound(shared(pod("a", cpus=3)), phase="Running")
+    await story.arrives(shared(pod("high", cpus=3, priority=HIGH)))
+    await story.decide()
+    assert await nominations(story) == [("uid-high", "n1", ("uid-a",))]
+
+
+def shared(made: Pod) -> Pod:
+    """Of a class of service that pins no CPUs."""
+    return msgspec.structs.replace(made, qos="Burstable")
+
+
 async def test_a_pod_that_cannot_be_evicted_yet_is_asked_for_once_it_is_bound() -> None:
     story = Story()
     await story.node()

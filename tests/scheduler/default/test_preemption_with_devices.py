@@ -14,12 +14,12 @@ from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility.alignment import YES, aligned
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Shape
-from services.scheduler.preemption.search import without
 from shared.domain.pod import Pod
 from shared.domain.report import Zone, ZoneResource
 from shared.events import streams
 from shared.events.cluster_facts import PodRunning
 from shared.events.scheduling_facts import PodNominated
+from shared.ledger.what_if import what_if
 from tests.ledger.given import container, held, pod
 from tests.scheduler.default.story import Story
 
@@ -167,7 +167,7 @@ def helps(story: Story, high: Pod, gone: tuple[str, ...]) -> bool:
     """Would the node surely take the pod without these?"""
     config = CycleConfig()
     core = story.cores[0]
-    node = without(core.ledger.nodes["n1"], frozenset(gone), core.ledger.pods, high.uid)
+    node = what_if(core.ledger.nodes["n1"], frozenset(gone), core.ledger.pods, high.uid)
     facts = NodeFacts("n1", 0)
     facts.take_in(node, config)
     return aligned(facts, Shape("", high, 0).plan(facts.profile), config) == YES

@@ -125,8 +125,14 @@ def _detailed(facts: NodeFacts | None, refusal: Refusal) -> Refusal:
 
 def _preemption(facts: NodeFacts | None, refusal: Refusal) -> str:
     """Why no priority would help there, as far as the node alone decides that."""
-    why = obstacle(facts) if facts is not None and refusal.reason in _EVICTION_MAY_HELP else ""
-    return f"; nobody is evicted there, whatever the priority: {why}" if why else ""
+    if facts is None or refusal.reason not in _EVICTION_MAY_HELP:
+        return ""
+    why = obstacle(facts)
+    if why:
+        return f"; nobody is evicted there, whatever the priority: {why}"
+    at_best = max((zone.get(refusal.resource, 0) for zone in facts.upper.values()), default=0)
+    waits = bool(refusal.resource) and refusal.best < refusal.asked <= at_best
+    return "; it may fit already: nobody is evicted before the node's next report tells" if waits else ""
 
 
 def _zone_state(facts: NodeFacts, report: Report, zone: int, resource: str) -> ZoneState:

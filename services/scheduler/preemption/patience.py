@@ -1,0 +1,66 @@
+"""Patience: may a pod already have room on a node, so that waiting helps and an eviction would be for nothing?
+
+Where the report and the ledger tell the kubelet's state, the kubelet model answers exactly. Elsewhere the optimistic bound must
+refuse: pessimism is no reason to kill. Must not know victims, priorities or other nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from copy import copy
+
+import msgspec
+
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.feasibility.alignment import NO, aligned
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.shape import Plan
+from shared.domain.demand import peak
+from shared.domain.pod import Pod
+from shared.domain.report import Placement
+from shared.kubelet.admission import admit, remove, settle
+from shared.kubelet.machine import KubeletState
+from shared.kubelet.observed import Open, observed
+from shared.ledger.state import LedgerNode
+from shared.ledger.view import subtract
+
+
+def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
+    """The kubelet's state where every pod is proven and the report leaves nothing open, else None. `pods` are the node's."""
+    if node.report is None or node.basis is not node.report or node.listed is None or node.claims:
+        return None
+    if any(not charge.proven or charge.alias is not None for charge in node.charges.values()):
+        return None
+    placements: list[Placement] = [placement for key in sorted(node.listed) for placement in node.listed[key]]
+    state = observed(msgspec.structs.replace(node.report, placements=tuple(placements)), pods)
+    return None if isinstance(state, Open) else state
+
+
+def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
+    """Would this kubelet admit the pod once these have ended?"""
+    for uid in sorted(gone):
+        state = remove(state, uid)
+    return admit(settle(state), pod).admitted
+
+
+def may_fit(facts: NodeFacts, plan: Plan, config: CycleConfig) -> bool:
+    """Could some state that the bounds allow take the pod?"""
+    return aligned(_hopeful(facts), plan, config) != NO
+
+
+def leaves_open(facts: NodeFacts) -> bool:
+    """Is more than one state possible, pods on their way left aside?"""
+    return facts.lower != _hopeful(facts).upper
+
+
+def _hopeful(facts: NodeFacts) -> NodeFacts:
+    """The node at best: what pods on their way will hold for sure is no room, nor are nominees' claims."""
+    hopeful = copy(facts)
+    hopeful.upper = {zone: dict(amounts) for zone, amounts in facts.upper.items()}
+    for charge in facts.ledger.charges.values():
+        if len(charge.zones) == 1 and not charge.proven:
+            surely = peak([part for part in charge.demand if part.kind != "init"])
+            subtract(hopeful.upper, dict.fromkeys(charge.zones, surely))
+    for claim in facts.claims.values():
+        subtract(hopeful.upper, claim)
+    return hopeful

@@ -1,0 +1,51 @@
+"""Whom preemption evicts, against brute force over the kubelet model: full nodes whose pods are all proven, with checkpoints.
+
+Prints a JSON line for each rule: `exact` (as few and as low as the cheapest set after whose end the kubelet admits), `nobody`
+(rightly), `for_nothing` (the kubelet admits already; must be 0), `refused_after` (must be 0), `costlier` and `missed` (a way out
+that the pessimistic bounds do not see).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+
+from services.scheduler.preemption.patience import admits
+from tests.scheduler.kubelet_worlds import NODE
+from tests.scheduler.preemption_scenes import Full, cheapest, cost_of, full_node, world_of
+from tests.scheduler.test_cycle_soundness import RULES
+
+KINDS = ("exact", "nobody", "costlier", "missed", "for_nothing", "refused_after")
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench preemption", description=__doc__)
+    parser.add_argument("--scenes", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(argv)
+    for policy, scope in RULES:
+        for inits in (False, True):
+            found = measure(policy, scope, inits, range(options.seed, options.seed + options.scenes))
+            row = {"policy": policy, "scope": scope, "init_containers": inits, "scenes": options.scenes}
+            print(json.dumps(row | {kind: found[kind] for kind in KINDS}), flush=True)
+
+
+def measure(policy: str, scope: str, inits: bool, seeds: range) -> Counter[str]:
+    """How often the search came out how."""
+    return Counter(judged(full_node(seed, policy, scope, inits)) for seed in seeds)
+
+
+def judged(full: Full) -> str:
+    """One of KINDS."""
+    world, best = world_of(full), cheapest(full)
+    found = world.cluster.nominate(full.pod, world.ledger.pods, (), None)
+    if found is None:
+        return "nobody" if best in (None, (0, 0)) else "missed"
+    assert found.node == NODE
+    if best == (0, 0):
+        return "for_nothing"
+    if not admits(full.state, full.pod, found.victims):
+        return "refused_after"
+    priority = {uid: active.pod.priority for uid, active in full.state.pods.items()}
+    return "exact" if cost_of(frozenset(found.victims), priority) == best else "costlier"

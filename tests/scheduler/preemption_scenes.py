@@ -1,0 +1,73 @@
+"""Full nodes with proven pods, a pod of higher priority, and what brute force over the kubelet model says of whom to evict."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from itertools import combinations
+
+import msgspec
+
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.preemption.patience import admits
+from shared.domain.pod import Pod
+from shared.kubelet.admission import admit, settle
+from shared.kubelet.machine import KubeletState
+from tests.kubelet.machines import GPU, kubelet
+from tests.scheduler.cycle_worlds import World
+from tests.scheduler.kubelet_worlds import NODE, random_pod, report_of
+
+HIGH = 1000
+Cost = tuple[int, int]
+"""(highest priority of a victim, how many)."""
+
+
+class Full(msgspec.Struct, frozen=True):
+    """A kubelet with pods of priorities below HIGH, and the pod that wants room."""
+
+    state: KubeletState
+    pod: Pod
+
+
+def full_node(seed: int, policy: str, scope: str, inits: bool) -> Full:
+    """One or two zones, filled with up to seven pods; with `inits` some have init containers and sidecars."""
+    rng = random.Random(seed)
+    zones = rng.randint(1, 2)
+    gpus = {f"g{z}-{i}": 1 << z for z in range(zones) for i in range(rng.randint(0, 2))}
+    state = kubelet(zones, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1})
+    for at in range(rng.randint(2, 7)):
+        state = admit(state, _pod(rng, f"p{at}", inits, rng.choice((0, 0, 1, 5)))).state
+    return Full(settle(state), _pod(rng, "high", inits, HIGH))
+
+
+def _pod(rng: random.Random, name: str, inits: bool, priority: int) -> Pod:
+    drawn = random_pod(rng, name)
+    while not inits and any(each.kind != "app" for each in drawn.containers):
+        drawn = random_pod(rng, name)
+    return msgspec.structs.replace(drawn, priority=priority)
+
+
+def world_of(full: Full) -> World:
+    """A ledger that has seen every pod run, and the newest report with the kubelet's checkpoints."""
+    world = World(CycleConfig())
+    world.observe(NODE, allocatable={"cpu": 10**6, "memory": 1 << 50, GPU: 100, "pods": 1000})
+    for active in full.state.pods.values():
+        world.running(active.pod, NODE)
+    world.report(report_of(full.state, stored=True))
+    return world
+
+
+def cheapest(full: Full) -> Cost | None:
+    """The least cost of any set of victims after whose end the kubelet admits the pod; (0, 0) when it does already."""
+    if admits(full.state, full.pod):
+        return (0, 0)
+    priority = {uid: active.pod.priority for uid, active in full.state.pods.items()}
+    uids = sorted(uid for uid in priority if priority[uid] < HIGH)
+    sets = [frozenset(chosen) for size in range(1, len(uids) + 1) for chosen in combinations(uids, size)]
+    costs = [cost_of(each, priority) for each in sets if admits(full.state, full.pod, each)]
+    return min(costs, default=None)
+
+
+def cost_of(victims: frozenset[str], priority: Mapping[str, int]) -> Cost:
+    """What the search compares first."""
+    return max(priority[uid] for uid in victims), len(victims)
