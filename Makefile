@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help install up test lint types format bench vectors lock stubs clean
+.PHONY: help install up test lint types format bench vectors docs lock stubs clean
 
 help:  ## Show the verbs.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -40,6 +40,9 @@ bench: install  ## Measure: make bench ARGS="road".
 
 stubs: install  ## Generate the podresources stubs again.
 	sh scripts/generate_podresources.sh
+
+docs: install  ## Make docs/metrics.md and docs/facts.md again.
+	PYTHONPATH=. $(BIN)/python scripts/generate_docs.py
 
 lock:  ## Compile requirements.lock again (needs uv).
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \

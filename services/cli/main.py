@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from services.cli import about, admit, compare, exporter, log, node, replay, reset, top, up
+from services.cli import about, admit, compare, doctor, exporter, log, node, replay, reset, top, up
 from services.cli.voice import spoken
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ for room in (
     exporter,
     node,
     compare,
+    doctor,
     about,
 ):
     room.register(app)

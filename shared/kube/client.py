@@ -231,15 +231,13 @@ class KubeClient:
             return Lost(f"GET /apis/{group} from {self._server}: {_describe(answer)}")
         return tuple(str(one.get("version", "")) for one in answer.body.get("versions") or [])
 
-    async def may(self, right: Right) -> Answer | Lost:
+    async def may(self, right: Right, user: str = "") -> Answer | Lost:
         resource, _, subresource = right.resource.partition("/")
         asked = {"group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb}
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked},
-        }
-        return await self._call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+        kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
+        spec: Object = {"resourceAttributes": asked, **({"user": user} if user else {})}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        return await self._call("POST", f"/apis/authorization.k8s.io/v1/{kind.lower()}s", body=body)
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -103,8 +103,8 @@ class Kube(Protocol):
     async def served_versions(self, group: str) -> tuple[str, ...] | Lost:
         """The versions of an API group that the server serves; empty when it does not know the group."""
 
-    async def may(self, right: Right) -> Answer | Lost:
-        """Whether these credentials have a right (SelfSubjectAccessReview): `body["status"]["allowed"]`."""
+    async def may(self, right: Right, user: str = "") -> Answer | Lost:
+        """Whether these credentials, or another user, have a right: `body["status"]["allowed"]`."""
 
     async def close(self) -> None:
         """Close connections."""

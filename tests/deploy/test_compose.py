@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 
+OURS = {name: service for name, service in SERVICES.items() if service["image"].startswith("${TOPOLOG_IMAGE")}
+
 BOTH_VERSIONS_READ = {
     "image", "build", "command", "environment", "volumes", "ports", "depends_on", "healthcheck", "profiles", "init", "user",
-    "read_only", "tmpfs", "cap_drop", "security_opt", "stop_grace_period", "restart",
+    "read_only", "tmpfs", "cap_drop", "cap_add", "security_opt", "stop_grace_period", "restart",
 }  # fmt: skip
+ROOTS = {"exporter-real", "kubeconfig"}
 
 
 def test_only_keys_that_compose_1_and_2_both_read() -> None:
@@ -25,28 +29,49 @@ def test_only_keys_that_compose_1_and_2_both_read() -> None:
         assert service.keys() <= BOTH_VERSIONS_READ, name
 
 
-def test_every_part_is_there_and_runs_a_module_that_exists() -> None:
-    assert set(SERVICES) == {"postgres", "nats", "migrations", "exporter", "topology-store", "scheduler", "binder"}
-    for name, service in SERVICES.items():
-        assert service["command"][:2] == ["python", "-m"], name
-        module = service["command"][2]
-        assert importlib.util.find_spec(module) is not None
-        assert module.startswith("services.embedded.run_") or importlib.util.find_spec(f"{module}.__main__") is not None
+def test_a_plain_up_runs_every_part_and_a_cluster_beside_it() -> None:
+    plain = {name for name, service in SERVICES.items() if "profiles" not in service}
+    assert plain == {
+        "postgres", "nats", "migrations", "exporter", "topology-store", "scheduler", "binder", "simulator",
+    }  # fmt: skip
+    profiles = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
+    assert profiles == {
+        **{name: ["real"] for name in ROOTS},
+        **{name: ["observability"] for name in ("prometheus", "grafana", "otel-collector")},
+    }
 
 
-def test_dependencies_name_services_whose_condition_can_come_true() -> None:
+def test_every_part_of_ours_runs_a_module_that_exists() -> None:
+    for name, service in OURS.items():
+        assert service["command"][0] == "python", name
+        if service["command"][1] == "-m":
+            module = service["command"][2]
+            assert importlib.util.find_spec(module) is not None
+            assert module.startswith("services.embedded.run_") or importlib.util.find_spec(f"{module}.__main__") is not None
+
+
+def test_dependencies_name_services_whose_condition_can_come_true_and_that_run_whenever_they_are_needed() -> None:
     for service in SERVICES.values():
         for name, wait in service.get("depends_on", {}).items():
-            assert wait["condition"] in ("service_healthy", "service_completed_successfully")
+            assert wait["condition"] in ("service_healthy", "service_completed_successfully", "service_started")
             assert wait["condition"] != "service_healthy" or "healthcheck" in SERVICES[name]
+            assert SERVICES[name].get("profiles", service.get("profiles")) == service.get("profiles")
 
 
-def test_no_password_is_written_down_and_volumes_are_declared() -> None:
+def test_nothing_needs_to_be_set_and_every_password_can_be() -> None:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-    for value in re.findall(r"^\s+\w*PASSWORD\w*: (.*)$", text, re.MULTILINE):
-        assert value.startswith("${")
-    used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
-    assert {name for name in used if re.fullmatch(r"[\w-]+", name)} == set(COMPOSE["volumes"])
+    body = text.split("x-image:", 1)[1]
+    assert ":?" not in body
+    for value in re.findall(r"^\s+\w*PASSWORD\w*: (.*)$", body, re.MULTILINE):
+        assert re.fullmatch(r"\$\{\w+:-\w+\}", value)
+    for user, password in re.findall(r"//(\w+):(\S+?)@", body):
+        assert password.startswith("${"), user
+
+
+def test_nothing_of_the_checkout_is_made_by_a_mount() -> None:
+    sources = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
+    assert {source for source in sources if re.fullmatch(r"[\w-]+", source)} == set(COMPOSE["volumes"])
+    assert all((ROOT / source).is_file() for source in sources if source.startswith("."))
 
 
 def test_published_ports_are_on_loopback() -> None:
@@ -55,12 +80,52 @@ def test_published_ports_are_on_loopback() -> None:
     assert len({port.split(":")[1] for port in published}) == len(published)
 
 
-def test_every_container_gives_up_what_it_does_not_need() -> None:
-    for name, service in SERVICES.items():
+def test_every_container_of_ours_gives_up_what_it_does_not_need() -> None:
+    for name, service in OURS.items():
         assert service["cap_drop"] == ["ALL"], name
         assert service["read_only"] is True
         assert service["init"] is True
-        assert ("user" in service) == (name == "exporter")
+        assert ("user" in service) == (name in ROOTS)
+        assert service.get("cap_add", []) == (["DAC_OVERRIDE", "CHOWN"] if name == "kubeconfig" else [])
+
+
+def test_an_image_of_others_has_a_version() -> None:
+    for service in SERVICES.values():
+        if service not in OURS.values():
+            assert re.search(r":v?\d+\.\d+\.\d+$", service["image"])
+
+
+def test_health_asks_for_readiness() -> None:
+    for name in ("topology-store", "scheduler", "binder", "exporter", "exporter-real"):
+        assert "/readyz" in SERVICES[name]["healthcheck"]["test"][-1]
+
+
+def test_prometheus_scrapes_every_service_under_the_name_that_the_dashboard_expects() -> None:
+    (jobs,) = yaml.safe_load_all((ROOT / "compose" / "prometheus.yaml").read_text(encoding="utf-8"))
+    topolog, spans = jobs["scrape_configs"]
+    assert {(one["targets"][0], one["labels"]["app"]) for one in topolog["static_configs"]} == {
+        (f"{name}:8080", name) for name in ("exporter", "topology-store", "scheduler", "binder")
+    }
+    (target,) = spans["static_configs"][0]["targets"]
+    assert target.split(":")[0] in SERVICES
+
+
+def test_the_collector_reads_what_the_services_write_and_its_pipelines_hang_together() -> None:
+    config = yaml.safe_load((ROOT / "compose" / "otel-collector.yaml").read_text(encoding="utf-8"))
+    parts = set(config["receivers"]) | set(config["connectors"]) | set(config["exporters"])
+    pipelines = config["service"]["pipelines"].values()
+    assert {name for pipeline in pipelines for name in (*pipeline["receivers"], *pipeline["exporters"])} == parts
+    (pattern,) = config["receivers"]["filelog"]["include"]
+    written = [service["environment"]["TOPOLOG_TRACE_FILE"] for service in OURS.values() if "TOPOLOG_TRACE_FILE" in str(service)]
+    assert len(set(written)) == len(written) == 3
+    assert all(fnmatch(path, pattern) for path in written)
+
+
+def test_grafana_shows_the_dashboard_that_the_tests_know() -> None:
+    volumes = SERVICES["grafana"]["volumes"]
+    (provider,) = yaml.safe_load((ROOT / "compose" / "grafana-dashboards.yaml").read_text(encoding="utf-8"))["providers"]
+    (target,) = [volume.split(":")[1] for volume in volumes if volume.startswith("./k8s/components/monitoring/dashboard.json")]
+    assert target.startswith(provider["options"]["path"])
 
 
 def test_the_image_builds_from_the_one_base_and_runs_as_nobody_special() -> None:

@@ -1,0 +1,65 @@
+"""What is wrong with the database: schema, rights of the login, leases, lag of the relay, clock, growth. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from services.doctor.finding import Finding, note, problem, warning
+from shared.eventlog.inspection import Inspection
+
+ABOUT = "database"
+ROLES = ("observer", "relay", "binder", "silence")
+"""Roles without which nothing moves; others (the mirror) are there where they are wanted."""
+SKEW_S = 2.0
+RELAY_LAG_FACTS = 10_000
+DAY_S = 86_400
+ENOUGH_FACTS = 10_000
+"""Below, an empty database's own size hides what a fact takes."""
+
+
+def judge(seen: Inspection) -> Iterator[Finding]:
+    """Findings, the worst first."""
+    if seen.revision != seen.newest_revision:
+        newer = seen.revision > seen.newest_revision
+        mend = (
+            "run doctor of the newer release" if newer else "kubectl -n topolog delete job migrations; kubectl apply -k <overlay>"
+        )
+        yield problem(ABOUT, f"schema revision {seen.revision or 'none'}, this release has {seen.newest_revision}", mend)
+        return
+    if seen.superuser or seen.owner:
+        rank = "a superuser" if seen.superuser else "the owner of the log"
+        yield warning(ABOUT, f"the login {seen.login} is {rank}: services need a member of topolog_writer alone", _login())
+    for role in ROLES:
+        yield from _lease(role, seen)
+    if seen.head - seen.relayed > RELAY_LAG_FACTS:
+        yield warning(
+            ABOUT, f"the relay stands {seen.head - seen.relayed} facts behind the head", "topolog_relay_position; see NATS"
+        )
+    if abs(seen.clock_skew_s) > SKEW_S:
+        text = f"the database's clock is {seen.clock_skew_s:+.1f} s from this machine's"
+        yield warning(ABOUT, text, "chronyc tracking, on both machines")
+    yield note(ABOUT, _growth(seen))
+
+
+def _login() -> str:
+    return "create role topolog_service login in role topolog_writer; its URL goes into the secret topolog-postgres"
+
+
+def _lease(role: str, seen: Inspection) -> Iterator[Finding]:
+    left_s = seen.leases.get(role)
+    if left_s is None or left_s < 0:
+        since = "was never held" if left_s is None else f"has had no holder for {-left_s:.0f} s"
+        yield problem(ABOUT, f"the role {role} {since}", "kubectl -n topolog get pods; see docs/operate.md, TopologNoLeader")
+
+
+def _growth(seen: Inspection) -> str:
+    """GB a day, by what was measured over the newest facts."""
+    size = f"{seen.head} facts, {seen.size_bytes / 1e9:.2f} GB"
+    if seen.head < ENOUGH_FACTS or seen.span_s <= 0:
+        return f"{size}; how it grows is told from {ENOUGH_FACTS} facts on"
+    bytes_a_fact = seen.size_bytes / seen.head
+    facts_a_day = seen.span_facts / seen.span_s * DAY_S
+    pods_per_s = seen.span_pods / seen.span_s
+    grown = f"{size}; at {pods_per_s:.2f} pods a second, as over the last {seen.span_s / 3600:.1f} h"
+    a_pod = f", {seen.span_facts / seen.span_pods:.0f} facts a pod" if seen.span_pods else ""
+    return f"{grown}, {facts_a_day * bytes_a_fact / 1e9:.2f} GB a day ({bytes_a_fact:.0f} bytes a fact{a_pod})"

@@ -1,0 +1,80 @@
+"""What is wrong with nodes: reports, policies, fingerprints, rejections, kubelets beyond what the model has proven. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from services.doctor.finding import Finding, problem, warning
+from shared.domain.report import UNKNOWN, Report
+from shared.ledger.state import Ledger, LedgerNode
+
+PROVEN = ("1.36",)
+"""Minor versions of the kubelet against whose recorded decisions the model is held (tests/vectors)."""
+POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
+LABELLED = {"SingleNUMANode": "single-numa-node", "Restricted": "restricted", "BestEffort": "best-effort", "None": "none"}
+MERGE_LIMIT = 10**7
+"""Combinations of hints beyond which a kubelet's own merge takes minutes: one for each subset of zones and each resource."""
+EXPORTER_OF = "kubectl -n topolog get pods -l app=exporter -o wide --field-selector spec.nodeName={}"
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What the Node object says: kubelet version, whether it is ready."""
+
+    kubelet_version: str = ""
+    ready: bool = True
+
+
+def judge(ledger: Ledger, machines: Mapping[str, Machine], rejections: Mapping[str, int]) -> Iterator[Finding]:
+    """Findings by node, in order of name. `rejections` counts pods that each node's kubelet turned away lately."""
+    for name in sorted(set(ledger.nodes) | set(machines)):
+        node, machine = ledger.nodes.get(name), machines.get(name)
+        if machine is not None and machine.ready:
+            yield from _reporting(name, node)
+        if node is not None and node.report is not None and node.observed is not None:
+            yield from _placing(name, node, node.report, rejections.get(name, 0))
+        if machine is not None and not _proven(machine.kubelet_version):
+            seen = f"kubelet {machine.kubelet_version}: the model is proven for {', '.join(PROVEN)}"
+            yield warning(f"node {name}", seen, "topolog replay predictions: how often the model was right here")
+
+
+def _reporting(name: str, node: LedgerNode | None) -> Iterator[Finding]:
+    if node is None or node.report is None:
+        yield problem(
+            f"node {name}", "is ready and has never reported: it takes no pod that needs zones", EXPORTER_OF.format(name)
+        )
+    elif node.expired:
+        yield problem(f"node {name}", "its report has expired: it takes no pod that needs zones", EXPORTER_OF.format(name))
+
+
+def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iterator[Finding]:
+    about = f"node {name}"
+    if report.policy == UNKNOWN:
+        mend = "give the exporter the kubelet's configuration (--kubelet-dir, --kubelet-config or --topology-manager-policy)"
+        yield problem(about, "nobody told its exporter the kubelet's topology policy", mend)
+    labelled = LABELLED.get((node.observed.labels if node.observed else {}).get(POLICY_LABEL, ""), "")
+    if labelled and report.policy not in (labelled, UNKNOWN):
+        mend = f"kubectl label node {name} {POLICY_LABEL}-, or configure the kubelet alike"
+        yield warning(about, f"its label says {labelled}, its kubelet does {report.policy}", mend)
+    if rejected:
+        mend = "topolog replay log --type PodEnded; compare the kubelet's configuration with the report's policy"
+        yield warning(about, f"its kubelet rejected {rejected} pod(s) ({report.policy}, {report.scope})", mend)
+    if report.placements is None and report.source != "bus" and not report.fingerprint:
+        mend = "--pods-fingerprint for RTE or NFD's topology updater, or Topolog's own exporter"
+        yield problem(about, "its reports carry neither placements nor a fingerprint: no charge is ever settled", mend)
+    if node.dirty and node.listed is None:
+        mend = "topolog replay at -1 --node " + name
+        yield warning(about, f"dirty, and its fingerprint ({report.fingerprint_method or 'none'}) does not match", mend)
+    combinations = (2 ** len(report.zones) - 1) ** max(len(report.tracked), 1)
+    if len(report.zones) >= 8 and combinations > MERGE_LIMIT:
+        mend = (
+            "KubeletConfiguration: topologyManagerPolicyOptions max-allowable-numa-nodes, fewer device resources, or sub-NUMA off"
+        )
+        yield warning(
+            about, f"{len(report.zones)} zones and {len(report.tracked)} resources: its kubelet may not finish a merge", mend
+        )
+
+
+def _proven(version: str) -> bool:
+    return not version or any(version.removeprefix("v").startswith(f"{proven}.") for proven in PROVEN)

@@ -1,0 +1,61 @@
+"""What the bus says of its two streams, for people who look after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from nats.aio.client import Client
+from nats.js.errors import NotFoundError
+
+from shared.bus import subjects
+from shared.bus.jetstream import split_credentials
+
+PATIENCE_S = 5
+
+
+class StreamState(msgspec.Struct, frozen=True):
+    """One stream; `servers` of its cluster (1 without one), `lagging` are peers that are behind. `max_bytes` -1: no limit."""
+
+    name: str
+    exists: bool = True
+    messages: int = 0
+    bytes: int = 0
+    max_bytes: int = -1
+    keeps_newest_of_each: bool = False
+    replicas: int = 1
+    servers: int = 1
+    lagging: tuple[str, ...] = ()
+
+
+async def describe(url: str) -> list[StreamState]:
+    """Ask once. Raises what the client raises when nobody answers."""
+    servers, found_credentials = split_credentials(url)
+    credentials: dict[str, Any] = dict(found_credentials)
+    client = Client()
+    await client.connect(servers, allow_reconnect=False, connect_timeout=PATIENCE_S, **credentials)
+    try:
+        jetstream = client.jetstream(timeout=PATIENCE_S)
+        found = []
+        for name in (subjects.REPORT_STREAM, subjects.FACT_STREAM):
+            try:
+                info = await jetstream.stream_info(name)
+            except NotFoundError:
+                found.append(StreamState(name, exists=False))
+                continue
+            peers = (info.cluster.replicas or []) if info.cluster else []
+            found.append(
+                StreamState(
+                    name=name,
+                    messages=info.state.messages,
+                    bytes=info.state.bytes,
+                    max_bytes=info.config.max_bytes or -1,
+                    keeps_newest_of_each=info.config.max_msgs_per_subject == 1,
+                    replicas=info.config.num_replicas or 1,
+                    servers=max(len(client.discovered_servers) + 1, len(peers) + 1),
+                    lagging=tuple(peer.name for peer in peers if peer.name and not peer.current),
+                )
+            )
+        return found
+    finally:
+        await client.close()

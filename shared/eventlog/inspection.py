@@ -1,0 +1,74 @@
+"""What a database says of the log that it holds, for people who look after it: one look, a few queries, nothing changed."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from shared.eventlog.migrate import newest_revision
+from shared.eventlog.postgres_engine import connect
+
+SPAN_FACTS = 100_000
+"""Growth is measured over at most so many of the newest facts."""
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """`leases` are seconds left by role, negative since it ran out. `span_*` measure growth over the newest facts: how many, how
+    many of them reserve a pod, and the seconds between the first and the last. `clock_skew_s` is the database's clock less this
+    machine's."""
+
+    revision: str
+    newest_revision: str
+    login: str = ""
+    superuser: bool = False
+    owner: bool = False
+    head: int = 0
+    relayed: int = 0
+    size_bytes: int = 0
+    clock_skew_s: float = 0.0
+    leases: dict[str, float] = {}
+    span_facts: int = 0
+    span_pods: int = 0
+    span_s: float = 0.0
+
+
+async def inspect(url: str) -> Inspection:
+    """Look once. Raises what the driver raises."""
+    connection = await connect(url, timeout_s=10.0)
+    try:
+        exists = await connection.fetchval("SELECT to_regclass('public.alembic_version') IS NOT NULL")
+        revision = str(await connection.fetchval("SELECT version_num FROM alembic_version") or "") if exists else ""
+        if revision != newest_revision():
+            return Inspection(revision, newest_revision())
+        who = await connection.fetchrow(
+            "SELECT current_user AS login, rolsuper AS superuser, pg_has_role(current_user, relowner, 'USAGE') AS owner"
+            " FROM pg_roles, pg_class WHERE rolname = current_user AND pg_class.oid = 'fact'::regclass"
+        )
+        before_s = time.time()
+        clock_s = float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())"))
+        skew_s = clock_s - (before_s + time.time()) / 2
+        head = int(await connection.fetchval("SELECT position FROM counter"))
+        span = await connection.fetchrow(
+            "SELECT count(*) AS facts, count(*) FILTER (WHERE type = 'PodReserved') AS pods,"
+            " coalesce(max(time_us) - min(time_us), 0) AS span_us FROM fact WHERE position > $1",
+            max(head - SPAN_FACTS, 0),
+        )
+        leases = await connection.fetch("SELECT role, extract(epoch FROM expires_at - clock_timestamp()) AS left_s FROM lease")
+        return Inspection(
+            revision=revision,
+            newest_revision=newest_revision(),
+            login=who["login"],
+            superuser=who["superuser"],
+            owner=who["owner"],
+            head=head,
+            relayed=int(await connection.fetchval("SELECT coalesce(max(position), 0) FROM checkpoint WHERE consumer = 'relay'")),
+            size_bytes=int(await connection.fetchval("SELECT pg_database_size(current_database())")),
+            clock_skew_s=skew_s,
+            leases={row["role"]: max(float(row["left_s"]), -1e9) for row in leases},
+            span_facts=span["facts"],
+            span_pods=span["pods"],
+            span_s=span["span_us"] / 1e6,
+        )
+    finally:
+        await connection.close()

@@ -1,0 +1,33 @@
+"""The pages that are made from the code are what the code says now: `make docs` makes them again."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def generator() -> Any:
+    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "scripts" / "generate_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["docs/metrics.md", "docs/facts.md"])
+def test_a_page_says_what_the_code_says(page: str) -> None:
+    assert (ROOT / page).read_text(encoding="utf-8") == generator().PAGES[page](), "run: make docs"
+
+
+def test_links_between_the_pages_lead_somewhere() -> None:
+    import re
+
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "k8s").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert "://" in target or (page.parent / target).exists(), f"{page.relative_to(ROOT)} -> {target}"

@@ -1,0 +1,152 @@
+"""Each finding of `topolog doctor`: what must be seen for it, and that what is well yields nothing but figures."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from services.doctor import bus, cluster, database, nodes
+from services.doctor.finding import Finding
+from services.doctor.nodes import POLICY_LABEL, Machine
+from shared.bus.description import StreamState
+from shared.eventlog.inspection import Inspection
+from shared.kube.rights import BINDER
+from tests.ledger.given import History, zone
+
+WELL = Inspection(
+    revision="0003",
+    newest_revision="0003",
+    login="topolog_service",
+    head=1_000_000,
+    relayed=999_990,
+    size_bytes=10**9,
+    leases=dict.fromkeys(database.ROLES, 4.0),
+    span_facts=100_000,
+    span_pods=10_000,
+    span_s=1_000.0,
+)
+
+
+def bad(findings: list[Finding]) -> list[tuple[str, str]]:
+    """Severity and text of everything but notes; each must say what mends it."""
+    found = [one for one in findings if one.severity != "note"]
+    assert all(one.mend for one in found)
+    return [(one.severity, one.seen) for one in found]
+
+
+def test_a_database_that_is_well_yields_its_growth_alone() -> None:
+    (only,) = database.judge(WELL)
+    assert only.severity == "note"
+    assert "10.00 pods a second" in only.seen
+    assert "8.64 GB a day (1000 bytes a fact, 10 facts a pod)" in only.seen
+
+
+@pytest.mark.parametrize(
+    ("change", "severity", "words"),
+    [
+        ({"revision": "0001"}, "problem", "revision 0001"),
+        ({"revision": ""}, "problem", "revision none"),
+        ({"superuser": True}, "warning", "a superuser"),
+        ({"owner": True}, "warning", "the owner"),
+        ({"leases": {**WELL.leases, "observer": -7.0}}, "problem", "no holder for 7 s"),
+        ({"leases": {"relay": 1.0, "binder": 1.0, "silence": 1.0}}, "problem", "observer was never held"),
+        ({"relayed": 5}, "warning", "999995 facts behind"),
+        ({"clock_skew_s": -3.0}, "warning", "-3.0 s"),
+    ],
+)
+def test_what_is_wrong_with_a_database(change: dict[str, object], severity: str, words: str) -> None:
+    ((found_severity, seen),) = bad(list(database.judge(msgspec.structs.replace(WELL, **change))))
+    assert found_severity == severity
+    assert words in seen
+
+
+def test_streams_that_are_missing_full_or_on_too_few_servers() -> None:
+    full = StreamState("REPORTS", messages=5, bytes=95, max_bytes=100, keeps_newest_of_each=True)
+    behind = StreamState("FACTS", bytes=99, max_bytes=100, replicas=1, servers=3, lagging=("nats-2",))
+    seen = bad(list(bus.judge([StreamState("GONE", exists=False), full, behind])))
+    assert [severity for severity, _ in seen] == ["problem", "warning", "warning", "warning"]
+    assert "does not exist" in seen[0][1]
+    assert "will be dropped" in seen[1][1]
+    assert "1 of 3 servers" in seen[2][1]
+    assert "nats-2" in seen[3][1]
+    assert bad(list(bus.judge([StreamState("FACTS", bytes=99, max_bytes=100)]))) == [], "the log holds what a full mirror drops"
+
+
+def test_rights_and_definition() -> None:
+    held = {"binder": {right: right.verb != "create" for right in BINDER}}
+    ((severity, seen),) = bad(list(cluster.judge_rights(held)))
+    assert severity == "problem"
+    assert "create pods/binding" in seen
+    assert "get pods" not in seen
+    assert bad(list(cluster.judge_rights({"binder": dict.fromkeys(BINDER, True)}))) == []
+    assert [len(bad(list(cluster.judge_definition(found)))) for found in ((), ("v1alpha1",), ("v1alpha2", "v1alpha1"))] == [
+        1,
+        1,
+        0,
+    ]
+
+
+def history(**fields: object) -> History:
+    made = History()
+    made.node(labels={})
+    made.report(zone(0, 8), zone(1, 8), **fields)
+    return made
+
+
+def found_on(made: History, machine: Machine | None = None, rejected: int = 0) -> list[tuple[str, str]]:
+    machines = {"n1": machine or Machine("v1.36.2")}
+    return bad(list(nodes.judge(made.ledger, machines, {"n1": rejected} if rejected else {})))
+
+
+def test_a_node_that_is_well_yields_nothing() -> None:
+    assert found_on(history()) == []
+
+
+def test_nodes_that_never_reported_or_fell_silent_while_they_are_ready() -> None:
+    empty = History()
+    empty.node()
+    silent = history()
+    silent.n1.expired = True
+    for made, words in ((empty, "never reported"), (History(), "never reported"), (silent, "has expired")):
+        ((severity, seen),) = found_on(made)
+        assert severity == "problem"
+        assert words in seen
+        assert found_on(made, Machine("v1.36.2", ready=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "severity", "words"),
+    [
+        ({"policy": "unknown"}, "problem", "nobody told its exporter"),
+        ({"placements": None, "source": "nrt"}, "problem", "neither placements nor a fingerprint"),
+    ],
+)
+def test_reports_that_cannot_be_used(fields: dict[str, object], severity: str, words: str) -> None:
+    ((found_severity, seen),) = found_on(history(**fields))
+    assert found_severity == severity
+    assert words in seen
+
+
+def test_labels_rejections_and_kubelets_that_say_something_else() -> None:
+    made = history()
+    made.node(labels={POLICY_LABEL: "Restricted"})
+    seen = [words for _, words in found_on(made, Machine("v1.29.4"), rejected=3)]
+    assert len(seen) == 3
+    assert "label says restricted, its kubelet does single-numa-node" in seen[0]
+    assert "rejected 3 pod(s)" in seen[1]
+    assert "kubelet v1.29.4" in seen[2]
+
+
+def test_a_dirty_node_whose_fingerprint_does_not_match() -> None:
+    made = history(placements=None, source="nrt", fingerprint="pfp0v001x", fingerprint_method="all")
+    made.n1.dirty = "rejections"
+    ((_, seen),) = found_on(made)
+    assert "fingerprint (all) does not match" in seen
+
+
+def test_a_machine_whose_kubelet_may_not_finish_its_merge() -> None:
+    made = History()
+    made.node()
+    made.report(*(zone(number, 8) for number in range(8)))
+    ((_, seen),) = found_on(made)
+    assert "8 zones and 4 resources" in seen
