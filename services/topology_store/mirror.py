@@ -21,7 +21,6 @@ from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 from shared.kube.nrt_mirrored import content, is_mirrored
 from shared.kube.port import Answer, Kube, Lost, Seen
-from shared.ledger.fold import pass_over
 from shared.ledger.state import Ledger
 from shared.runtime.clock import Clock
 from shared.runtime.health import Health
@@ -75,7 +74,7 @@ class Mirror:
             mirror_fold.snapshot_key(),
             msgspec.json.encode,
             mirror_fold.load,
-            pass_over=lambda state, envelope: pass_over(state.ledger, envelope),
+            pass_over=mirror_fold.pass_over,
         )
         made = Projector("mirror", log, fold, on_reset=self._reset, health=health, gates_readiness=False)
         self._reset(made.state)

@@ -33,6 +33,11 @@ def evolve(state: Mirrored, envelope: Envelope, fact: Fact) -> tuple[str, ...]:
     return touched
 
 
+def pass_over(state: Mirrored, envelope: Envelope) -> None:
+    """A fact that is not folded still has its position."""
+    fold.pass_over(state.ledger, envelope)
+
+
 def snapshot_key() -> str:
     """The fingerprint of everything that shapes the state."""
     return fingerprint(sys.modules[__name__], "mirror")

@@ -1,0 +1,130 @@
+"""Two releases of one service on one log: upgrade and rollback while both are alive, in both orders, on a real Postgres.
+
+The releases differ in what they fold (the newer one also counts) and so in their snapshots. Whoever comes second folds with its
+own code, takes no snapshot of the other's, takes the role when the first one goes, and shuts the first one's late writes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import msgspec
+import pytest
+
+from shared.eventlog.migrate import upgrade
+from shared.eventlog.port import Appended, Commit, Draft, EventLog, Fenced, Lease, Outcome
+from shared.eventlog.postgres import PostgresEventLog
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved
+from shared.events.envelope import Envelope
+from shared.ledger import fold
+from shared.ledger.digest import digest
+from shared.ledger.state import Ledger
+from shared.runtime.leadership import Leadership
+from shared.runtime.projector import Fold, Projector
+from tests.runtime.helpers import QUICK, running, until
+
+ROLE = "observer"
+
+
+class Folded(msgspec.Struct):
+    """The ledger, and what only the newer release keeps."""
+
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    counted: int = 0
+
+
+def release(name: str) -> Fold[Folded]:
+    """The fold of a release: its own snapshots under its own key."""
+
+    def evolve(state: Folded, envelope: Envelope, fact: Fact) -> None:
+        fold.evolve(state.ledger, envelope, fact)
+        state.counted += name == "new"
+
+    def load(data: bytes) -> Folded:
+        return msgspec.json.decode(data, type=Folded)
+
+    return Fold(Folded, evolve, fingerprint=name, dump=msgspec.json.encode, load=load)
+
+
+class Replica:
+    """One process of a release: a fold, and a part in the role. `lease` is what it holds, or held last."""
+
+    def __init__(self, name: str, log: EventLog) -> None:
+        self.name = name
+        self.log = log
+        self.projector = Projector("observer", log, release(name), options=QUICK)
+        self.leadership = Leadership(log, ROLE, f"{name}/{id(self)}", ttl_s=2.0)
+        self.lease: Lease | None = None
+
+    async def lead(self, lease: Lease) -> None:
+        self.lease = lease
+        await asyncio.Event().wait()
+
+    async def tell(self, number: int) -> Outcome:
+        """Append one fact under the lease, which a second try of the other release must not double."""
+        assert self.lease is not None
+        fact = NodeObserved(f"n{number}", f"uid-{number}", str(number))
+        draft = Draft(streams.node(fact.name), fact)
+        (outcome,) = await self.log.append([Commit(f"kube/{number}", ROLE, self.lease.epoch, 0, (draft,))])
+        return outcome
+
+    async def reaches(self, position: int) -> str:
+        """The hash of its ledger at a position."""
+        assert await self.projector.wait_for(position, 60)
+        return digest(self.projector.state.ledger)
+
+
+@asynccontextmanager
+async def alive(name: str, url: str) -> AsyncIterator[Replica]:
+    """A replica that runs and follows."""
+    log = await PostgresEventLog.open(url)
+    replica = Replica(name, log)
+    try:
+        async with running(replica.projector.run(), replica.leadership.run(replica.lead)):
+            yield replica
+    finally:
+        await log.close()
+
+
+def leads(replica: Replica) -> Callable[[], bool]:
+    return lambda: replica.leadership.lease is not None
+
+
+@pytest.mark.parametrize(("first", "second"), [("old", "new"), ("new", "old")])
+async def test_releases_follow_each_other_on_one_log_and_back(database_url: str, first: str, second: str) -> None:
+    await upgrade(database_url)
+    async with AsyncExitStack() as stack, AsyncExitStack() as early:
+        before = await early.enter_async_context(alive(first, database_url))
+        await until(leads(before))
+        for number in range(1, 6):
+            assert isinstance(await before.tell(number), Appended)
+        await before.reaches(5)
+        await before.projector.save()
+
+        after = await stack.enter_async_context(alive(second, database_url))
+        assert await after.reaches(5) == await before.reaches(5), "another release, the same ledger"
+        assert after.projector.state.counted == (5 if second == "new" else 0), (
+            "folded by its own code, not from the other's snapshot"
+        )
+        assert after.leadership.lease is None, "the first one still leads"
+
+        await early.aclose()
+        await until(leads(after))
+        late = await PostgresEventLog.open(database_url)
+        before.log = late
+        assert isinstance(await before.tell(6), Fenced), "what was on its way when the role changed hands"
+        await late.close()
+        assert isinstance(await after.tell(6), Appended)
+        assert not isinstance(await after.tell(5), Appended), "told by the other release already"
+        await after.reaches(6)
+        await after.projector.save()
+
+        back = await stack.enter_async_context(alive(first, database_url))
+        assert await back.reaches(6) == await after.reaches(6), "rolled back: its own snapshot of position 5, and what came since"
+        assert back.projector.state.counted == (6 if first == "new" else 0)
+        facts = await back.log.read(0)
+        assert [fact.position for fact in facts] == [1, 2, 3, 4, 5, 6]
