@@ -23,6 +23,7 @@ from shared.events.codec import decode
 from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, PodReserved
 from shared.kube.port import Answer, Lost
 from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Fold, Folded, Projector
 from tests.ledger.given import pod
 from tests.runtime.helpers import QUICK, running
@@ -225,3 +226,20 @@ def test_a_later_nomination_takes_over_a_victim() -> None:
 )  # fmt: skip
 def test_answers_mean_what_they_mean(status: int, attempts: int, kind: type) -> None:
     assert isinstance(evicting.judge(Eviction("uid-a", "uid-p"), status, "m", attempts, 3), kind)
+
+
+async def test_an_evictor_that_was_overtaken_writes_nothing_and_gives_up_the_lease() -> None:
+    scene = Scene()
+    lease = await scene.log.acquire(ROLE, "paused", 60)
+    assert lease is not None
+    await scene.log.release(lease)
+    assert await scene.log.acquire(ROLE, "new", 60) is not None
+    await scene.nominate("a")
+    fold: Fold[BinderState] = Fold(core.initial, core.evolve)
+    projector: Projector[BinderState] = Projector("binder", scene.log, fold, options=QUICK)
+    paused = Evictor(scene.log, scene.api, projector, SETTINGS, SYSTEM_CLOCK)  # type: ignore[arg-type]
+    async with running(projector.run()):
+        with pytest.raises(LeaseLost):
+            await asyncio.wait_for(paused.lead(lease), 60)
+    assert await scene.outcomes() == []
+    assert scene.api.evicted == []

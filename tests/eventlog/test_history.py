@@ -18,7 +18,7 @@ from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.migrate import _MIGRATIONS, upgrade
 from shared.eventlog.port import Appended, Commit, Conflict, Draft
 from shared.eventlog.postgres import PostgresEventLog
-from shared.eventlog.postgres_batch import arguments, encode_commit
+from shared.eventlog.postgres_batch import APPEND, arguments, encode_commit
 from shared.eventlog.postgres_engine import connect, make_engine
 from shared.events.cluster_facts import PodEnded
 from tests.eventlog.words import commit, draft, given, place, seen
@@ -142,3 +142,25 @@ async def test_the_view_for_people_shows_payloads_that_postgres_would_not_take_a
     shown = [json.loads(row["payload"]) for row in await owner.fetch("SELECT payload FROM fact_json ORDER BY position")]
     assert shown[0]["message"] == "a\ufffdb"
     assert shown[1] == {"unreadable": "/wA="}
+
+
+async def test_a_change_of_lease_waits_for_the_append_in_flight(postgres_log: PostgresEventLog, owner: Any, log_url: str) -> None:
+    """Without it an append of the old epoch would be committed after the new holder has begun."""
+    old = await postgres_log.acquire("role", "old", 0.01)
+    assert old is not None
+    in_flight = owner.transaction()
+    await in_flight.start()
+    row = await owner.fetchrow(APPEND, *arguments([encode_commit(commit("late", role="role", epoch=old.epoch))]))
+    assert row["outcome"] == [0]
+    taking = asyncio.create_task(postgres_log.acquire("role", "new", 30))
+    watcher = await connect(log_url)
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    while not taking.done() and not await watcher.fetchval(waits):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert not taking.done(), "the lease changed hands while an append of the old epoch was under way"
+    await in_flight.commit()
+    new = await taking
+    await watcher.close()
+    assert new is not None
+    assert new.epoch > old.epoch
+    assert await postgres_log.head() == 1

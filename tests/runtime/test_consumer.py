@@ -9,8 +9,10 @@ import pytest
 
 from shared.bus.memory import MemoryBus
 from shared.events.envelope import Envelope
+from shared.runtime import consumer as consumer_module
 from shared.runtime.consumer import Consumer, Overtaken
 from shared.runtime.health import Health
+from shared.telemetry import names
 from tests.bus.contract import fact_message
 from tests.eventlog.words import given
 from tests.runtime.helpers import QUICK, FaultyLog, hole, running, until
@@ -170,3 +172,19 @@ async def test_waiting_for_a_position_that_does_not_come_ends_false(log: FaultyL
     consumer = Consumer("c", log, heard.handle, options=QUICK)
     async with running(consumer.run()):
         assert not await consumer.wait_for(1, 0.05)
+
+
+async def test_lag_is_told_in_facts_and_in_seconds_while_a_reader_is_behind(
+    log: FaultyLog, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, list[float]] = {}
+    monkeypatch.setattr(consumer_module, "set_gauge", lambda metric, value, **_: told.setdefault(metric.name, []).append(value))
+    await given(log, *"abcdefgh")
+    consumer = Consumer("c", log, heard.handle, options=QUICK)
+    async with running(consumer.run()):
+        assert await consumer.wait_for(8, 60)
+        await until(consumer.live.is_set)
+    assert told[names.CONSUMER_LAG_FACTS.name][:3] == [5, 2, 0]
+    seconds = told[names.CONSUMER_LAG_SECONDS.name]
+    assert seconds[0] > 1_000_000, "the facts were written at the beginning of Unix time"
+    assert seconds[2] == 0.0

@@ -79,3 +79,17 @@ def test_a_message_names_log_timeline_position_and_history_and_carries_the_trace
 def test_a_fact_too_large_for_the_bus_is_announced_without_its_body() -> None:
     fact = Envelope(7, "s", 1, "NodeReported", 1, b"x" * (MAX_BODY_BYTES + 1), 0, "r", 0, "c")
     assert message_of(LogIdentity("log", 1), fact).data == b""
+
+
+async def test_a_relay_whose_position_was_moved_gives_up_its_lease_and_relays_on_from_there() -> None:
+    log, bus = FaultyLog(), MemoryBus()
+    await given(log, "a", "b")
+    async with running(Relay(log, bus, "one", ttl_s=0.2, options=QUICK).run()) as (task,):
+        await until(lambda: log._checkpoints.get(CONSUMER) == 2)
+        epoch = log._epochs[CONSUMER]
+        assert await log.save_checkpoint(CONSUMER, 1, expected=2)
+        await given(log, "x", "y", "z")
+        await until(lambda: log._checkpoints.get(CONSUMER) == 5)
+        assert log._epochs[CONSUMER] > epoch
+        assert not task.done()
+    assert sorted(set(positions(bus))) == [1, 2, 3, 4, 5]

@@ -76,3 +76,21 @@ async def test_a_row_that_cannot_be_read_sets_one_node_aside_and_the_others_repo
         assert store.health.status().healthy
         await store.reports.take([message(report(at=4, free=4))])
         assert store.free("n1") == free(4)
+
+
+async def test_a_start_from_a_snapshot_reads_on_from_where_it_was_made() -> None:
+    log, read = FaultyLog(), list[int]()
+    first = Following(log)
+    async with running(first.projector.run()):
+        for at in range(1, 5):
+            await first.reports.take([message(report(at=at, free=at))])
+        assert await first.projector.wait_for(4, 60)
+        await first.projector.save()
+        await first.reports.take([message(report(at=5, free=5))])
+        log.damage = lambda page: (read.extend(fact.position for fact in page), page)[1]  # type: ignore[func-returns-value]
+    again = Following(log)
+    read.clear()
+    async with running(again.projector.run()):
+        assert await again.projector.wait_for(5, 60)
+        assert again.free("n1") == free(5)
+    assert read[:2] == [4, 5], "the fact where the snapshot stands, and what came after"

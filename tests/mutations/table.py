@@ -1,0 +1,298 @@
+"""The table: which file, what stands there, what is planted instead, and who is expected to go red. Values only.
+
+`old` must stand in the file exactly once; a test holds that, so that the table does not rot. `catcher` is what pytest is given.
+For the simulation the catcher is the name of the checker that is meant for the bug (`S4|L2`): it must be the one that speaks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+HISTORY = "migrations/versions/0003_history.py"
+POSTGRES = "tests/eventlog/test_postgres.py"
+LATER = "tests/eventlog/test_history.py"
+CURSOR, CONSUMER = "shared/eventlog/cursor.py", "shared/runtime/consumer.py"
+LEADERSHIP, RELAY = "shared/runtime/leadership.py", "shared/runtime/relay.py"
+PROJECTOR, STORE = "shared/runtime/projector.py", "services/topology_store/core.py"
+
+
+class Mutation(NamedTuple):
+    """One bug."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    catcher: str
+
+
+TESTED = (
+    Mutation(
+        "a change of lease does not wait for the append in flight",
+        HISTORY,
+        "    PERFORM 1 FROM counter FOR UPDATE;\n    SELECT * INTO held",
+        "    SELECT * INTO held",
+        f"{LATER} -k in_flight",
+    ),
+    Mutation(
+        "a lease outlives a clock that was set back",
+        HISTORY,
+        "WHERE l.role = the_role AND l.expires_at > clock_timestamp() +",
+        "WHERE false AND l.expires_at > clock_timestamp() +",
+        f"{LATER} -k clock",
+    ),
+    Mutation(
+        "an older epoch appends",
+        HISTORY,
+        "IF epochs[c] > 0 AND epochs[c] < current[r] THEN",
+        "IF false THEN",
+        f"{POSTGRES} -k epoch",
+    ),
+    Mutation(
+        "expected versions are not looked at",
+        HISTORY,
+        "EXIT WHEN expected[d] >= 0 AND expected[d] <> heads[stream_root[d]];",
+        "EXIT WHEN false;",
+        f"{POSTGRES} -k conflict",
+    ),
+    Mutation(
+        "a commit sent again is appended again",
+        HISTORY,
+        "IF seen_first[id_root[c]] IS NOT NULL THEN",
+        "IF false THEN",
+        f"{POSTGRES} -k duplicate",
+    ),
+    Mutation(
+        "what was decided on another history is appended",
+        HISTORY,
+        "IF place_of[c] > 0 AND NOT held[place_of[c]] THEN",
+        "IF false THEN",
+        f"{LATER} -k set_back",
+    ),
+    Mutation(
+        "the chain leaves the payload out", HISTORY, "SELECT sha256(payload) ||", "SELECT sha256('') ||", f"{LATER} -k altered"
+    ),
+    Mutation(
+        "another history goes unnoticed",
+        CURSOR,
+        'return "" if here is None or here.chain == cursor.chain else "other_history"',
+        'return ""',
+        "tests/eventlog/test_cursor.py",
+    ),
+    Mutation(
+        "a hole is read over", CURSOR, "if envelope.position != position + 1:", "if False:", "tests/eventlog/test_cursor.py"
+    ),
+    Mutation(
+        "a head behind the reader goes unnoticed",
+        CURSOR,
+        'return "head_behind" if head < max(cursor.position, cursor.promised) else ""',
+        'return ""',
+        "tests/eventlog/test_cursor.py",
+    ),
+    Mutation(
+        "a relay returns silently when it was overtaken",
+        RELAY,
+        "raise LeaseLost(str(error)) from error",
+        "return",
+        "tests/runtime/test_relay.py -k moved",
+    ),
+    Mutation(
+        "a checkpoint that somebody else moved is not noticed",
+        CONSUMER,
+        "if moved or (uncertain and",
+        "if True or (uncertain and",
+        "tests/runtime/test_consumer.py",
+    ),
+    Mutation(
+        "lag in facts is always 0",
+        CONSUMER,
+        "behind = max(self._cursor.known - position, 0)",
+        "behind = 0",
+        "tests/runtime/test_consumer.py -k lag",
+    ),
+    Mutation(
+        "lag in seconds is always 0",
+        CONSUMER,
+        "set_gauge(names.CONSUMER_LAG_SECONDS, max(age_s, 0.0), consumer=self.name)",
+        "set_gauge(names.CONSUMER_LAG_SECONDS, 0.0, consumer=self.name)",
+        "tests/runtime/test_consumer.py -k lag",
+    ),
+    Mutation(
+        "a snapshot is kept one position too early",
+        PROJECTOR,
+        "self._fold.fingerprint, self.place, sealed)",
+        "self._fold.fingerprint, Place(self.place.position - 1, self.place.chain), sealed)",
+        "tests/runtime/test_projector.py -k spares",
+    ),
+    Mutation(
+        "the store reads on one position before its snapshot",
+        PROJECTOR,
+        "self.consumer.seek(self.place.position, self.place.chain)",
+        "self.consumer.seek(self.place.position - 1)",
+        "tests/topology_store/test_following.py -k snapshot",
+    ),
+    Mutation(
+        "a stream that was set aside is followed on",
+        "shared/events/setting_aside.py",
+        "if envelope.position in self.skipped or envelope.stream in self.streams:",
+        "if envelope.position in self.skipped:",
+        "tests/runtime/test_set_aside.py",
+    ),
+    Mutation(
+        "a leader that cannot renew works on",
+        LEADERSHIP,
+        "if self._clock.monotonic_s() - renewed_s > self._ttl_s * 0.7:",
+        "if False:",
+        "tests/runtime/test_leadership.py -k renew --timeout 60",
+    ),
+    Mutation(
+        "a leader does not see that its lease is another's",
+        LEADERSHIP,
+        "if again != lease:",
+        "if False:",
+        "tests/runtime/test_leadership.py -k taken --timeout 60",
+    ),
+    Mutation(
+        "the evictor is not fenced",
+        "services/binder/evictor.py",
+        "epoch=turn.lease.epoch,",
+        "epoch=0,",
+        "tests/binder/test_evictions.py -k overtaken --timeout 60",
+    ),
+    Mutation(
+        "another pod of the name counts as bound",
+        "services/binder/core.py",
+        "    if reply.uid != work.uid:",
+        "    if False:",
+        "tests/binder/test_core.py",
+    ),
+    Mutation(
+        "an intent does not compete with a withdrawal",
+        "services/binder/handlers.py",
+        "Draft(stream, fact) if version is None else Draft(stream, fact, version)",
+        "Draft(stream, fact)",
+        "tests/binder/test_handlers.py -k withdrawal",
+    ),
+    Mutation(
+        "what was decided with a lost reservation in mind stands",
+        "services/scheduler/handlers.py",
+        "                lost.add(proposal.node)",
+        "                pass",
+        "tests/scheduler/test_decider.py -k lost",
+    ),
+    Mutation(
+        "a superseded boot returns",
+        STORE,
+        "    if report.boot_id in known.superseded:",
+        "    if False:",
+        "tests/topology_store/test_core.py tests/topology_store/test_handlers.py -k 'boot or restart'",
+    ),
+    Mutation(
+        "a late report is news",
+        STORE,
+        "    if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):\n        reason",
+        "    if False:\n        reason",
+        "tests/topology_store/test_handlers.py -k 'late or old'",
+    ),
+    Mutation(
+        "requests may be read for ever",
+        "shared/runtime/http_reading.py",
+        "self.reading = self.loop.call_later(READ_LIMIT_S, self.give_up)",
+        "self.reading = self.loop.call_later(1000 * READ_LIMIT_S, self.give_up)",
+        "tests/runtime/test_http.py -k kept --timeout 40",
+    ),
+    Mutation(
+        "metrics need no token",
+        "shared/runtime/http_access.py",
+        "if self._expected and path not in OPEN and not self._authorized(scope):",
+        "if False:",
+        "tests/runtime/test_http.py -k token",
+    ),
+)
+
+SIMULATED = (
+    Mutation(
+        "a listing alone proves a pod",
+        "shared/ledger/settle.py",
+        "return charge.alias is None and covers(charge.demand, listed)",
+        "return charge.alias is None and bool(listed)",
+        "S4",
+    ),
+    Mutation(
+        "the predecessor's listing proves its namesake",
+        "shared/ledger/settle.py",
+        "return charge.alias is None and covers(charge.demand, listed)",
+        "return covers(charge.demand, listed)",
+        "S4",
+    ),
+    Mutation(
+        "a charge does not widen",
+        "shared/ledger/settle.py",
+        "charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))",
+        "charge.possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
+        "S4",
+    ),
+    Mutation(
+        "a pod that ended keeps its charge",
+        "shared/ledger/pods.py",
+        "        take(ledger, entry, at.position)\n    return touched\n\n\ndef verdict_changed",
+        "    return touched\n\n\ndef verdict_changed",
+        "S9|ledger|L2",
+    ),
+    Mutation(
+        "a 404 settles nothing",
+        "services/binder/core.py",
+        "    if reply.status == 404:",
+        "    if False:",
+        "L1|L2|L3",
+    ),
+    Mutation(
+        "another pod of the name counts as bound",
+        "services/binder/core.py",
+        "    if reply.uid != work.uid:",
+        "    if False:",
+        "S5|S7|L2|L3",
+    ),
+    Mutation(
+        "a pod that stands elsewhere counts as bound here",
+        "services/binder/core.py",
+        "    if reply.node == work.node:",
+        "    if reply.node:",
+        "S5|S7|S4",
+    ),
+    Mutation(
+        "an intent does not compete with a withdrawal",
+        "services/binder/handlers.py",
+        "Draft(stream, fact) if version is None else Draft(stream, fact, version)",
+        "Draft(stream, fact)",
+        "S4|S7|S9",
+    ),
+    Mutation(
+        "reservations on a node that ended stay",
+        "services/scheduler/reserving/withdrawals.py",
+        "    for name in changed:\n        node",
+        "    for name in ():\n        node",
+        "L2",
+    ),
+    Mutation(
+        "a superseded boot returns",
+        STORE,
+        "    if report.boot_id in known.superseded:",
+        "    if False:",
+        "S4",
+    ),
+    Mutation(
+        "a late report is news",
+        STORE,
+        "    if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):\n        reason",
+        "    if False:\n        reason",
+        "S4",
+    ),
+    Mutation(
+        "an older epoch appends",
+        "shared/eventlog/memory.py",
+        "if 0 < commit.epoch < current:",
+        "if False:",
+        "S3",
+    ),
+)
