@@ -18,6 +18,8 @@ POLICIES: tuple[str, ...] = get_args(Policy)
 SCOPES: tuple[str, ...] = get_args(Scope)
 MAX_NUMA_NODES = "max-allowable-numa-nodes"
 DEFAULT_MAX_NUMA_NODES = 8
+MAX_FILE_BYTES = 128 << 10
+"""A KubeletConfiguration has a few thousand bytes; YAML is read at some 100 kB a second."""
 
 
 class KubeletConfigError(ValueError):
@@ -53,6 +55,8 @@ class _File(msgspec.Struct, rename="camel"):
 
 def parse(text: bytes, where: str) -> KubeletFacts:
     """The placement part of a KubeletConfiguration in YAML or JSON. Raises KubeletConfigError."""
+    if len(text) > MAX_FILE_BYTES:
+        raise KubeletConfigError(f"{where}: {len(text)} bytes, at most {MAX_FILE_BYTES} are read; name the kubelet's own file")
     try:
         found = msgspec.convert(_document(text), _File)
     except (msgspec.MsgspecError, ValueError) as error:

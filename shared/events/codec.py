@@ -12,6 +12,7 @@ from shared.events.upcasting import upcast
 
 _encoder = msgspec.json.Encoder()
 _NUL = b"\\u0000"
+_REPLACEMENT = "\ufffd".encode()
 _ESCAPE = re.compile(rb"\\u0000|\\.", re.DOTALL)
 _decoder: msgspec.json.Decoder[Fact] = msgspec.json.Decoder(Fact)
 
@@ -37,7 +38,7 @@ def encode(fact: Fact) -> bytes:
     """The payload as stored: JSON with the type tag inside. Texts come from outside and may hold the character 0, which Postgres'
     jsonb does not know: it becomes U+FFFD, so that every fact can be looked at."""
     payload = _encoder.encode(fact)
-    return payload if _NUL not in payload else _ESCAPE.sub(lambda found: found[0].replace(_NUL, b"\\ufffd"), payload)
+    return payload if _NUL not in payload else _ESCAPE.sub(lambda found: found[0].replace(_NUL, _REPLACEMENT), payload)
 
 
 def decode(envelope: Envelope) -> Fact:
@@ -56,5 +57,5 @@ def decode(envelope: Envelope) -> Fact:
         old = msgspec.json.decode(envelope.payload, type=dict)
         new = upcast(envelope.type, envelope.schema, entry.schema, old)
         return msgspec.convert(new, entry.struct, str_keys=True)
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UndecodableFact(envelope, str(error)) from error

@@ -78,7 +78,7 @@ def read_devices(data: bytes, verify: bool = True) -> DeviceCheckpoint | Checkpo
 
 def _entry(entry: _Entry) -> DeviceEntry:
     devices = {node: tuple(ids or ()) for node, ids in (entry.DeviceIDs or {}).items()}
-    response = None if entry.AllocResp is None else b64decode(entry.AllocResp)
+    response = None if entry.AllocResp is None else b64decode(entry.AllocResp, validate=True)
     return DeviceEntry(entry.PodUID, entry.ContainerName, entry.ResourceName, devices, response)
 
 

@@ -61,7 +61,8 @@ class ApiApp:
             return meta.review(place.resource, request, body)
         if isinstance(body, Refusal):
             return refusal_answer(body)
-        name = (body.get("metadata") or {}).get("name") if isinstance(body, dict) else None
+        metadata = body.get("metadata") if isinstance(body, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
         if not name:
             return refusal_answer(bad_request("name is required in a Binding posted to the collection"))
         return objects.bound(self.store, place.namespace, str(name), body, request)

@@ -40,7 +40,7 @@ def _without(body: Json, unknown: tuple[str, ...]) -> Json:
     obj = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
     for path in unknown:
         steps = re.findall(r"[^.\[\]]+", path)
-        obj = _pruned(obj, steps)
+        obj = _pruned(obj, steps) if steps else obj
     return obj
 
 
@@ -51,7 +51,7 @@ def _pruned(value: Any, steps: list[str]) -> Any:
         if not rest:
             return {key: item for key, item in value.items() if key != head}
         return {**value, head: _pruned(value[head], rest)}
-    if isinstance(value, list) and head.isdigit() and int(head) < len(value) and rest:
+    if isinstance(value, list) and head.isascii() and head.isdigit() and int(head) < len(value) and rest:
         at = int(head)
         return [*value[:at], _pruned(value[at], rest), *value[at + 1 :]]
     return value
