@@ -15,6 +15,7 @@ from services.cli.output import EXIT_FAILED, CommandError, json_line
 from shared.eventlog.port import Appended, Commit, Draft, EventLog
 from shared.events import streams
 from shared.events.report_facts import NodeReleased
+from shared.events.scheduling_facts import NodeReadmitted
 
 ROLE = "operator"
 TRIES = 5
@@ -52,6 +53,47 @@ def release_command(
         json_line({"node": node, "position": position})
     else:
         print(f"node {node} is released (position {position}); its next report counts")
+
+
+@node_app.command("readmit")
+def readmit_command(
+    node: Annotated[str, typer.Argument(help="The node, as `topolog replay at` names it.")],
+    database_url: Annotated[str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="The log's Postgres.")] = "",
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="A data folder of `topolog up`, running or stopped.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON line instead of a sentence.")] = False,
+) -> None:
+    """Send pods again to a node that is set aside: its kubelet rejected such pods, a policy denied them, or races were lost.
+
+    The node opens by itself when its report changes what was wrong; a policy's denial is tried again later. Mend the cause first:
+    what is still wrong sets the node aside again.
+    """
+
+    async def session() -> int:
+        async with LogSource(database_url, data_dir, writes=True) as log:
+            return await readmit(log, node, time.time_ns() // 1000)
+
+    position = asyncio.run(session())
+    if as_json:
+        json_line({"node": node, "position": position})
+    else:
+        print(f"node {node} takes all pods again (position {position})")
+
+
+async def readmit(log: EventLog, node: str, now_us: int) -> int:
+    """Append the fact; returns its position. Raises CommandError for a node that nobody has seen."""
+    stream = streams.node(node)
+    for _ in range(TRIES):
+        version = (await log.versions([stream]))[stream]
+        if not version:
+            raise CommandError(f"node {node!r} was never seen", "topolog replay at", EXIT_FAILED)
+        draft = Draft(stream, NodeReadmitted(node, cause="operator"), version)
+        commit = Commit(f"readmit/{node}/{version}", ROLE, 0, now_us, (draft,), correlation=node)
+        outcome = (await log.append([commit]))[0]
+        if isinstance(outcome, Appended):
+            return outcome.last
+    raise CommandError(f"node {node} changes without a pause", "try again", EXIT_FAILED)
 
 
 def _who() -> str:

@@ -29,6 +29,11 @@ class Choice(msgspec.Struct, frozen=True):
 def chosen(settings: SchedulerSettings) -> Choice:
     """What these settings mean. Raises SettingsInvalid with every problem."""
     choice, problems = _default(settings, settings.cycle, []) if not _upstream_asked(settings) else _with_plugin(settings)
+    problems += settings.extender.problems()
+    if settings.extender.port and choice.core.upstream is not None:
+        problems.append(
+            "TOPOLOG_EXTENDER_PORT: the upstream plugin's caches serve no extender; use TOPOLOG_CACHE=ledger, or port 0"
+        )
     if problems:
         raise SettingsInvalid(problems)
     made = provenance(choice.core.cycle, choice.core.upstream)

@@ -8,6 +8,7 @@ facts. This module must not know the log, Kubernetes or a clock.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Protocol, get_args
 
 import msgspec
@@ -16,6 +17,7 @@ from services.scheduler import following
 from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.placing import ColumnarPlacing, Placing
+from services.scheduler.extender.binds import Binds
 from services.scheduler.following import Followed
 from services.scheduler.preemption.nominations import Nominations
 from services.scheduler.queue.queue import Queue
@@ -78,6 +80,7 @@ class SchedulerCore:
         self.counters = Counters()
         self.marks = Marks(config.dirty_after_rejections)
         self.nominations = Nominations(self.ledger)
+        self.binds = Binds()
         self._aside: set[str] = set()
         self._changed: set[str] = set()
         self._behind: set[str] = set()
@@ -192,6 +195,7 @@ class SchedulerCore:
         proposals += withdrawals(self.ledger, changed, self.versions)
         self.nominations.begin()
         pending: dict[str, int] = {}
+        proposals += self._asked_binds(pending)
         for order in range(limit):
             popped = self.queue.pop()
             if popped is None:
@@ -204,6 +208,23 @@ class SchedulerCore:
         proposals += self._nominate(changed, proposals)
         self._refuse_silently()
         return [stamped(proposal, self.config.provenance) for proposal in proposals]
+
+    def _asked_binds(self, pending: dict[str, int]) -> list[Proposal]:
+        """What kube-schedulers asked for by the extender; settings allow it with the ledger's columns only."""
+        if not self.binds or not isinstance(self.cluster, ColumnarPlacing):
+            return []
+        reserve = partial(self._reserve, order=0, pending=pending)
+        return self.binds.proposals(self.cluster, self.ledger, self.versions, reserve)
+
+    def look(self) -> None:
+        """Bring the columns of touched nodes up to date for somebody who only asks; a node with own reservations under way waits
+        for the next decision, as its overlay must not be lost."""
+        if not isinstance(self.cluster, ColumnarPlacing):
+            return
+        for name in self._changed:
+            node, facts = self._usable(name), self.cluster.node(name)
+            if node is not None and not (facts is not None and facts.overlay):
+                self.cluster.put_node(node)
 
     def _must_be_folded(self, made: list[Proposal]) -> bool:
         """True for what counts only once it stands in the log: the batch ends there."""
@@ -277,7 +298,8 @@ class SchedulerCore:
         pending[node_stream] = node_version + 1
         shape = self.cluster.shape_of(pod)
         self.queue.wake_one(shape)
-        nominated = self.ledger.pods[pod.uid].nominated == placed.node
+        entry = self.ledger.pods.get(pod.uid)
+        nominated = entry is not None and entry.nominated == placed.node
         narrowed = placed.predicted if self.config.cycle.prediction == "trust" else {}
         versions = self._version(pod_stream), node_version
         return reservation(pod, placed, zones, order, self.ledger.position, *versions, nominated, narrowed)
@@ -315,6 +337,7 @@ class SchedulerCore:
         entry = self.ledger.pods.get(proposal.uid)
         if proposal.uid:
             self.cluster.follow(proposal.uid, entry)
+            self.binds.conflicted(proposal.uid)
         if entry is not None:
             self._enqueue(entry)
 

@@ -7,7 +7,7 @@ count twice and never go missing. Must not know Kubernetes or how the log is sto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.reserving.proposals import Proposal, firsts
@@ -37,9 +37,14 @@ class Decider:
         self._resync_period_s = resync_period_s
         self._resync_at_s = 0.0
         self._woken = asyncio.Event()
+        self.heard: Callable[[SchedulerCore], None] | None = None
         self._must_reach = 0
         self._place = Place()
         self._out = logs.get("decider")
+
+    def wake(self) -> None:
+        """Something is asked of the core."""
+        self._woken.set()
 
     def folded(self, _core: SchedulerCore, folded: Folded) -> None:
         """Something may have changed."""
@@ -85,6 +90,8 @@ class Decider:
         with timed(names.DECIDE_LATENCY):
             proposals = core.decide(self._batch_pods, self._clock.monotonic_s())
         self._complain(core)
+        if self.heard is not None:
+            self.heard(core)
         self._measure_marks(core)
         set_gauge(names.QUEUE_READY, core.queue.ready_count())
         set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())

@@ -11,6 +11,9 @@ from starlette.responses import Response
 
 from services.scheduler.configuration import chosen
 from services.scheduler.core import SchedulerCore
+from services.scheduler.extender.asking import Extender
+from services.scheduler.extender.server import ExtenderServer
+from services.scheduler.extender.settings import ExtenderSettings
 from services.scheduler.folding import fold_of
 from services.scheduler.handlers import Decider
 from services.scheduler.observing.observer import ROLE as OBSERVER
@@ -26,7 +29,7 @@ from shared.ledger.digest import digest
 from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.http import json_response
 from shared.runtime.leadership import Leadership
-from shared.runtime.projector import Projector
+from shared.runtime.projector import Folded, Projector
 from shared.runtime.relay import Relay
 from shared.runtime.settings import SettingsInvalid, load
 from shared.telemetry import logs, names
@@ -41,15 +44,25 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     service.on_close("log", log.close)
     decider = Decider(log, service.clock, settings.batch_pods, choice.resync_period_s)
     observers: list[Observer] = []
+    extenders: list[Extender] = []
+
+    def folded(core: SchedulerCore, page: Folded) -> None:
+        decider.folded(core, page)
+        for extender in extenders:
+            extender.folded(core, page)
 
     def reset(core: SchedulerCore) -> None:
         decider.reset(core)
         for observer in observers:
             observer.reset()
+        for extender in extenders:
+            extender.reset()
 
-    projector = Projector("scheduler", log, fold_of(choice.core), after=decider.folded, on_reset=reset, health=service.health)
+    projector = Projector("scheduler", log, fold_of(choice.core), after=folded, on_reset=reset, health=service.health)
     service.task("fold", projector.run)
     service.task("decide", lambda: _decide(decider, projector))
+    if settings.extender.port:
+        extenders.append(_extend(service, settings.extender, decider, projector))
     if settings.observe:
         observers.append(_observe(service, settings, log, projector))
     if settings.relay:
@@ -67,11 +80,19 @@ async def _decide(decider: Decider, projector: Projector[SchedulerCore]) -> None
     await decider.run(projector)
 
 
+def _extend(service: Service, settings: ExtenderSettings, decider: Decider, projector: Projector[SchedulerCore]) -> Extender:
+    extender = Extender(projector, decider.wake, settings.bind_within_s)
+    decider.heard = extender.answered
+    service.task("extender", ExtenderServer(extender, settings).run)
+    return extender
+
+
 def _observe(service: Service, settings: SchedulerSettings, log: EventLog, projector: Projector[SchedulerCore]) -> Observer:
     kube = KubeClient(settings.kubeconfig)
     service.on_close("kube", kube.close)
     service.needs_kubernetes(kube, rights.SCHEDULER)
-    observer = Observer(log, kube, projector, settings.scheduler_name, service.clock)
+    others = settings.extender.schedulers if settings.extender.port else ()
+    observer = Observer(log, kube, projector, (settings.scheduler_name, *others), service.clock)
     leadership = Leadership(log, OBSERVER, service.holder, ttl_s=settings.lease_ttl_s, health=service.health)
     service.task("observe", lambda: leadership.run(observer.lead))
     return observer

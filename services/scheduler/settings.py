@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.extender.settings import ExtenderSettings
 from shared.runtime.settings import CommonSettings
 
 CacheName = Literal["ledger", "overreserve", "discardreserved", "passthrough"]
@@ -30,3 +31,4 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     cache: CacheName = "ledger"
     compat: Literal["default", "upstream"] = "default"
     plugin_config: str = ""
+    extender: ExtenderSettings = ExtenderSettings()

@@ -10,7 +10,7 @@ from shared.domain.resources import Amounts
 from shared.events.about import About
 
 ReconcileMethod = Literal["proof", "fingerprint", "empty"]
-WithdrawCause = Literal["node_ended"]
+WithdrawCause = Literal["node_ended", "unasked"]
 
 AsideCause = Literal["rejected", "denied", "contested"]
 ReadmitCause = Literal["retry", "operator"]

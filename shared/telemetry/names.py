@@ -105,6 +105,14 @@ MASS_ABSENCE_JUDGED = event(
 KUBE_UNAVAILABLE = event("kube.unavailable", "The Kubernetes API does not answer; it is tried again.")
 FOLD_BEHIND = event("fold.behind", "The fold has not reached what this process appended; nothing new is told until it has.")
 UNWISE_ARGUMENT = event("plugin.unwise_argument", "An argument of the upstream plugin is legal but unwise; says what is better.")
+EXTENDER_LATENCY = seconds("topolog_extender_latency", "How long an answer to kube-scheduler took, by verb.", "verb")
+EXTENDER_REQUESTS = counter(
+    "topolog_extender_requests", "Requests of kube-schedulers by verb and HTTP status; only 200 is an answer.", "verb", "status"
+)
+EXTENDER_SERVES = event("extender.serves", "The extender listens for kube-schedulers; shows the address.")
+EXTENDER_STRANGER = event("extender.stranger", "A client whose certificate has another name was turned away.")
+EXTENDER_FAILED = event("extender.failed", "A request of kube-scheduler failed inside the extender; it is asked again.")
+EXTENDER_CERTIFICATE = event("extender.certificate", "The extender's new certificate cannot be read; the old one goes on.")
 NODE_SET_ASIDE = event(
     "node.set_aside", "A kubelet rejected, a policy denied, or races were lost: such pods are not sent to the node for now."
 )

@@ -12,6 +12,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"
 KUSTOMIZATION = "kustomization.yaml"
+CONFIGURATION = (K8S / "extender",)
 WORKLOADS = ("Deployment", "DaemonSet", "StatefulSet", "Job")
 
 Document = dict[str, Any]
@@ -29,8 +30,9 @@ def documents(path: Path) -> list[Document]:
 
 
 def files(folder: str = "") -> list[Path]:
-    """Every file with Kubernetes objects under a folder of k8s/, the kustomizations left out."""
-    return [path for path in sorted((K8S / folder).rglob("*.yaml")) if path.name != KUSTOMIZATION]
+    """Every file with Kubernetes objects under a folder of k8s/: no kustomizations, no configuration of other programs."""
+    found = sorted((K8S / folder).rglob("*.yaml"))
+    return [path for path in found if path.name != KUSTOMIZATION and path.parent not in CONFIGURATION]
 
 
 def of_kind(*kinds: str, folder: str = "") -> list[Document]:

@@ -291,7 +291,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(kubelet
     overlay = copy / "overlays" / "more"
     overlay.mkdir()
     others = {folder.name for folder in COMPONENTS if not folder.name.startswith("kubelet-")} - chosen()
-    assert others == {"cloudnative-pg", "startup-taint"}
+    assert others == {"cloudnative-pg", "extender", "startup-taint"}
     more = {
         "resources": ["../production"],
         "components": [f"../../components/{name}" for name in sorted(others | {kubelet})],
@@ -308,3 +308,17 @@ def test_the_other_components_build_on_top_of_production_under_one_image(kubelet
 
 def test_the_readme_and_the_overlays_are_reached_from_the_projects_readme() -> None:
     assert "k8s/" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_extenders_sample_asks_what_is_served_and_waits_longer_than_a_binding_may_take() -> None:
+    from services.scheduler.extender.settings import ExtenderSettings
+
+    (sample,) = documents(K8S / "extender" / "kube-scheduler-config.yaml")
+    (extender,) = sample["extenders"]
+    assert {extender[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt", "bind")} == {
+        "filter", "prioritize", "preempt", "bind",
+    }  # fmt: skip
+    assert float(extender["httpTimeout"].removesuffix("s")) > ExtenderSettings().bind_within_s
+    assert extender["enableHTTPS"]
+    assert not extender["ignorable"]
+    assert extender["urlPrefix"].endswith(":8443")

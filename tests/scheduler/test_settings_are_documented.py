@@ -24,6 +24,8 @@ def default_of(variable: str) -> Any:
     name = variable.removeprefix("TOPOLOG_").lower()
     if name.startswith("cycle_"):
         return msgspec.to_builtins(CycleConfig())[name.removeprefix("cycle_")]
+    if name.startswith("extender_"):
+        return msgspec.to_builtins(SchedulerSettings().extender)[name.removeprefix("extender_")]
     return msgspec.to_builtins(SchedulerSettings())[name]
 
 
@@ -31,6 +33,7 @@ def default_of(variable: str) -> Any:
 def test_a_setting_is_documented_with_its_default(variable: str) -> None:
     assert variable in ROWS
     expected = default_of(variable)
+    expected = ",".join(expected) if isinstance(expected, list | tuple) else expected
     shown = ROWS[variable][1]
     assert shown in ("none", "in the cluster") if expected == "" else shown == f"`{_text(expected)}`"
 

@@ -40,6 +40,7 @@ class Cluster:
         self._columns, self._constraints, self._falls = Columns(), ConstraintColumns(config.max_shapes), Falls()
         self._by_name: dict[str, NodeFacts] = {}
         self._slots: list[NodeFacts | None] = []
+        self.slots: dict[str, int] = {}
         self._vacant: list[int] = []
         self._stale: set[int] = set()
         self._shapes: dict[str, Shape] = {}
@@ -81,6 +82,7 @@ class Cluster:
             return
         self._drop_claims(facts)
         self._slots[facts.slot] = None
+        del self.slots[name]
         self._vacant.append(facts.slot)
         self._stale.discard(facts.slot)
         self._unsettled.discard(name)
@@ -130,7 +132,7 @@ class Cluster:
         facts = NodeFacts(name, slot)
         if slot == len(self._slots):
             self._slots.append(facts)
-        self._slots[slot], self._by_name[name] = facts, facts
+        self._slots[slot], self._by_name[name], self.slots[name] = facts, facts, slot
         self._columns.reserve(slot)
         self.board.reserve(slot, name)
         self._constraints.forget(slot)

@@ -5,6 +5,7 @@ Only what placement depends on is a fact; status heartbeats are not. This module
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from services.scheduler.deciding.constraints.registry import constrained
@@ -29,14 +30,14 @@ unseen, and what runs must not lose its charge by one wrong answer."""
 STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"
 
 
-def pod_fact(ledger: Ledger, scheduler_name: str, obj: Object, sightings: Sightings) -> PodFact | None:
+def pod_fact(ledger: Ledger, schedulers: Collection[str], obj: Object, sightings: Sightings) -> PodFact | None:
     """The fact that a pod object tells, or None when the ledger says the same already."""
     metadata, spec, status = _part(obj, "metadata"), _part(obj, "spec"), _part(obj, "status")
     uid, node, phase = str(metadata.get("uid", "")), str(spec.get("nodeName") or ""), str(status.get("phase") or "Pending")
     known = ledger.pods.get(uid)
     if phase in ("Succeeded", "Failed"):
         return None if known is None else _ended(uid, node, phase, status, metadata)
-    if not node and spec.get("schedulerName", "default-scheduler") != scheduler_name:
+    if not node and spec.get("schedulerName", "default-scheduler") not in schedulers:
         return None
     read = spec | resized.asked(status)
     if known is None or not (_stands(known, node, metadata) and sightings.same(uid, read)):
@@ -81,8 +82,7 @@ def _ended(uid: str, node: str, phase: str, status: Object, metadata: Object) ->
 
 
 def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserved:
-    pod, problem = _read(obj, metadata)
-    pod = trimmed(pod, _part(obj, "spec"))
+    pod, problem = read(obj)
     annotations = _part(metadata, "annotations")
     return PodObserved(
         pod=pod,
@@ -95,14 +95,14 @@ def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserv
     )
 
 
-def _read(obj: Object, metadata: Object) -> tuple[Pod, str]:
+def read(obj: Object) -> tuple[Pod, str]:
     """The pod with what constraints and resizes say of it, and what is wrong with its manifest."""
-    spec = _part(obj, "spec")
+    metadata, spec = _part(obj, "metadata"), _part(obj, "spec")
     pod = pod_from_manifest(obj)
     if isinstance(pod, ManifestError):
         return _bare(metadata, spec), str(pod)
     try:
-        return resized.largest(constrained(pod, spec), _part(obj, "status")), ""
+        return trimmed(resized.largest(constrained(pod, spec), _part(obj, "status")), spec), ""
     except RefusedError as refused:
         return _bare(metadata, spec), str(refused.error)
 

@@ -8,7 +8,7 @@ list, later, must agree before anything ends. Must not decide anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from services.scheduler.core import SchedulerCore
@@ -44,11 +44,13 @@ class _Relist(Exception):
 class Observer:
     """Leads with a lease; `lead` is the work of `Leadership.run`."""
 
-    def __init__(self, log: EventLog, kube: Kube, projector: Projector[SchedulerCore], scheduler_name: str, clock: Clock) -> None:
+    def __init__(
+        self, log: EventLog, kube: Kube, projector: Projector[SchedulerCore], schedulers: Collection[str], clock: Clock
+    ) -> None:
         self._log = log
         self._kube = kube
         self._projector = projector
-        self._scheduler_name = scheduler_name
+        self._schedulers = schedulers
         self._clock = clock
         self._generation = 0
         self._sightings = Sightings()
@@ -155,12 +157,12 @@ class Observer:
             return news.node_deleted(ledger, seen.object) if seen.type == "DELETED" else news.node_fact(ledger, seen.object)
         if seen.type == "DELETED":
             return news.pod_deleted(ledger, seen.object)
-        return news.pod_fact(ledger, self._scheduler_name, seen.object, self._sightings)
+        return news.pod_fact(ledger, self._schedulers, seen.object, self._sightings)
 
     def _shown(self, kind: Kind, listed: Listed) -> list[ClusterFact]:
         ledger = self._projector.state.ledger
         facts = [
-            news.node_fact(ledger, obj) if kind == "nodes" else news.pod_fact(ledger, self._scheduler_name, obj, self._sightings)
+            news.node_fact(ledger, obj) if kind == "nodes" else news.pod_fact(ledger, self._schedulers, obj, self._sightings)
             for obj in listed.items
         ]
         return [fact for fact in facts if fact is not None]

@@ -89,6 +89,24 @@ def stands(pod: Pod, shape: Shape, facts: NodeFacts, victims: Collection[str], p
     return search.fits(facts, frozenset(uid for uid in victims if uid in facts.ledger.charges) | search.going(facts))
 
 
+def widened(
+    pod: Pod, shape: Shape, facts: NodeFacts, offered: Iterable[str], pods: Pods, config: CycleConfig
+) -> tuple[str, ...] | None:
+    """Victims by which the pod surely fits this node: those that are offered, and the fewest beside them; None when none help."""
+    search, given = _Search(pod, shape, pods, config, ()), tuple(offered)
+    known = frozenset(uid for uid in given if uid in facts.ledger.charges) | search.going(facts)
+    if search.fits(facts, known):
+        return given
+    more = [uid for uid in search.candidates(facts) if uid not in known]
+    left = frozenset(more)
+    if not more or not search.fits(facts, known | left):
+        return None
+    for uid in more:
+        if search.fits(facts, known | (left - {uid})):
+            left -= {uid}
+    return (*given, *sorted(left))
+
+
 class _Search:
     """One pod's search, bounded by `checks`."""
 
@@ -179,7 +197,7 @@ class _Search:
         going = self.going(facts)
         if facts.overlay or self._barred(facts) or (self._plan(facts).mode != "free" and obstacle(facts)):
             return [], going
-        candidates = self._candidates(facts)
+        candidates = self.candidates(facts)
         return (candidates if candidates and self._could(facts, [*candidates, *going]) else []), going
 
     def _barred(self, facts: NodeFacts) -> bool:
@@ -203,7 +221,7 @@ class _Search:
     def _plan(self, facts: NodeFacts) -> Plan:
         return plan_for(self._shape, facts.profile, self._config)
 
-    def _candidates(self, facts: NodeFacts) -> list[str]:
+    def candidates(self, facts: NodeFacts) -> list[str]:
         """Who may be evicted, those to be spared first: high priorities, then small pods."""
         found = []
         for uid in facts.ledger.charges:

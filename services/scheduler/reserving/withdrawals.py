@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from services.scheduler.reserving.proposals import Proposal
 from shared.eventlog.port import Draft
 from shared.events import streams
-from shared.events.scheduling_facts import ReservationWithdrawn
+from shared.events.scheduling_facts import ReservationWithdrawn, WithdrawCause
 from shared.ledger.state import Ledger
 
 
@@ -23,12 +23,13 @@ def withdrawals(ledger: Ledger, changed: Iterable[str], versions: Mapping[str, i
         if node is None or node.observed is not None:
             continue
         uids = [uid for uid in sorted(node.charges) if ledger.pods[uid].stage == "reserved"]
-        found += [_withdrawal(uid, name, ledger.position, versions) for uid in uids]
+        found += [withdrawal(uid, name, ledger.position, versions, "node_ended") for uid in uids]
     return found
 
 
-def _withdrawal(uid: str, node: str, position: int, versions: Mapping[str, int]) -> Proposal:
+def withdrawal(uid: str, node: str, position: int, versions: Mapping[str, int], cause: WithdrawCause) -> Proposal:
+    """Take one reservation back."""
     stream = streams.pod(uid)
     version = versions.get(stream, 0)
-    draft = Draft(stream, ReservationWithdrawn(uid, node, "node_ended"), version)
+    draft = Draft(stream, ReservationWithdrawn(uid, node, cause), version)
     return Proposal(f"withdraw/{uid}/{version}", (draft,), uid, position, node=node)

@@ -14,8 +14,8 @@ from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 
 _REMEDIES = {
-    "rejected": "see why its kubelet rejected it; the node is used again when its report changes, or by `topolog readmit`",
-    "denied": "change the admission policy or the pod; it is tried again later, or by `topolog readmit`",
+    "rejected": "see why its kubelet rejected it; the node is used again when its report changes, or by `topolog node readmit`",
+    "denied": "change the admission policy or the pod; it is tried again later, or by `topolog node readmit`",
     "contested": "it is tried again in a moment",
 }
 

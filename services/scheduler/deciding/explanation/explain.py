@@ -23,7 +23,7 @@ from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal, ZoneState
 from shared.domain.report import Report
 
-_EVICTION_MAY_HELP = {
+EVICTION_MAY_HELP = {
     Reason.NODE_RESOURCE,
     Reason.TOO_MANY_PODS,
     Reason.NO_SINGLE_ZONE,
@@ -48,7 +48,7 @@ def _invalid(shape: Shape, pod: Pod, node: str) -> Refusal | None:
         return Refusal(node, Reason.INVALID_POD, shape.problem, remedy="correct the pod's manifest")
     if pod.constraints.unsupported:
         fields = ", ".join(pod.constraints.unsupported)
-        remedy = "remove it, or have kube-scheduler place such pods"
+        remedy = "remove it, or have kube-scheduler place such pods, with Topolog as its extender (docs/extender.md)"
         return Refusal(node, Reason.UNSUPPORTED, fields, remedy=remedy)
     return None
 
@@ -56,7 +56,7 @@ def _invalid(shape: Shape, pod: Pod, node: str) -> Refusal | None:
 def unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
     """Every node's reason, counted; the nearest misses in detail."""
     refusals = [
-        found for facts in cluster.nodes() if (found := bars.refusal(facts) or _remembered(cluster, facts, shape)) is not None
+        found for facts in cluster.nodes() if (found := bars.refusal(facts) or remembered(cluster, facts, shape)) is not None
     ]
     counts = Counter(headline(each) for each in refusals)
     nearest = sorted(refusals, key=_distance)[: cluster.config.near_misses]
@@ -64,7 +64,8 @@ def unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
     return Unplaceable(line(len(cluster), refusals), dict(sorted(counts.items())), detail)
 
 
-def _remembered(cluster: Cluster, facts: NodeFacts, shape: Shape) -> Refusal | None:
+def remembered(cluster: Cluster, facts: NodeFacts, shape: Shape) -> Refusal | None:
+    """The node's refusal, worked out once for as long as the node stands as it does."""
     known = shape.refusals.get(facts.name)
     if known is not None and known[0] == facts.version and known[1] is facts.observed:
         return known[2]
@@ -125,7 +126,7 @@ def _detailed(facts: NodeFacts | None, refusal: Refusal) -> Refusal:
 
 def _preemption(facts: NodeFacts | None, refusal: Refusal) -> str:
     """Why no priority would help there, as far as the node alone decides that."""
-    if facts is None or refusal.reason not in _EVICTION_MAY_HELP:
+    if facts is None or refusal.reason not in EVICTION_MAY_HELP:
         return ""
     why = obstacle(facts)
     if why:

@@ -130,6 +130,11 @@ class Board:
         found: Slots = np.flatnonzero((self.scores[row, : self.size] == score) & ~self.sure[row, : self.size])
         return found
 
+    def unsure(self, row: int) -> Slots:
+        """The nodes that are not ruled out for the shape and not sure of their score."""
+        found: Slots = np.flatnonzero((self.scores[row, : self.size] != RULED_OUT) & ~self.sure[row, : self.size])
+        return found
+
     def candidates(self, row: int) -> int:
         """Nodes not ruled out."""
         found = self._candidates.get(row)

@@ -1,0 +1,183 @@
+"""What the extender answers to filter, prioritize and preempt: zones, node resources and set-asides; the rest is
+kube-scheduler's.
+
+The board of verdicts is asked; nodes that it is not sure of are judged exactly within a budget, and the others pass: `/bind`
+judges its one node exactly in any case, and what it finds the board remembers. Must not know HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from services.scheduler.deciding.explanation import explain
+from services.scheduler.deciding.explanation.wording import headline
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.deciding.prediction.prediction import predict
+from services.scheduler.deciding.shape import Shape
+from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT
+from services.scheduler.extender.wire import Offer
+from services.scheduler.preemption.search import widened
+from services.scheduler.setting_aside.asides import Aside
+from shared.domain.pod import Constraints, Pod
+from shared.domain.quantity import format_amount
+from shared.domain.refusal import Refusal
+from shared.ledger.state import LedgerPod
+
+EXACT_LIMIT = 200
+"""Nodes judged, and refusals worked out, for one request; the next request goes on."""
+_UNTOLD = "its NUMA zones do not fit the pod"
+
+
+class Filtered(msgspec.Struct):
+    """Who may take the pod, who might after an eviction, who cannot at all."""
+
+    passing: list[str] = []
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+
+
+def unconstrained(pod: Pod) -> Pod:
+    """The pod as the extender judges it: kube-scheduler has judged its constraints."""
+    return msgspec.structs.replace(pod, constraints=Constraints())
+
+
+class Texts:
+    """What refusals say, by shape and node, for as long as the node stands as it did; the longest unused shape goes first."""
+
+    def __init__(self, limit: int = 256) -> None:
+        self._limit = limit
+        self._shapes: dict[str, dict[str, Told]] = {}
+
+    def of(self, shape: Shape) -> dict[str, Told]:
+        """Node name -> what was told of it for the shape."""
+        found = self._shapes[shape.key] = self._shapes.pop(shape.key, {})
+        if len(self._shapes) > self._limit:
+            del self._shapes[next(iter(self._shapes))]
+        return found
+
+
+def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts) -> Filtered:
+    """The verdict of each node. Refusals of a kind have one text, since kube-scheduler counts nodes by it."""
+    shape, found = placing.shape(unconstrained(pod)), Filtered()
+    if shape.problem:
+        found.unresolvable = dict.fromkeys(names, shape.problem)
+        return found
+    _bring_up_to_date(placing, shape)
+    asides, slot_of = placing.around.asides.of(pod), placing.slots.get
+    fits = [*(placing.board.scores[shape.row] != RULED_OUT).tolist(), False]
+    for name in asides:
+        fits[slot_of(name, -1)] = False
+    found.passing = [name for name in names if fits[slot_of(name, -1)]]
+    if len(found.passing) < len(names):
+        refused = [name for name in names if not fits[slot_of(name, -1)]]
+        _refuse(found, placing, shape, refused, asides, texts.of(shape))
+    return found
+
+
+def _refuse(
+    found: Filtered, placing: ColumnarPlacing, shape: Shape, names: list[str], asides: Mapping[str, Aside], told: dict[str, Told]
+) -> None:
+    nodes, left = placing.around.nodes, EXACT_LIMIT
+    for name in names:
+        facts = nodes.get(name)
+        if facts is None:
+            _unseen(found, shape, name)
+        elif name in asides:
+            found.unresolvable[name] = f"set aside for such pods: {asides[name].cause}"
+        else:
+            known = told.get(name)
+            if known is None or known[0] is not facts or known[1] != facts.version:
+                left -= 1
+                known = told[name] = _told(placing, facts, shape) if left >= 0 else (None, 0, _UNTOLD, False)
+            (found.unresolvable if known[3] else found.failed)[name] = known[2]
+
+
+Told = tuple[NodeFacts | None, int, str, bool]
+"""The node and its version, the text, and whether no eviction can help."""
+
+
+def _told(placing: ColumnarPlacing, facts: NodeFacts, shape: Shape) -> Told:
+    refusal = explain.remembered(placing, facts, shape)
+    if refusal is None:
+        return facts, facts.version, _UNTOLD, False
+    return facts, facts.version, text_of(refusal), refusal.reason not in explain.EVICTION_MAY_HELP
+
+
+def _unseen(found: Filtered, shape: Shape, name: str) -> None:
+    """A node that Topolog does not know of has no report: only a pod that needs no zone may go there."""
+    if shape.zonal:
+        found.unresolvable[name] = "node not seen yet"
+    else:
+        found.passing.append(name)
+
+
+def text_of(refusal: Refusal) -> str:
+    """`no single zone with 8 cpu free (best: 6 in zone 1)`: no node's name in it."""
+    if refusal.best_zone is None:
+        return headline(refusal)
+    best = format_amount(refusal.resource, max(0, refusal.best))
+    return f"{headline(refusal)} (best: {best} in zone {refusal.best_zone})"
+
+
+def _bring_up_to_date(placing: ColumnarPlacing, shape: Shape) -> None:
+    placing.sweep_if_new(shape)
+    placing.sweep_unsure(shape, OPTIMISTIC)
+    unsure = placing.board.unsure(shape.row)
+    for slot in unsure[:EXACT_LIMIT].tolist():
+        placing.score(shape, placing.at(slot))
+
+
+def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dict[str, int]:
+    """Node name -> 0..100 by the configured strategy; 0 for nodes that are not known or do not fit."""
+    shape = placing.shape(unconstrained(pod))
+    if shape.problem:
+        return dict.fromkeys(names, 0)
+    _bring_up_to_date(placing, shape)
+    scores, found, nodes = placing.board.scores[shape.row].tolist(), {}, placing.around.nodes
+    for name in names:
+        facts = nodes.get(name)
+        score = scores[facts.slot] if facts is not None else 0
+        found[name] = max(0, min(100, score))
+    return found
+
+
+def preempted(placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod, offers: Mapping[str, Offer]) -> dict[str, Offer]:
+    """The offers by which the pod gets its zones, with more victims where kube-scheduler's do not free one; the others are left
+    out."""
+    bare = unconstrained(pod)
+    shape, found = placing.shape(bare), {}
+    for name, offer in offers.items():
+        facts = placing.node(name)
+        if facts is None or name in placing.around.asides.of(pod):
+            continue
+        victims = widened(bare, shape, facts, offer.uids, pods, placing.config)
+        if victims is not None:
+            found[name] = Offer(victims, offer.violations)
+    return found
+
+
+def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
+    """The pod on exactly this node, judged as the log stands now; or why not."""
+    facts = placing.node(node)
+    bare = unconstrained(pod)
+    shape = placing.shape(bare)
+    if facts is None:
+        return f"{node}: node not seen yet"
+    aside = placing.around.asides.of(pod).get(node)
+    if aside is not None:
+        return f"{node}: set aside for such pods: {aside.cause}: {aside.detail}"
+    score = RULED_OUT if shape.problem else placing.judge(shape, facts)
+    if score == RULED_OUT:
+        placing.board.judged(shape.row, facts.slot, RULED_OUT)
+        refusal = explain.refusal(facts, shape, placing.config)
+        return f"{node}: {shape.problem or (text_of(refusal) if refusal is not None else _UNTOLD)}"
+    return _placed(placing, shape, facts, score)
+
+
+def _placed(placing: ColumnarPlacing, shape: Shape, facts: NodeFacts, score: int) -> Placed:
+    plan, _ = placing.plan(shape, facts)
+    predicted = predict(facts, plan) if placing.config.prediction != "off" else {}
+    return Placed(facts.name, score, 1, facts.ledger.report_version, predicted)

@@ -1,0 +1,181 @@
+"""The extender's requests, answered over the fold: decode, ask the pure rooms, wait for a binding's outcome.
+
+`/bind` reserves through the deciding loop, hands to the binder and answers with its outcome. A request that its kube-scheduler
+gives up is withdrawn unless the binder has taken it up. Must not know HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from services.scheduler.core import SchedulerCore
+from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.extender import answering, wire
+from services.scheduler.observing import news
+from shared.domain.pod import Pod
+from shared.events import binding_facts as binding
+from shared.events.cluster_facts import PodEnded
+from shared.events.scheduling_facts import ReservationWithdrawn
+from shared.runtime.projector import Folded, Projector
+
+SEEN_LIMIT = 20_000
+"""Pods remembered from filter until they are bound."""
+SEEN_WITHIN_S = 3.0
+"""How long /bind waits for a pod that another replica filtered, and that the observer has yet to tell."""
+
+
+T = TypeVar("T")
+
+
+class CannotAnswer(Exception):
+    """The request cannot be answered now, or not at all: `status` and a sentence."""
+
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem)
+        self.status = status
+
+
+class Extender:
+    """Asks one fold; `wake` makes the deciding loop look at what is asked of it."""
+
+    def __init__(self, projector: Projector[SchedulerCore], wake: Callable[[], None], bind_within_s: float) -> None:
+        self._projector = projector
+        self._wake = wake
+        self._bind_within_s = bind_within_s
+        self._seen: dict[str, Pod] = {}
+        self._texts = answering.Texts()
+        self._waiting: dict[str, asyncio.Future[str]] = {}
+
+    def reset(self) -> None:
+        """Another log or timeline: nothing that was asked is under way."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result("the log began anew; try again")
+
+    def folded(self, core: SchedulerCore, folded: Folded) -> None:
+        """Outcomes of bindings that somebody waits for."""
+        for _, fact in folded if self._waiting else ():
+            self._heard(fact)
+        self.answered(core)
+
+    def answered(self, core: SchedulerCore) -> None:
+        """Answers that need no fact."""
+        for uid in [uid for uid in core.binds.answers if uid in self._waiting]:
+            self._settle(uid, core.binds.answers.pop(uid))
+
+    def _heard(self, fact: object) -> None:
+        if isinstance(fact, binding.PodBound):
+            self._settle(fact.uid, "")
+        elif isinstance(fact, binding.BindRefused):
+            self._settle(fact.uid, f"binding to {fact.node} was {fact.cause}: {fact.message}")
+        elif isinstance(fact, ReservationWithdrawn) and fact.cause != "unasked":
+            self._settle(fact.uid, f"the reservation on {fact.node} was withdrawn: {fact.cause}")
+        elif isinstance(fact, PodEnded):
+            self._settle(fact.uid, f"the pod ended: {fact.cause}")
+
+    def _settle(self, uid: str, answer: str) -> None:
+        waiting = self._waiting.get(uid)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    # -- verbs -----------------------------------------------------------------------------------------------------
+
+    def filter(self, body: bytes) -> object:
+        """Who may take the pod."""
+        asked, core = _decoded(wire.asked, body), self._core()
+        pod, problem = news.read(asked.pod)
+        names = asked.node_names()
+        if problem:
+            return wire.filtered([], {}, dict.fromkeys(names, f"unreadable manifest: {problem}"), asked.cached)
+        self._remember(pod)
+        found = answering.filtered(_placing(core), pod, names, self._texts)
+        return wire.filtered(found.passing, found.failed, found.unresolvable, asked.cached)
+
+    def prioritize(self, body: bytes) -> object:
+        """Scores of those that passed."""
+        asked, core = _decoded(wire.asked, body), self._core()
+        pod, problem = news.read(asked.pod)
+        names = asked.node_names()
+        return wire.prioritized(dict.fromkeys(names, 0) if problem else answering.prioritized(_placing(core), pod, names))
+
+    def preempt(self, body: bytes) -> object:
+        """Which offers of victims give the pod its zones."""
+        asked, core = _decoded(wire.preempt, body), self._core()
+        pod, problem = news.read(asked.pod)
+        kept = {} if problem else answering.preempted(_placing(core), core.ledger.pods, pod, asked.offers())
+        return wire.preempted(kept)
+
+    async def bind(self, body: bytes) -> object:
+        """Reserve, bind, and say what became of it."""
+        asked, core = _decoded(wire.bind, body), self._core()
+        pod = await self._known(asked.uid)
+        if pod is None:
+            name = f"{asked.namespace}/{asked.name}"
+            return wire.bound(f"pod {name} ({asked.uid}) was not seen yet, by filter or by the observer; try again")
+        if pod.key != f"{asked.namespace}/{asked.name}":
+            return wire.bound(f"uid {asked.uid} is {pod.key}, not {asked.namespace}/{asked.name}")
+        return wire.bound(await self._outcome(core, pod, asked.node))
+
+    async def _outcome(self, core: SchedulerCore, pod: Pod, node: str) -> str:
+        waiting = self._waiting.get(pod.uid)
+        if waiting is not None and not waiting.done():
+            waiting.set_result("asked again by a later request")
+        waiting = self._waiting[pod.uid] = asyncio.get_running_loop().create_future()
+        core.binds.ask(pod, node)
+        self._wake()
+        answer = None
+        try:
+            async with asyncio.timeout(self._bind_within_s):
+                answer = await waiting
+        except TimeoutError:
+            return f"{node}: no outcome within {self._bind_within_s:g} s; see the binder's log"
+        finally:
+            if self._waiting.get(pod.uid) is waiting:
+                del self._waiting[pod.uid]
+                if answer is None:
+                    self._projector.state.binds.forget(pod.uid, node)
+                    self._wake()
+        if not answer:
+            self._seen.pop(pod.uid, None)
+        return answer
+
+    async def _known(self, uid: str) -> Pod | None:
+        """The pod as the log has it, or as filter saw it."""
+        try:
+            async with asyncio.timeout(SEEN_WITHIN_S):
+                while True:
+                    entry = self._projector.state.ledger.pods.get(uid)
+                    pod = entry.pod if entry is not None else self._seen.get(uid)
+                    if pod is not None:
+                        return pod
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            return None
+
+    def _remember(self, pod: Pod) -> None:
+        self._seen.pop(pod.uid, None)
+        self._seen[pod.uid] = pod
+        if len(self._seen) > SEEN_LIMIT:
+            del self._seen[next(iter(self._seen))]
+
+    def _core(self) -> SchedulerCore:
+        if not self._projector.live:
+            raise CannotAnswer(503, "the log is being read; kube-scheduler tries again")
+        core = self._projector.state
+        core.look()
+        return core
+
+
+def _placing(core: SchedulerCore) -> ColumnarPlacing:
+    assert isinstance(core.cluster, ColumnarPlacing)  # settings allow no extender with the upstream plugin's caches
+    return core.cluster
+
+
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CannotAnswer(400, f"not the body of an extender/v1 request: {error}") from error

@@ -1,0 +1,196 @@
+"""Bench of the HTTP extender: filter with node cache on a full cluster, and pods through filter, prioritize and bind.
+
+One JSON line. `filter_p99_ms`: /filter over HTTP on loopback, all node names asked, shapes that were seen before, a node changed
+before each. `pods_per_s`: filter on all nodes, prioritize on 100 of those that passed, bind on the best, `--clients` at a time as
+so many kube-schedulers would; log in memory, and a binder that answers at once. `filter_cold_ms`: the worst first request of a
+shape."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import time
+from typing import Any
+
+import httpx2
+import msgspec
+
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.extender.asking import Extender
+from services.scheduler.extender.server import ExtenderServer
+from services.scheduler.extender.settings import ExtenderSettings
+from services.scheduler.folding import fold_of
+from services.scheduler.handlers import Decider
+from shared.domain.report import Report, Zone, ZoneResource
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Commit, Draft
+from shared.events import streams
+from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved
+from shared.events.report_facts import NodeReported
+from shared.events.scheduling_facts import PodReserved
+from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.projector import Projector
+from tests.fixtures.ports import free_port
+
+GIB = 1 << 30
+REQUESTS, PODS, SHAPES, PASSING = 300, 500, 8, 100
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench extender", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--zones", type=int, default=8)
+    parser.add_argument("--clients", type=int, default=4)
+    options = parser.parse_args(argv)
+    print(json.dumps(asyncio.run(measure(options))), flush=True)
+
+
+class Bench:
+    """A scheduler with its extender, on a log in memory."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.random = random.Random(7)
+        self.log = MemoryEventLog("bench")
+        self.names = [f"node-{at:05}.example" for at in range(options.nodes)]
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self._told = 0
+
+    async def tell(self, *facts: tuple[str, Fact]) -> None:
+        commits = []
+        for stream, fact in facts:
+            self._told += 1
+            commits.append(Commit(f"told/{self._told}", "bench", 0, 0, (Draft(stream, fact),)))
+        await self.log.append(commits)
+
+    async def fill(self) -> None:
+        """Nodes of zones with 16 CPUs, between half and all of them free."""
+        for name in self.names:
+            allocatable = {"cpu": 16_000 * self.options.zones, "memory": 64 * GIB * self.options.zones, "pods": 250}
+            await self.tell((streams.node(name), NodeObserved(name, name, allocatable=allocatable)), self.report(name, 1))
+
+    def report(self, name: str, at: int) -> tuple[str, Fact]:
+        zones = tuple(Zone(number, self._resources(), {}) for number in range(self.options.zones))
+        made = Report(name, "boot", at, policy="single-numa-node", tracked=("cpu", "memory"), zones=zones, placements=())
+        return streams.report(name), NodeReported(made)
+
+    def _resources(self) -> dict[str, ZoneResource]:
+        free = self.random.randint(8, 16)
+        return {
+            "cpu": ZoneResource(16_000, 16_000, free * 1000),
+            "memory": ZoneResource(64 * GIB, 64 * GIB, free * 4 * GIB),
+        }
+
+    def pod(self, number: int) -> dict[str, Any]:
+        amounts = {"cpu": str(1 + number % SHAPES), "memory": "1Gi"}
+        container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+        return {
+            "metadata": {"name": f"p{number}", "namespace": "ns", "uid": f"uid-{number}"},
+            "spec": {"schedulerName": "default-scheduler", "containers": [container]},
+            "status": {"qosClass": "Guaranteed"},
+        }
+
+    async def binder(self) -> None:
+        """Binds whatever is reserved."""
+        at = 0
+        while True:
+            page = await self.log.read(at)
+            if not page:
+                await self.log.wait(at, 0.5)
+                continue
+            at = page[-1].position
+            reserved = [e for e in page if e.type == PodReserved.__name__]
+            for envelope in reserved:
+                uid = envelope.stream.removeprefix("pod/")
+                node = msgspec.json.decode(envelope.payload)["node"]
+                stream = streams.pod(uid)
+                await self.tell((stream, BindIntended(uid, "ns", "p", node, envelope.position)), (stream, PodBound(uid, node)))
+
+
+async def measure(options: argparse.Namespace) -> dict[str, object]:
+    bench = Bench(options)
+    await bench.fill()
+    decider, extenders = Decider(bench.log, SYSTEM_CLOCK), list[Extender]()
+
+    def after(core: SchedulerCore, page: Any) -> None:
+        decider.folded(core, page)
+        for each in extenders:
+            each.folded(core, page)
+
+    projector: Projector[SchedulerCore] = Projector("scheduler", bench.log, fold_of(CoreConfig()), after=after)
+    extender = Extender(projector, decider.wake, 25.0)
+    extenders.append(extender)
+    decider.heard = extender.answered
+    server = ExtenderServer(extender, ExtenderSettings(port=int(bench.url.rsplit(":", 1)[1])))
+    works = (projector.run(), decider.run(projector), server.run(), bench.binder())
+    tasks = [asyncio.create_task(work) for work in works]
+    await projector.wait_live()
+    await projector.wait_for(await bench.log.head(), 600)
+    while not server.url:  # noqa: ASYNC110 - it tells nobody
+        await asyncio.sleep(0.01)
+    async with httpx2.AsyncClient(timeout=60) as client:
+        cold, warm = await filters(bench, client, projector)
+        pods_per_s, refused = await pods(bench, client)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return {
+        "nodes": options.nodes, "zones": options.zones, "filter_p99_ms": round(quantile(warm, 0.99) * 1e3, 2),
+        "filter_p50_ms": round(statistics.median(warm) * 1e3, 2), "filter_cold_ms": round(max(cold) * 1e3, 1),
+        "pods_per_s": round(pods_per_s, 1), "clients": options.clients, "bind_refused": refused,
+    }  # fmt: skip
+
+
+async def filters(
+    bench: Bench, client: httpx2.AsyncClient, projector: Projector[SchedulerCore]
+) -> tuple[list[float], list[float]]:
+    """Seconds of each shape's first request, and of requests after that; a node reports anew before each."""
+    cold, warm = [], []
+    for number in range(SHAPES + REQUESTS):
+        await bench.tell(bench.report(bench.random.choice(bench.names), 2 + number))
+        await projector.wait_for(await bench.log.head(), 60)
+        await asyncio.sleep(0.005)
+        body = msgspec.json.encode({"Pod": bench.pod(number), "Nodes": None, "NodeNames": bench.names})
+        begun = time.perf_counter()
+        answer = await client.post(f"{bench.url}/filter", content=body)
+        (cold if number < SHAPES else warm).append(time.perf_counter() - begun)
+        assert answer.status_code == 200, answer.text
+    return cold, warm
+
+
+async def pods(bench: Bench, client: httpx2.AsyncClient) -> tuple[float, int]:
+    """Pods a second through all three verbs, and bindings refused on the way."""
+    numbers, refused = iter(range(100_000, 100_000 + PODS)), 0
+
+    async def scheduler() -> None:
+        nonlocal refused
+        for number in numbers:
+            while not await one(bench, client, number):
+                refused += 1
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(scheduler() for _ in range(bench.options.clients)))
+    return PODS / (time.perf_counter() - begun), refused
+
+
+async def one(bench: Bench, client: httpx2.AsyncClient, number: int) -> bool:
+    made = bench.pod(number)
+    asked = msgspec.json.encode({"Pod": made, "Nodes": None, "NodeNames": bench.names})
+    passing = msgspec.json.decode((await client.post(f"{bench.url}/filter", content=asked)).content)["NodeNames"]
+    some = bench.random.sample(passing, min(PASSING, len(passing)))
+    scored = await client.post(f"{bench.url}/prioritize", content=msgspec.json.encode({"Pod": made, "NodeNames": some}))
+    best = max(msgspec.json.decode(scored.content), key=lambda each: each["Score"])["Host"]
+    uid = made["metadata"]["uid"]
+    body = {"PodName": f"p{number}", "PodNamespace": "ns", "PodUID": uid, "Node": best}
+    answer = await client.post(f"{bench.url}/bind", content=msgspec.json.encode(body))
+    return not msgspec.json.decode(answer.content)["Error"]
+
+
+def quantile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

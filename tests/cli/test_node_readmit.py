@@ -1,0 +1,33 @@
+"""`topolog node readmit`: an operator's word is one fact on the node's stream, and only for a node that somebody has seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.cli.node import readmit
+from services.cli.output import CommandError
+from shared.events.codec import decode
+from shared.events.scheduling_facts import NodeReadmitted
+from tests.ledger.given import pod, zone
+from tests.scheduler.default.story import Story
+
+
+async def test_a_node_that_is_set_aside_is_opened_by_the_command() -> None:
+    from tests.scheduler.default.test_setting_aside import rejected
+
+    story = Story()
+    await story.node()
+    await story.report(zone(0, 16))
+    await rejected(story, pod("a", cpus=4), "n1")
+    await story.arrives(pod("b", cpus=4))
+    assert await story.decide() == {}
+    position = await readmit(story.log, "n1", 0)
+    (envelope,) = await story.log.read(position - 1)
+    assert decode(envelope) == NodeReadmitted("n1", cause="operator")
+    await story.fold()
+    assert await story.decide() == {"uid-b": "n1"}
+
+
+async def test_a_node_that_nobody_has_seen_is_no_node() -> None:
+    with pytest.raises(CommandError, match="never seen"):
+        await readmit(Story().log, "nobody", 0)

@@ -1,0 +1,339 @@
+"""The extender over HTTP in kube-scheduler's wire format: what it filters, scores, preempts, and what a binding comes to."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.extender.asking import Extender
+from services.scheduler.extender.server import ExtenderServer
+from services.scheduler.extender.settings import ExtenderSettings
+from services.scheduler.folding import fold_of
+from services.scheduler.handlers import Decider
+from shared.domain.report import Zone
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Commit, Draft
+from shared.events import streams
+from shared.events.binding_facts import BindIntended, BindRefused, PodBound
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
+from shared.events.codec import decode
+from shared.events.report_facts import NodeReported
+from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
+from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.projector import Projector
+from tests.ledger.given import report, zone
+from tests.runtime.helpers import QUICK, running, until
+
+Json = dict[str, Any]
+ROOMY = {"cpu": 64_000, "memory": 1 << 40, "pods": 110}
+
+
+def pod(name: str, cpus: int = 4, **spec: Any) -> Json:
+    """A pod as kube-scheduler sends it: no kind, no apiVersion."""
+    amounts = {"cpu": str(cpus), "memory": "1Gi"}
+    container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": "7"}
+    return {
+        "metadata": metadata,
+        "spec": {"schedulerName": "default-scheduler", "containers": [container], **spec},
+        "status": {"phase": "Pending", "qosClass": "Guaranteed"},
+    }
+
+
+class World:
+    """A log, a scheduler that decides on it, its extender over HTTP, and a binder that does as it is told."""
+
+    def __init__(self) -> None:
+        self.log = MemoryEventLog("extender")
+        self.url = ""
+        self.client = httpx2.AsyncClient(timeout=20)
+        self.core: SchedulerCore | None = None
+
+    async def tell(self, stream: str, fact: Fact) -> None:
+        await self.log.append([Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))])
+
+    async def node(self, name: str, *zones: Zone, **fields: object) -> None:
+        await self.tell(streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=ROOMY))
+        made = msgspec.structs.replace(report(*zones, tracked=("cpu",), **fields), node=name)  # type: ignore[arg-type]
+        await self.tell(streams.report(name), NodeReported(made))
+
+    async def facts(self, kind: type[Fact]) -> list[Any]:
+        return [fact for envelope in await self.log.read(0) if isinstance(fact := decode(envelope), kind)]
+
+    async def post(self, verb: str, body: Any) -> Any:
+        answer = await self.client.post(f"{self.url}/{verb}", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def filter(self, made: Json, *nodes: str) -> Json:
+        found: Json = await self.post("filter", {"Pod": made, "Nodes": None, "NodeNames": list(nodes)})
+        return found
+
+    async def bind(self, made: Json, node: str) -> str:
+        metadata = made["metadata"]
+        asked = {"PodName": metadata["name"], "PodNamespace": "ns", "PodUID": metadata["uid"], "Node": node}
+        return str((await self.post("bind", asked))["Error"])
+
+    @asynccontextmanager
+    async def at_work(self, binder: str = "binds", **settings: Any) -> AsyncIterator[World]:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        decider = Decider(self.log, SYSTEM_CLOCK)
+        extenders: list[Extender] = []
+
+        def after(core: SchedulerCore, page: Any) -> None:
+            decider.folded(core, page)
+            for each in extenders:
+                each.folded(core, page)
+
+        projector: Projector[SchedulerCore] = Projector("scheduler", self.log, fold_of(CoreConfig()), after=after, options=QUICK)
+        chosen = ExtenderSettings(port=port, **{"bind_within_s": 5.0, **settings})
+        extender = Extender(projector, decider.wake, chosen.bind_within_s)
+        extenders.append(extender)
+        decider.heard = extender.answered
+        server = ExtenderServer(extender, chosen)
+        async with running(projector.run(), decider.run(projector), server.run(), self._binder(binder)):
+            await projector.wait_live()
+            await projector.wait_for(await self.log.head(), 10)
+            await until(lambda: bool(server.url))
+            self.url, self.core = server.url, projector.state
+            yield self
+        await self.client.aclose()
+
+    async def _binder(self, mood: str) -> None:
+        """Takes up each reservation once."""
+        at, withdrawn = 0, set()
+        while mood != "is away":
+            for envelope in await self.log.read(at):
+                at, fact = envelope.position, decode(envelope)
+                if isinstance(fact, PodReserved) and fact.uid not in withdrawn:
+                    await self.tell(streams.pod(fact.uid), BindIntended(fact.uid, "ns", "p", fact.node, at))
+                    outcome = PodBound(fact.uid, fact.node)
+                    denied = BindRefused(fact.uid, fact.node, "denied", "closed for maintenance")
+                    await self.tell(streams.pod(fact.uid), denied if mood == "is denied" else outcome)
+            await asyncio.sleep(0.01)
+        await asyncio.Event().wait()
+
+
+async def small_and_large() -> World:
+    """n1 has two zones of 8 CPUs, 2 and 3 of them free; n2 two of 8, all free; n3 has zones of 2; n4 no report."""
+    world = World()
+    await world.node("n1", zone(0, 8, 2), zone(1, 8, 3))
+    await world.node("n2", zone(0, 8), zone(1, 8))
+    await world.node("n3", zone(0, 2), zone(1, 2))
+    await world.tell(streams.node("n4"), NodeObserved("n4", "uid-n4", allocatable=ROOMY))
+    return world
+
+
+async def test_filter_names_zone_resource_and_numbers_and_tells_what_eviction_cannot_mend() -> None:
+    async with (await small_and_large()).at_work() as world:
+        answer = await world.filter(pod("p"), "n1", "n2", "n3", "n4", "nobody")
+    assert answer["NodeNames"] == ["n2"]
+    assert answer["Nodes"] is None
+    assert answer["Error"] == ""
+    assert answer["FailedNodes"] == {"n1": "no single zone with 4 cpu free (best: 3 in zone 1)"}
+    assert answer["FailedAndUnresolvableNodes"] == {
+        "n3": "no zone as large as 4 cpu (best: 2 in zone 0)", "n4": "no topology report", "nobody": "node not seen yet",
+    }  # fmt: skip
+
+
+async def test_without_node_cache_whole_nodes_come_and_nodes_go_back() -> None:
+    async with (await small_and_large()).at_work() as world:
+        nodes = {"items": [{"metadata": {"name": name}, "status": {"allocatable": {"cpu": "64"}}} for name in ("n1", "n2")]}
+        answer = await world.post("filter", {"Pod": pod("p"), "Nodes": nodes, "NodeNames": None})
+    assert answer["NodeNames"] is None
+    assert [node["metadata"]["name"] for node in answer["Nodes"]["items"]] == ["n2"]
+
+
+async def test_constraints_of_the_pod_are_kube_schedulers_affair() -> None:
+    """Volumes, claims and affinity are why the extender is there."""
+    claims = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}], "nodeSelector": {"no": "match"}}
+    async with (await small_and_large()).at_work() as world:
+        made = pod("p", **claims)
+        assert (await world.filter(made, "n1", "n2"))["NodeNames"] == ["n2"]
+        assert await world.bind(made, "n2") == ""
+    (seen,) = await world.facts(PodObserved)
+    assert seen.pod.key == "ns/p"
+
+
+async def test_scores_are_0_to_10_and_favour_the_emptier_zone() -> None:
+    world = World()
+    await world.node("full", zone(0, 8, 4))
+    await world.node("empty", zone(0, 8))
+    async with world.at_work():
+        found = await world.post("prioritize", {"Pod": pod("p"), "NodeNames": ["full", "empty", "nobody"]})
+    scores = {each["Host"]: each["Score"] for each in found}
+    assert 10 >= scores["empty"] > scores["full"] >= scores["nobody"] == 0
+
+
+async def test_a_bind_reserves_and_answers_with_the_binders_outcome() -> None:
+    async with (await small_and_large()).at_work() as world:
+        await world.filter(made := pod("p"), "n2")
+        assert await world.bind(made, "n2") == ""
+        assert world.core is not None
+        assert world.core.ledger.nodes["n2"].charges["uid-p"].zones
+        assert await world.bind(made, "n2") == "", "a repeated request is answered by what stands"
+        assert "stands on n2" in await world.bind(made, "n1")
+    assert len(await world.facts(PodReserved)) == 1
+
+
+async def test_a_refused_binding_says_why_and_the_node_is_set_aside() -> None:
+    async with (await small_and_large()).at_work("is denied") as world:
+        await world.filter(made := pod("p"), "n2")
+        assert "denied: closed for maintenance" in await world.bind(made, "n2")
+        assert (await world.filter(made, "n2"))["FailedAndUnresolvableNodes"] == {"n2": "set aside for such pods: denied"}
+
+
+async def test_two_kube_schedulers_cannot_have_one_zone() -> None:
+    """Both filtered before either bound; the second is told, and filter knows it from then on."""
+    world = World()
+    await world.node("n1", zone(0, 6))
+    async with world.at_work():
+        first, second = pod("a"), pod("b")
+        for made in (first, second):
+            assert (await world.filter(made, "n1"))["NodeNames"] == ["n1"]
+        answers = await asyncio.gather(world.bind(first, "n1"), world.bind(second, "n1"))
+        assert sorted(answers, key=len)[0] == ""
+        assert "n1: no single zone with 4 cpu free (best: 2 in zone 0)" in answers
+        assert (await world.filter(pod("c"), "n1"))["NodeNames"] == []
+
+
+async def test_a_bind_that_nobody_waits_for_is_withdrawn_if_the_binder_has_not_taken_it_up() -> None:
+    async with (await small_and_large()).at_work("is away", bind_within_s=0.3) as world:
+        await world.filter(made := pod("p"), "n2")
+        assert "no outcome within" in await world.bind(made, "n2")
+        async with asyncio.timeout(5):
+            while not (withdrawn := await world.facts(ReservationWithdrawn)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert withdrawn == [ReservationWithdrawn("uid-p", "n2", "unasked")]
+        assert world.core is not None
+        await until(lambda: not world.core.ledger.nodes["n2"].charges)  # type: ignore[union-attr]
+
+
+async def test_a_kube_scheduler_that_hangs_up_counts_as_nobody() -> None:
+    async with (await small_and_large()).at_work("is away", bind_within_s=60.0) as world:
+        await world.filter(made := pod("p"), "n2")
+        body = {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "n2"}
+        with pytest.raises(httpx2.TimeoutException):
+            await world.client.post(f"{world.url}/bind", json=body, timeout=0.3)
+        async with asyncio.timeout(5):
+            while not await world.facts(ReservationWithdrawn):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert made["metadata"]["uid"] == "uid-p"
+
+
+async def test_a_pod_that_ends_while_it_is_bound_is_an_answer() -> None:
+    async with (await small_and_large()).at_work("is away") as world:
+        await world.filter(made := pod("p"), "n2")
+        asking = asyncio.create_task(world.bind(made, "n2"))
+        async with asyncio.timeout(5):
+            while not await world.facts(PodReserved):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await world.tell(streams.pod("uid-p"), PodEnded("uid-p", "deleted"))
+        assert "the pod ended" in await asking
+
+
+async def test_a_pod_nobody_saw_is_not_bound() -> None:
+    async with (await small_and_large()).at_work() as world:
+        assert "was not seen yet" in await world.bind(pod("p"), "n2")
+    assert await world.facts(PodReserved) == []
+
+
+async def test_preempt_keeps_offers_that_free_a_zone_widens_those_that_do_not_and_drops_hopeless_ones() -> None:
+    world = World()
+    for name, size in (("n1", 8), ("n2", 8), ("n3", 2)):
+        await world.node(name, zone(0, size, 0), zone(1, size, 0))
+    from tests.ledger.given import held
+    from tests.ledger.given import pod as running_pod
+
+    for name in ("n1", "n2"):
+        placements = tuple(held(f"{name}-{at}", at % 2, 4) for at in range(4))
+        made = msgspec.structs.replace(
+            report(zone(0, 8, 0), zone(1, 8, 0), tracked=("cpu",), at=2, placements=placements), node=name
+        )
+        for at in range(4):
+            low = running_pod(f"{name}-{at}", cpus=4)
+            await world.tell(streams.pod(low.uid), PodObserved(low, node=name, phase="Running"))
+        await world.tell(streams.report(name), NodeReported(made))
+    asking = pod("p", 8)
+    asking["spec"]["priority"] = 1000
+    async with world.at_work():
+        offers = {
+            "n1": {"Pods": [{"UID": "uid-n1-0"}, {"UID": "uid-n1-2"}], "NumPDBViolations": 1},
+            "n2": {"Pods": [{"UID": "uid-n2-0"}, {"UID": "uid-n2-1"}], "NumPDBViolations": 0},
+            "n3": {"Pods": [], "NumPDBViolations": 0},
+        }
+        found = await world.post("preempt", {"Pod": asking, "NodeNameToVictims": None, "NodeNameToMetaVictims": offers})
+        whole = {"n1": {"Pods": [{"metadata": {"uid": "uid-n1-0"}}, {"metadata": {"uid": "uid-n1-2"}}], "NumPDBViolations": 1}}
+        same = await world.post("preempt", {"Pod": asking, "NodeNameToVictims": whole, "NodeNameToMetaVictims": None})
+    kept = found["NodeNameToMetaVictims"]
+    assert kept["n1"] == offers["n1"], "zone 0 is free without both"
+    assert [each["UID"] for each in kept["n2"]["Pods"]][:2] == ["uid-n2-0", "uid-n2-1"]
+    assert len(kept["n2"]["Pods"]) == 3
+    assert "n3" not in kept
+    assert same["NodeNameToMetaVictims"] == {"n1": kept["n1"]}
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[]", b"{", b'{"Pod": 3}', b"\xff\xfe", b'{"NodeNames": ["n1"]}'])
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
+async def test_nonsense_is_400_with_a_sentence_and_ends_nothing(verb: str, body: bytes) -> None:
+    async with (await small_and_large()).at_work() as world:
+        answer = await world.client.post(f"{world.url}/{verb}", content=body)
+        assert answer.status_code == 400
+        assert answer.text.startswith("topolog: not the body of an extender/v1 request")
+        assert (await world.filter(pod("p"), "n2"))["NodeNames"] == ["n2"]
+
+
+async def test_a_manifest_that_cannot_be_read_is_refused_everywhere_by_its_field() -> None:
+    made = pod("p")
+    made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "four"
+    async with (await small_and_large()).at_work() as world:
+        answer = await world.filter(made, "n1", "n2")
+    assert set(answer["FailedAndUnresolvableNodes"]) == {"n1", "n2"}
+    assert "cpu" in answer["FailedAndUnresolvableNodes"]["n1"]
+
+
+def test_beyond_loopback_nobody_is_served_without_client_certificates(tmp_path: Path) -> None:
+    here = str(tmp_path / "it.pem")
+    Path(here).write_text("x")
+    assert ExtenderSettings(port=0, host="0.0.0.0").problems() == []
+    assert ExtenderSettings(port=1).problems() == []
+    assert "would let anybody bind" in ExtenderSettings(port=1, host="0.0.0.0").problems()[0]
+    assert "CLIENT_CA" in ExtenderSettings(port=1, certificate=here, key=here).problems()[0]
+    assert ExtenderSettings(port=1, host="0.0.0.0", certificate=here, key=here, client_ca=here).problems() == []
+    assert "no file" in ExtenderSettings(port=1, certificate=here, key=here, client_ca="/nowhere").problems()[0]
+
+
+async def test_only_clients_with_a_certificate_of_a_given_name_are_heard(tmp_path: Path) -> None:
+    from tests.scheduler.extender.certificates import Authority
+
+    authority, stranger = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
+    server_pem, kube, other = authority.issue("localhost"), authority.issue("kube-scheduler"), authority.issue("somebody")
+    foreign = stranger.issue("kube-scheduler")
+    settings = {"certificate": server_pem, "key": server_pem, "client_ca": authority.ca, "clients": ("kube-scheduler",)}
+    async with (await small_and_large()).at_work(**settings) as world:
+
+        async def asked(client: str | None) -> int:
+            context = ssl.create_default_context(cafile=authority.ca)
+            context.check_hostname = False
+            if client:
+                context.load_cert_chain(client)
+            async with httpx2.AsyncClient(verify=context, timeout=5) as https:
+                try:
+                    return (await https.post(f"{world.url}/filter", json={"Pod": pod("p"), "NodeNames": ["n2"]})).status_code
+                except httpx2.HTTPError:
+                    return 0
+
+        assert await asked(kube) == 200
+        assert [await asked(each) for each in (None, other, foreign)] == [0, 0, 0]
