@@ -169,6 +169,23 @@ def verify_command(
         raise typer.Exit(EXIT_FAILED)
 
 
+@replay_app.command("shadow")
+def shadow_command(
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    cases: Annotated[int, typer.Option(help="Name at most this many pods that came out differently.", min=0)] = 20,
+    as_json: Json = False,
+) -> None:
+    """Judge what other schedulers did: which rejections Topolog would have prevented, where it would have refused what ran."""
+    from services.replay.shadow import shadow
+
+    found = run(LogSource(database_url, data_dir), lambda log: shadow(log, cases), "shadow")
+    if as_json:
+        json_line(found)
+    else:
+        replay_print.shadow(found)
+
+
 @replay_app.command("predictions")
 def predictions_command(
     database_url: Database = "",

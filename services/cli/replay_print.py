@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from services.cli.foreign_pod import ForeignPod
     from services.replay.commands import Verdict
     from services.replay.predictions import Predictions
+    from services.replay.shadow import Judgement
     from services.replay.telling import Story
 
 POD_WIDTH, NODE_WIDTH = 28, 10
@@ -147,3 +148,20 @@ def predictions(found: Predictions, by: str) -> None:
     for miss in found.misses:
         said, got = by_container(miss.predicted), by_container(miss.actual)
         out.print(f"{miss.position:>9}  {miss.pod} on {miss.node}: predicted {said}, got {got}; {miss.difference}", markup=False)
+
+
+def shadow(found: Judgement) -> None:
+    """The counts in words, then the pods that came out differently."""
+    out = console()
+    from services.scheduler.shadow.shadow import OUTCOMES
+
+    rows = [[str(found.counts[outcome]), words] for outcome, words in OUTCOMES.items()]
+    out.print(table("", ("#pods", "what became of them"), rows))
+    rest = f"{found.open} wait for their kubelet, {found.own} were Topolog's own"
+    out.print(f"{found.elsewhere} would have gone to another node, {rest}")
+    for case in found.told:
+        judged = case.judged
+        said = f"refused: {judged.refused}" if judged.refused else "allowed"
+        instead = f"; {judged.instead} instead" if judged.instead not in ("", judged.node) else ""
+        got = f"rejected: {case.reason}" if case.reason else "ran"
+        out.print(f"{case.outcome:>9}  {judged.pod} on {judged.node}: {said}{instead}; it {got}", markup=False)

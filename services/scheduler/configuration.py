@@ -30,6 +30,8 @@ def chosen(settings: SchedulerSettings) -> Choice:
     """What these settings mean. Raises SettingsInvalid with every problem."""
     choice, problems = _default(settings, settings.cycle, []) if not _upstream_asked(settings) else _with_plugin(settings)
     problems += settings.extender.problems()
+    if settings.shadow and (settings.extender.port or choice.core.upstream is not None):
+        problems.append("TOPOLOG_SHADOW: a shadow places nothing; unset TOPOLOG_EXTENDER_PORT, TOPOLOG_CACHE, TOPOLOG_COMPAT")
     if settings.extender.port and choice.core.upstream is not None:
         problems.append(
             "TOPOLOG_EXTENDER_PORT: the upstream plugin's caches serve no extender; use TOPOLOG_CACHE=ledger, or port 0"
@@ -37,7 +39,7 @@ def chosen(settings: SchedulerSettings) -> Choice:
     if problems:
         raise SettingsInvalid(problems)
     made = provenance(choice.core.cycle, choice.core.upstream)
-    return msgspec.structs.replace(choice, core=msgspec.structs.replace(choice.core, provenance=made))
+    return msgspec.structs.replace(choice, core=msgspec.structs.replace(choice.core, provenance=made, shadow=settings.shadow))
 
 
 def _upstream_asked(settings: SchedulerSettings) -> bool:

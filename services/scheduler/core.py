@@ -25,6 +25,7 @@ from services.scheduler.reserving.marks import Marks
 from services.scheduler.reserving.proposals import Proposal, reservation, stamped, verdict
 from services.scheduler.reserving.withdrawals import withdrawals
 from services.scheduler.setting_aside.proposing import SettingAside
+from services.scheduler.shadow.shadow import Shadow
 from shared.domain.pod import Pod
 from shared.events import cluster_facts
 from shared.events import scheduling_facts as scheduling
@@ -50,6 +51,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
     dirty_after_rejections: int = 3
     upstream: Instead | None = None
     provenance: Provenance = Provenance()
+    shadow: bool = False
 
 
 class Counters(msgspec.Struct):
@@ -81,6 +83,7 @@ class SchedulerCore:
         self.marks = Marks(config.dirty_after_rejections)
         self.nominations = Nominations(self.ledger)
         self.binds = Binds()
+        self.shadow = Shadow()
         self._aside: set[str] = set()
         self._changed: set[str] = set()
         self._behind: set[str] = set()
@@ -95,7 +98,11 @@ class SchedulerCore:
 
     def evolve(self, envelope: Envelope, fact: Fact) -> None:
         """Fold one fact; the nodes it touched are refreshed before the next decision."""
+        if self.config.shadow and isinstance(self.cluster, ColumnarPlacing):
+            self._refresh()
+            self.shadow.before(fact, self.ledger, self.cluster)
         touched = following.evolve(self.followed, envelope, fact)
+        self.shadow.after(fact)
         uid = fact.about.pod
         self._changed.update(touched)
         if uid:
@@ -151,7 +158,7 @@ class SchedulerCore:
         ours = entry.pod.scheduler_name == self.config.scheduler_name
         uid = entry.pod.uid
         held_back = f"pod/{uid}" in self._aside or entry.pod.constraints.gates or uid in self.asides.barred
-        if ours and entry.stage == "pending" and not entry.terminating and not held_back:
+        if ours and not self.config.shadow and entry.stage == "pending" and not entry.terminating and not held_back:
             self.queue.add(entry.pod, entry.observed_at)
 
     def _refresh(self) -> list[str]:
@@ -188,6 +195,8 @@ class SchedulerCore:
     def decide(self, limit: int, now_s: float = 0.0) -> list[Proposal]:
         """Decide at most `limit` pods; each proposal is one commit. Also proposes dirty marks, reconciliations, nodes to set
         aside or to try again (by `now_s`, monotonic), and what to take back from nodes that ended."""
+        if self.config.shadow:
+            return []
         proposals = self.marks.proposals(self.ledger, self._changed, self.versions)
         proposals += self.setting_aside.proposals(self.asides, self.ledger.position, self.versions)
         proposals += self.setting_aside.again(self.asides, self.ledger, now_s, self.versions)

@@ -90,6 +90,12 @@ class Decider:
         with timed(names.DECIDE_LATENCY):
             proposals = core.decide(self._batch_pods, self._clock.monotonic_s())
         self._complain(core)
+        for case in core.shadow.take():
+            count(names.SHADOW_CASES, outcome=case.outcome)
+            if case.outcome != "agreed":
+                judged = case.judged
+                said = {"node": judged.node, "refused": judged.refused, "instead": judged.instead, "reason": case.reason}
+                self._out.info(names.SHADOW_DIFFERS, pod=judged.pod, outcome=case.outcome, **said)
         if self.heard is not None:
             self.heard(core)
         self._measure_marks(core)

@@ -18,7 +18,8 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     """`kubeconfig` is a file, a bare http:// URL, or empty inside a cluster. `dirty_after_rejections` is the N of the
     reserve-plugin design (1 where an upstream cache decides); `observe` off makes this process a mere decider. `cache` other
     than `ledger` places by the upstream plugin's cache of that name, `compat: upstream` by the one that its arguments choose,
-    defects included. `plugin_config` is a file with the plugin's arguments, alone or in a KubeSchedulerConfiguration."""
+    defects included. `plugin_config` is a file with the plugin's arguments, alone or in a KubeSchedulerConfiguration.
+    `shadow` decides nothing, and compares what others do with what it would do."""
 
     kubeconfig: str = ""
     scheduler_name: str = "topolog"
@@ -31,4 +32,5 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     cache: CacheName = "ledger"
     compat: Literal["default", "upstream"] = "default"
     plugin_config: str = ""
+    shadow: bool = False
     extender: ExtenderSettings = ExtenderSettings()

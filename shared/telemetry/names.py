@@ -105,6 +105,12 @@ MASS_ABSENCE_JUDGED = event(
 KUBE_UNAVAILABLE = event("kube.unavailable", "The Kubernetes API does not answer; it is tried again.")
 FOLD_BEHIND = event("fold.behind", "The fold has not reached what this process appended; nothing new is told until it has.")
 UNWISE_ARGUMENT = event("plugin.unwise_argument", "An argument of the upstream plugin is legal but unwise; says what is better.")
+SHADOW_CASES = counter(
+    "topolog_shadow_cases",
+    "Pods of other schedulers in shadow mode: agreed, prevented (a rejection avoided), missed, stricter (ran, though refused).",
+    "outcome",
+)
+SHADOW_DIFFERS = event("shadow.differs", "Topolog would have said something else to a pod than its scheduler or its kubelet did.")
 EXTENDER_LATENCY = seconds("topolog_extender_latency", "How long an answer to kube-scheduler took, by verb.", "verb")
 EXTENDER_REQUESTS = counter(
     "topolog_extender_requests", "Requests of kube-schedulers by verb and HTTP status; only 200 is an answer.", "verb", "status"

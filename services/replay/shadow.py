@@ -1,0 +1,53 @@
+"""`topolog replay shadow`: a recorded history as shadow mode would have judged it, pod by pod. Pure but for reading.
+
+The log need not have been made in shadow mode: every pod that a scheduler other than Topolog placed is judged as the ledger stood
+when it was seen on its node.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.replay import reading
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.shadow.shadow import Case, Outcome, Shadow
+from shared.eventlog.port import EventLog
+from shared.events.scheduling_facts import PodReserved
+from shared.ledger.fold import evolve
+from shared.ledger.state import Ledger
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """All cases counted, the telling ones named. `own` are pods that Topolog placed itself, `open` those without their kubelet's
+    word, `elsewhere` those that it would have sent to another node."""
+
+    counts: dict[Outcome, int]
+    elsewhere: int
+    open: int
+    own: int
+    told: list[Case]
+
+
+async def shadow(log: EventLog, limit: int) -> Judgement:
+    """Fold the log and judge each foreign placement before it is folded; at most `limit` cases that differ are told."""
+    ledger, placing, judge = Ledger(), ColumnarPlacing(CycleConfig()), Shadow()
+    own: set[str] = set()
+    told: list[Case] = []
+    async for envelope, fact in reading.facts(log):
+        if isinstance(fact, PodReserved):
+            own.add(fact.uid)
+        if fact.about.pod not in own:
+            judge.before(fact, ledger, placing)
+        touched = evolve(ledger, envelope, fact)
+        for name in touched:
+            node = ledger.nodes.get(name)
+            if node is None or node.observed is None:
+                placing.drop_node(name)
+            else:
+                placing.put_node(node)
+        if fact.about.pod:
+            placing.follow(fact.about.pod, ledger.pods.get(fact.about.pod))
+        judge.after(fact)
+        told += [case for case in judge.take() if case.outcome != "agreed"][: max(0, limit - len(told))]
+    return Judgement(judge.counts, judge.elsewhere, judge.open, len(own), told)
