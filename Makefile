@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help install up test lint types format bench vectors docs lock stubs clean
+.PHONY: help install up test test-cluster lint types format bench vectors docs lock stubs clean
 
 help:  ## Show the verbs.
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 install: $(STAMP)  ## Make .venv from the lock file.
 
@@ -24,6 +24,10 @@ up: install  ## Run Topolog with a simulated cluster: make up ARGS="--nodes 20 -
 
 test: install  ## Run the tests: make test ARGS="-k ledger".
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+test-cluster: install  ## Hold the Kubernetes client to a real API server: make test-cluster KUBECONFIG=~/.kube/config
+	$(if $(KUBECONFIG),,$(error name the server: make test-cluster KUBECONFIG=~/.kube/config))
+	TOPOLOG_TEST_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest tests/kube/test_real.py $(ARGS)
 
 lint: install  ## Lint and check types.
 	$(BIN)/ruff check .

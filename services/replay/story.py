@@ -131,7 +131,7 @@ def _verdict(fact: scheduling.PodVerdictChanged, names: Mapping[str, str]) -> li
 def _observed(fact: cluster.PodObserved) -> list[str]:
     detail = [f"priority {fact.pod.priority}"] if fact.pod.priority else []
     other = fact.pod.scheduler_name
-    if other != SCHEDULER_NAME:
+    if other != SCHEDULER_NAME and fact.node:
         detail.append(f"its schedulerName is {other}: Topolog did not place it, and charges its node for it")
         detail.append(f"to have Topolog place it, make it anew with spec.schedulerName: {SCHEDULER_NAME}")
     return detail

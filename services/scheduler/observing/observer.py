@@ -23,6 +23,7 @@ from shared.runtime.clock import Clock
 from shared.runtime.groups import lease_losses
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Projector
+from shared.runtime.retry import jittered_s
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count
 from shared.telemetry.propagation import trace_of
@@ -31,6 +32,7 @@ ROLE = "observer"
 BATCH_EVENTS = 500
 PENDING_EVENTS = 20_000
 PAUSE_S = 0.5
+LONGEST_PAUSE_S = 5.0
 REACH_TIMEOUT_S = 30.0
 CONFIRM_AFTER_S = 2.0
 
@@ -71,15 +73,19 @@ class Observer:
                 group.create_task(self._follow("pods", lease))
 
     async def _follow(self, kind: Kind, lease: Lease) -> None:
+        failures = 0
         while True:
             try:
-                await self._watch(kind, await self._list(kind, lease), lease)
+                version = await self._list(kind, lease)
+                failures = 0
+                await self._watch(kind, version, lease)
             except (WatchExpiredError, _Relist) as reason:
                 self._out.warning(names.RELIST, kind=kind, reason=type(reason).__name__)
             except KubeUnavailableError as error:
                 count(names.KUBE_TROUBLE)
                 self._out.warning(names.KUBE_UNAVAILABLE, kind=kind, problem=str(error))
-                await self._clock.sleep(PAUSE_S)
+                await self._clock.sleep(jittered_s(failures, PAUSE_S, LONGEST_PAUSE_S))
+                failures += 1
 
     async def _list(self, kind: Kind, lease: Lease) -> str:
         """Tell what a list shows and what it lacks; the version from which to watch."""
