@@ -62,6 +62,11 @@ def scheduled(pod: Identity, uid: str, node: str, time_us: int, position: int) -
     return _event(pod, uid, "Normal", "Scheduled", message, time_us, position)
 
 
+def admitted(pod: Identity, uid: str, message: str, time_us: int, position: int) -> dict[str, Any]:
+    """An event that tells the zone which the kubelet chose."""
+    return _event(pod, uid, "Normal", "AdmittedOnZone", message, time_us, position)
+
+
 def preempted(pod: Identity, uid: str, preemptor: str, time_us: int, position: int) -> dict[str, Any]:
     """A Preempted event, which stands at the victim; `preemptor` is a uid."""
     message = f"Preempted by pod {preemptor}" + (f" on node {pod.node}" if pod.node else "")

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from services.binder import announcements
+from services.binder.admissions import Admissions
 from services.binder.core import BinderState, Identity
 from shared.events.binding_facts import BindRefused, EvictIntended, PodBound, PodEvicted
 from shared.events.catalog import Fact
@@ -24,14 +25,19 @@ from shared.telemetry import names
 from shared.telemetry.instruments import count
 
 PENDING_PODS = 5_000
+_NOBODY = Identity("", "")
 WORKERS = 2
 
-Kind = Literal["verdict", "refused", "bound", "nominated", "preempted"]
+ADMITTED_PER_S = 20
+"""Of events that tell a zone at most so many a second are written; the rest is dropped and counted: the log has them all."""
+
+Kind = Literal["verdict", "refused", "bound", "nominated", "preempted", "admitted"]
+Say = tuple[Kind, str, str, str]
 
 
 class Waiting(msgspec.Struct, frozen=True):
     """One announcement to make. `verdict` and `refused` (of a binding) say `message`, `bound` and `nominated` name `node` ("":
-    nominated no more), `preempted` says in `message` for whom (a uid)."""
+    nominated no more), `preempted` says in `message` for whom (a uid), `admitted` on which zone."""
 
     kind: Kind
     pod: Identity
@@ -42,9 +48,9 @@ class Waiting(msgspec.Struct, frozen=True):
     node: str = ""
 
     @property
-    def key(self) -> tuple[str, bool]:
-        """Of one pod the newest is kept: of what is said in events, and of its nomination."""
-        return self.uid, self.kind == "nominated"
+    def key(self) -> tuple[str, str]:
+        """Of one pod the newest is kept: of what is said in events, of its nomination, of its zone."""
+        return self.uid, self.kind if self.kind in ("nominated", "admitted") else ""
 
 
 class Announcer:
@@ -52,7 +58,9 @@ class Announcer:
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._waiting: dict[tuple[str, bool], Waiting] = {}
+        self._waiting: dict[tuple[str, str], Waiting] = {}
+        self._admissions = Admissions()
+        self._second = (0, 0)
         self._nominated: dict[str, str] = {}
         self._victims: dict[str, Identity] = {}
         self._woken = asyncio.Event()
@@ -62,21 +70,23 @@ class Announcer:
         """Note what is to be said; only the newest of a pod is kept."""
         for envelope, fact in folded:
             self._remember(state, fact)
-            found = self._heard(fact)
-            if found is None or not self.enabled:
-                continue
-            kind, uid, message, node = found
-            pod = state.pods.get(uid) or (self._victims.pop(uid, None) if kind == "preempted" else None)
-            if pod is None:
-                continue
-            made = Waiting(kind, pod, uid, envelope.position, envelope.time_us, message, node)
-            self._waiting.pop(made.key, None)
-            self._waiting[made.key] = made
+            heard: list[Say] = [("admitted", one.uid, one.message, one.node) for one in self._admissions.heard(fact)]
+            other = self._heard(fact)
+            for kind, uid, message, node in [*heard, other] if other is not None else heard:
+                if self.enabled:
+                    self._note(state, Waiting(kind, _NOBODY, uid, envelope.position, envelope.time_us, message, node))
         while len(self._waiting) > PENDING_PODS:
             self._waiting.pop(next(iter(self._waiting)))
             count(names.ANNOUNCED, result="dropped")
         if self._waiting:
             self._woken.set()
+
+    def _note(self, state: BinderState, made: Waiting) -> None:
+        pod = state.pods.get(made.uid) or (self._victims.pop(made.uid, None) if made.kind == "preempted" else None)
+        if pod is None:
+            return
+        self._waiting.pop(made.key, None)
+        self._waiting[made.key] = msgspec.structs.replace(made, pod=pod)
 
     def _remember(self, state: BinderState, fact: Fact) -> None:
         """Victims by their names, as one may have ended before its eviction is settled; the oldest gives way."""
@@ -135,6 +145,11 @@ class Announcer:
             return
         if waiting.kind == "bound":
             event = announcements.scheduled(pod, waiting.uid, waiting.node, waiting.time_us, waiting.position)
+        elif waiting.kind == "admitted":
+            if self._too_many():
+                count(names.ANNOUNCED, result="dropped")
+                return
+            event = announcements.admitted(pod, waiting.uid, waiting.message, waiting.time_us, waiting.position)
         elif waiting.kind == "preempted":
             event = announcements.preempted(pod, waiting.uid, waiting.message, waiting.time_us, waiting.position)
         else:
@@ -143,6 +158,13 @@ class Announcer:
             patch = announcements.condition(waiting.message, waiting.time_us, reason)
             _counted(await self._kube.patch_pod_status(pod.namespace, pod.name, patch))
         _counted(await self._kube.create_event(pod.namespace, event))
+
+    def _too_many(self) -> bool:
+        """True when enough zones were told in this second."""
+        now_s = int(asyncio.get_running_loop().time())
+        second, told = self._second
+        self._second = (now_s, told + 1 if second == now_s else 1)
+        return self._second[1] > ADMITTED_PER_S
 
 
 def _counted(answer: Answer | Lost) -> Any:

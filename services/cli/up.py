@@ -39,6 +39,8 @@ DatabaseUrl = Annotated[str, typer.Option(envvar="TOPOLOG_DATABASE_URL", help="A
 NatsUrl = Annotated[str, typer.Option(envvar="TOPOLOG_NATS_URL", help="An outside NATS.")]
 Kubeconfig = Annotated[str, typer.Option(envvar="TOPOLOG_KUBECONFIG", help="An outside cluster; nothing is simulated.")]
 
+Advertise = Annotated[str, typer.Option(help="This machine's address as the nodes of an outside cluster reach it.")]
+
 
 def register(app: typer.Typer) -> None:
     """Mount the verb."""
@@ -67,6 +69,7 @@ def up(
     database_url: DatabaseUrl = "",
     nats_url: NatsUrl = "",
     kubeconfig: Kubeconfig = "",
+    advertise: Advertise = "",
 ) -> None:
     """Run everything on this machine: Postgres, NATS, the services, a simulated cluster and a workload.
 
@@ -76,7 +79,7 @@ def up(
     rest = {
         **{"fresh": fresh, "pods": pods, "load": load, "speed": speed, "cache": cache, "report_interval_s": report_interval},
         **{"api_port": api_port, "exit_when_idle": exit_when_idle, "idle_after_s": idle_after, "json": as_json},
-        **{"database_url": database_url, "nats_url": nats_url, "kubeconfig": kubeconfig},
+        **{"database_url": database_url, "nats_url": nats_url, "kubeconfig": kubeconfig, "advertise": advertise},
     }
     raise typer.Exit(_run(data_dir, given, rest, plain))
 

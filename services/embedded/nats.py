@@ -32,7 +32,7 @@ class NatsAddress(msgspec.Struct, frozen=True):
 
 
 class NatsSettings(msgspec.Struct, frozen=True):
-    """What may be insisted on: ports, the full user's password, the interface (`host`).
+    """What may be insisted on: ports, the full user's password, the interface (`host`; `monitor_host` where that differs).
 
     `exporter_password` adds a user `exporter` that may publish reports and nothing else.
     """
@@ -41,6 +41,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
     monitor_port: int | None = None
     password: str | None = None
     host: str = _HOST
+    monitor_host: str = ""
     exporter_password: str = ""
 
 
@@ -102,7 +103,7 @@ def render_config(address: NatsAddress, store_dir: Path, settings: NatsSettings 
     config = {
         "host": settings.host,
         "port": address.port,
-        "http": f"{settings.host}:{address.monitor_port}",
+        "http": f"{settings.monitor_host or settings.host}:{address.monitor_port}",
         "jetstream": {"store_dir": str(store_dir)},
         "authorization": {"users": users},
     }

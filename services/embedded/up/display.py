@@ -79,6 +79,17 @@ class Display:
 
 def _rows(status: Status) -> list[tuple[str, str]]:
     pods, numbers = status.workload, status.scheduling
+    if not status.simulated:
+        way = numbers.pods_reserved + numbers.pods_intended + numbers.pods_bound
+        return [
+            ("nodes", str(numbers.nodes)),
+            ("zones", str(numbers.zones)),
+            ("waiting", str(numbers.pods_pending)),
+            ("on the way", str(way)),
+            ("running", str(numbers.pods_running)),
+            ("unproven charges", str(numbers.unproven)),
+            ("facts", f"{numbers.position} ({status.facts_per_s:,.0f}/s)"),
+        ]
     return [
         ("created", f"{pods.created} of {pods.total}" if pods.total else str(pods.created)),
         ("queued", str(numbers.pods_pending)),
@@ -102,6 +113,8 @@ def _sentence(status: Status) -> str:
 def summary_lines(status: Status, at_end: bool = True) -> list[str]:
     """Counts, latencies, and the pods that did not run, with numbers; those that are left only of a run that came to its end."""
     pods = status.workload
+    if not status.simulated:
+        return ["stopped: " + ", ".join(f"{name} {value}" for name, value in _rows(status))]
     of = pods.total or pods.created
     lines = [
         f"{pods.succeeded + pods.running} of {of} pods ran ({pods.succeeded} to their end), {pods.rejected} rejected "

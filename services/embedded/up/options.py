@@ -41,6 +41,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     database_url: str = ""
     nats_url: str = ""
     kubeconfig: str = ""
+    advertise: str = ""
     exporters: int = 2
     extra_env: dict[str, str] = {}
 

@@ -10,16 +10,18 @@ from pathlib import Path
 
 from services.embedded.child import ChildEvent, ChildEventKind
 from services.embedded.data_dir import DataDir, ServerAddresses, default_data_dir
+from services.embedded.nats import NatsSettings
 from services.embedded.running import write_services
 from services.embedded.servers import EmbeddedServers
 from services.embedded.supervisor import Supervisor
-from services.embedded.up import children, kubeconfig
+from services.embedded.up import attach, children, kubeconfig
 from services.embedded.up.children import SCHEDULER, SIMULATOR, Ports
 from services.embedded.up.display import Display, Picture, is_over
 from services.embedded.up.options import ENDLESS, UpOptions
 from services.embedded.up.outside import check_outside, migrate
 from services.embedded.up.resuming import Shape, write_shape
 from services.embedded.up.status import Scheduling, Status, Workload, ask, read_workload
+from shared.kube.client import configuration
 from shared.telemetry.reasons import plain
 
 EXIT_OK, EXIT_REJECTED, EXIT_LEFT = 0, 3, 4
@@ -33,7 +35,8 @@ class Up:
     def __init__(self, options: UpOptions, picture: Picture | None = None) -> None:
         self._options = options
         self._picture = picture
-        self._database_url = ""
+        self._database_url = self._nats_url = ""
+        self._bus = NatsSettings()
         self._display = Display(options.json, picture)
         self._supervisor = Supervisor(self._heard)
         self._stopping = asyncio.Event()
@@ -69,7 +72,8 @@ class Up:
             return EXIT_OK
         ports = await starting
         self._display.note(f"topolog up: ready after {self._elapsed():.1f} s, data in {folder.path}")
-        for line in (*await self._resumed(folder, ports), *hints(self._options, folder, ports)):
+        attaching = self._attaching(folder) if self._options.kubeconfig else []
+        for line in (*await self._resumed(folder, ports), *hints(self._options, folder, ports), *attaching):
             self._display.note(line)
         await self._watch_with_picture(ports)
         code = exit_code(self._status.workload) if self._options.exit_when_idle else EXIT_OK
@@ -107,13 +111,19 @@ class Up:
 
     async def _start_servers(self, folder: DataDir) -> ServerAddresses:
         options = self._options
+        self._bus = attach.bus(folder.path) if options.kubeconfig and not options.nats_url else NatsSettings()
         servers = EmbeddedServers(
-            folder, want_postgres=not options.database_url, want_nats=not options.nats_url, supervisor=self._supervisor
+            folder,
+            want_postgres=not options.database_url,
+            want_nats=not options.nats_url,
+            nats_settings=self._bus,
+            supervisor=self._supervisor,
         )
         await servers.start()
         database_url = self._database_url = options.database_url or servers.database_url
         await migrate(database_url)
-        return ServerAddresses(database_url, options.nats_url or servers.nats_url)
+        self._nats_url = options.nats_url or servers.nats_url
+        return ServerAddresses(database_url, self._nats_url)
 
     async def _start_services(self, folder: DataDir, ports: Ports, addresses: ServerAddresses) -> None:
         options = self._options
@@ -126,6 +136,13 @@ class Up:
         if not options.kubeconfig:
             specs += children.exporters(options, folder, ports, env)
         await self._supervisor.start(specs)
+
+    def _attaching(self, folder: DataDir) -> list[str]:
+        """How an outside cluster's nodes come to report here."""
+        server = configuration(self._options.kubeconfig).cluster.server
+        address = self._options.advertise or attach.own_address(server)
+        url = attach.exporter_url(self._nats_url, address, self._bus.exporter_password)
+        return [f"cluster: {server}", *attach.words(attach.write(folder.path, url), url)]
 
     # -- watching ------------------------------------------------------------------------------------------------
 
@@ -182,7 +199,7 @@ class Up:
         numbers: Scheduling = await ask(f"http://127.0.0.1:{ports.by_name[SCHEDULER]}/stats", Scheduling, before.scheduling)
         passed_s = max(now_s - before.elapsed_s, 1e-3)
         rate = (numbers.position - before.scheduling.position) / passed_s if before.scheduling.position else 0.0
-        self._status = Status(round(now_s, 1), workload, numbers, max(rate, 0.0), self._restarts)
+        self._status = Status(round(now_s, 1), workload, numbers, max(rate, 0.0), self._restarts, SIMULATOR in ports.by_name)
 
     def _heard(self, event: ChildEvent) -> None:
         if event.kind is ChildEventKind.RESTARTED:

@@ -65,13 +65,14 @@ class Scheduling(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """One moment. `facts_per_s` over the time since the status before."""
+    """One moment. `facts_per_s` over the time since the status before; `workload` counts only what is `simulated`."""
 
     elapsed_s: float
     workload: Workload = Workload()
     scheduling: Scheduling = Scheduling()
     facts_per_s: float = 0.0
     restarts: int = 0
+    simulated: bool = True
 
 
 class _Simulation(msgspec.Struct):

@@ -1,0 +1,109 @@
+"""How nodes of an outside cluster come to report here: address, credential, a DaemonSet filled in, one `kubectl apply` away.
+
+The manifest is `k8s/base/exporter.yaml` with what it leaves open: namespace, account, a secret with the address of the bus, image.
+Values in, text out; what the cluster looks like is not asked.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from services.embedded.nats import NatsSettings
+
+NAMESPACE = "topolog"
+IMAGE = "topolog:local"
+FILE = "exporter.yaml"
+_PASSWORD = "exporter-password"
+_ANYWHERE = "192.0.2.1"
+_BASE = Path(__file__).resolve().parents[3] / "k8s" / "base" / "exporter.yaml"
+
+
+def own_address(api_server: str) -> str:
+    """This machine's address as the cluster's nodes may reach it: the local end of a route to the API server, or, where that is
+    on loopback (kind), of the route to anywhere. Nothing is sent. 127.0.0.1 when there is no route."""
+    host = urlsplit(api_server).hostname or _ANYWHERE
+    return _local_end(host) if not _local_end(host).startswith("127.") else _local_end(_ANYWHERE)
+
+
+def _local_end(host: str) -> str:
+    try:
+        family, *_, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
+def bus(folder: Path) -> NatsSettings:
+    """The embedded bus as pods of another machine need it: on every interface, with a user that may publish reports and nothing
+    else. The monitoring page stays on loopback."""
+    path = folder / _PASSWORD
+    try:
+        password = path.read_text().strip()
+    except OSError:
+        password = secrets.token_hex(16)
+        path.touch(0o600)
+        path.write_text(password)
+    return NatsSettings(host="0.0.0.0", monitor_host="127.0.0.1", exporter_password=password)
+
+
+def exporter_url(nats_url: str, address: str, password: str) -> str:
+    """The bus' URL as an exporter in a pod must use it. An outside bus (no `password`) is taken as it stands."""
+    if not password:
+        return nats_url
+    host = f"[{address}]" if ":" in address else address
+    return f"nats://exporter:{password}@{host}:{urlsplit(nats_url).port or 4222}"
+
+
+def manifest(nats_url: str, image: str = IMAGE) -> str:
+    """Namespace, account, secret and DaemonSet as YAML."""
+    documents: list[dict[str, Any]] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "exporter", "namespace": NAMESPACE}},
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "topolog-nats", "namespace": NAMESPACE},
+            "stringData": {"exporter-url": nats_url},
+        },
+    ]
+    for document in yaml.safe_load_all(_BASE.read_text()):
+        document["metadata"]["namespace"] = NAMESPACE
+        if document["kind"] == "DaemonSet":
+            container = document["spec"]["template"]["spec"]["containers"][0]
+            container["image"], container["imagePullPolicy"] = image, "IfNotPresent"
+        documents.append(document)
+    return yaml.safe_dump_all(documents, sort_keys=False)
+
+
+def write(folder: Path, nats_url: str) -> Path:
+    """Write the manifest, which holds the bus' password, for the user's eyes only."""
+    path = folder / FILE
+    path.unlink(missing_ok=True)
+    path.touch(0o600)
+    path.write_text(manifest(nats_url))
+    return path
+
+
+def words(path: Path, url: str) -> list[str]:
+    """What to type, and what must be so."""
+    parts = urlsplit(url)
+    reach = f"{parts.hostname}:{parts.port}"
+    lines = [
+        f"1. the image on the nodes: docker build -t {IMAGE} . && kind load docker-image {IMAGE}",
+        f"   (minikube image load {IMAGE}; k3s: docker save {IMAGE} | k3s ctr images import -)",
+        f"2. attach the nodes: kubectl apply -f {path}",
+        f"   (exporters report to {reach} as the user exporter; the password is in the file)",
+        "3. submit pods with spec.schedulerName: topolog; topolog explain NAME tells why one waits",
+        f"afterwards: kubectl delete -f {path}",
+    ]
+    if str(parts.hostname).startswith("127."):
+        lines.append("no address of this machine is known that nodes could reach: start again with --advertise ADDRESS")
+    return lines

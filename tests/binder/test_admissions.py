@@ -1,0 +1,80 @@
+"""An event tells on which zone a pod was admitted, once a report shows it whole, and whether that was predicted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from services.binder import announcer as module
+from services.binder.admissions import Admissions, Admitted
+from shared.events.binding_facts import PodBound
+from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.report_facts import NodeReportChanged, NodeReported
+from shared.events.scheduling_facts import PodReserved
+from tests.binder.test_announcer import Told
+from tests.ledger.given import held, listed_empty, pod, report, zone
+from tests.runtime.helpers import running, until
+
+
+def on_its_way(predicted: dict[str, tuple[int, ...]] | None = None) -> Admissions:
+    admissions = Admissions()
+    for fact in (
+        NodeReported(report(zone(0, 8), zone(1, 8))),
+        PodObserved(pod("web", cpus=2)),
+        PodReserved("uid-web", "n1", predicted={"c": (0,)} if predicted is None else predicted),
+        PodBound("uid-web", "n1"),
+    ):
+        assert admissions.heard(fact) == []
+    return admissions
+
+
+def changed(*listed: object) -> NodeReportChanged:
+    return NodeReportChanged("n1", "boot-1", 2, listed=listed)  # type: ignore[arg-type]
+
+
+def test_a_listing_without_what_was_asked_for_tells_nothing() -> None:
+    admissions = on_its_way()
+    assert admissions.heard(changed(listed_empty("web"))) == []
+    assert admissions.heard(changed(held("web", 0, 1))) == []
+    assert admissions.heard(changed(held("other", 0, 2))) == []
+    assert admissions.heard(changed(held("web", 0, 2))) == [Admitted("uid-web", "n1", {"c": (0,)}, {"c": (0,)})]
+    assert admissions.heard(changed(held("web", 0, 2))) == []
+
+
+@pytest.mark.parametrize(
+    ("predicted", "message"),
+    [
+        ({"c": (1,)}, "Admitted on zone 1 of n1, as predicted"),
+        ({"": (1,)}, "Admitted on zone 1 of n1, as predicted"),
+        ({"c": (0,)}, "Admitted on zone 1 of n1; predicted was zone 0"),
+        ({}, "Admitted on zone 1 of n1"),
+    ],
+)
+def test_what_was_predicted_is_compared(predicted: dict[str, tuple[int, ...]], message: str) -> None:
+    (found,) = on_its_way(predicted).heard(NodeReported(report(zone(0, 8), zone(1, 8), placements=(held("web", 1, 2),))))
+    assert found.message == message
+
+
+def test_a_pod_that_ended_is_forgotten() -> None:
+    admissions = on_its_way()
+    admissions.heard(PodEnded("uid-web", "deleted", "n1"))
+    assert admissions.heard(changed(held("web", 0, 2))) == []
+    assert admissions._pending == admissions._bound == {}
+
+
+async def test_the_event_stands_beside_scheduled_and_too_many_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ADMITTED_PER_S", 0)
+    for allowed in (False, True):
+        told = Told()
+        told.kube.go.set()
+        told.tell("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))
+        told.tell("pod/uid-web", PodObserved(pod("web", cpus=2)), PodReserved("uid-web", "n1", predicted={"c": (0,)}))
+        told.tell("pod/uid-web", PodBound("uid-web", "n1"))
+        told.tell("report/n1", changed(held("web", 0, 2)))
+        async with running(told.announcer.run()):
+            await until(lambda told=told, wanted=1 + allowed: len(told.kube.said) == wanted)  # type: ignore[misc]
+            await asyncio.sleep(0.02)
+        reasons = {event["reason"] for event in told.kube.events}
+        assert reasons == ({"Scheduled", "AdmittedOnZone"} if allowed else {"Scheduled"})
+        monkeypatch.setattr(module, "ADMITTED_PER_S", 20)
