@@ -1,6 +1,6 @@
 """How nodes of an outside cluster come to report here: address, credential, a DaemonSet filled in, one `kubectl apply` away.
 
-The manifest is `k8s/base/exporter.yaml` with what it leaves open: namespace, account, a secret with the address of the bus, image.
+The manifest is `k8s/base/exporter.yaml` with what it leaves open: namespace, account, a secret with the bus' address, image.
 Values in, text out; what the cluster looks like is not asked.
 """
 
@@ -101,7 +101,7 @@ def words(path: Path, url: str) -> list[str]:
         f"   (minikube image load {IMAGE}; k3s: docker save {IMAGE} | k3s ctr images import -)",
         f"2. attach the nodes: kubectl apply -f {path}",
         f"   (exporters report to {reach} as the user exporter; the password is in the file)",
-        "3. submit pods with spec.schedulerName: topolog; topolog explain NAME tells why one waits",
+        "3. submit pods with spec.schedulerName: topolog; topolog replay explain NAME tells why one waits",
         f"afterwards: kubectl delete -f {path}",
     ]
     if str(parts.hostname).startswith("127."):

@@ -1,0 +1,167 @@
+"""docs/messages.md: every message that a person may meet, what it means, what to do. Read from the code itself.
+
+`python scripts/messages.py` writes the page; a test holds it to the code, and fails when a new warning has no advice below.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from shared.domain.refusal import Reason
+from shared.telemetry import declare, names
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "messages.md"
+ERRORS = (
+    "CommandError", "FilterError", "UnknownPod", "UsageError", "UpkeepRefused", "EmbeddedError", "DataFolderError",
+    "PortInUseError",
+    "ServerBinaryError", "ChildFailedError", "OutsideServerError", "KubeUnavailableError", "LogUnavailable", "LogNotMigrated",
+    "BusUnavailable",
+)  # fmt: skip
+ADVICE = {
+    "service": "look at the lines before it; the process is started again by its supervisor or by Kubernetes",
+    "task": "the problem is in the line; the service ends and is started again. If it comes back, report it with the line",
+    "consumer": "`topolog replay verify` names the fact; `topolog log skip` counts a fact as never told",
+    "log": "is Postgres up, and does TOPOLOG_DATABASE_URL name it? Nothing is lost meanwhile",
+    "snapshot": "nothing: the log is replayed; it takes longer once",
+    "retry": "nothing while it is rare; else look at what is named (Postgres, mostly)",
+    "lease": "nothing: another instance leads. When it flaps, look at the latency of Postgres",
+    "bus": "is NATS up, with JetStream, and does TOPOLOG_NATS_URL name it? Consumers poll the log meanwhile",
+    "relay": "nothing: another relay works",
+    "kube": "is the API server reachable with this kubeconfig, and are the rights of k8s/base/rbac.yaml given?",
+    "fold": "nothing while it is rare; else Postgres or this process is too slow: see topolog_consumer_lag",
+    "plugin": "take the value that the line recommends",
+    "pod": "`topolog replay explain POD` tells the story; report it when the problem is not the pod's own",
+    "report": "correct the exporter of that node as the line says",
+    "node": "look at the node's exporter and kubelet; `topolog node release` when the node is locked out",
+    "object": "correct the object that the line names",
+    "topology": "look at the rights and the definition of NodeResourceTopology, `topolog doctor` where it is there",
+    "http": "set a token as the line says, or keep the port inside",
+    "stream": "`topolog replay verify` names the fact; `topolog log skip` counts it as never told",
+    "watch": "nothing; raise fs.inotify.max_user_instances on the node to hear of changes at once",
+    "list": "is something between here and the API server answering in its place? The list is asked for again",
+}
+"""What to do about a warning, by the first word of its name."""
+KUBERNETES = (
+    ("event FailedScheduling, condition PodScheduled=False", "no node takes the pod now; the message counts the reasons",
+     "`topolog replay explain POD` names the zones, who holds them, and what would fit"),
+    ("event Scheduled", "the pod was bound", "nothing"),
+    ("event AdmittedOnZone", "a report shows on which zone the kubelet put the pod, and whether that was predicted", "nothing"),
+    ("event Preempted", "the pod was evicted for one of higher priority", "nothing; its controller makes it anew"),
+    ("pod status Failed, TopologyAffinityError", "the kubelet refused the pod: its zones had no room",
+     "`topolog replay explain POD`; a rejection of a pod that Topolog placed is worth a report"),
+    ("pod status Failed, OutOfcpu (OutOfmemory, ...)", "the node as a whole had not enough; the kubelet checks after alignment",
+     "`topolog admit` plays it; look for pods that no scheduler counted"),
+)  # fmt: skip
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, *_kubernetes(), *_reasons(), *_warnings(), *_errors(), _SETTINGS])
+
+
+def _kubernetes() -> list[str]:
+    lines = ["## In Kubernetes", "", "| where | what it means | what to do |", "|---|---|---|"]
+    return [*lines, *(f"| {where} | {meaning} | {advice} |" for where, meaning, advice in KUBERNETES), ""]
+
+
+def _reasons() -> list[str]:
+    lines = [_REASONS]
+    return [*lines, *sorted(f"- {reason.value}" for reason in Reason), ""]
+
+
+def _warnings() -> list[str]:
+    lines = ["## Log lines at warning and above", "", "| event | what it means | what to do |", "|---|---|---|"]
+    said = {getattr(names, name) for name in warned()}
+    return [*lines, *(f"| `{event}` | {declare.EVENTS[event]} | {advice(event)} |" for event in sorted(said)), ""]
+
+
+def advice(event: str) -> str:
+    """What to do about an event. Raises KeyError for a kind of event that nobody gave advice for."""
+    return ADVICE[event.partition(".")[0]]
+
+
+def warned() -> set[str]:
+    """Names of `shared.telemetry.names` that are logged at warning or error somewhere."""
+    found = set()
+    for _, tree in _sources():
+        for call in _calls(tree):
+            if isinstance(call.func, ast.Attribute) and call.func.attr in ("warning", "error", "critical") and call.args:
+                first = call.args[0]
+                if isinstance(first, ast.Attribute) and isinstance(first.value, ast.Name) and first.value.id == "names":
+                    found.add(first.attr)
+    return found
+
+
+def _errors() -> list[str]:
+    lines = [_ERRORS]
+    told: dict[str, set[str]] = {}
+    for path, tree in _sources():
+        for call in _calls(tree):
+            name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+            if name not in ERRORS or not call.args:
+                continue
+            problem = _text(call.args[0])
+            remedy = _text(call.args[1]) if len(call.args) > 1 else ""
+            if problem.strip("… "):
+                told.setdefault("/".join(path.parts[:2]), set()).add(
+                    f"- {problem}" + (f" — try: {remedy}" if remedy.strip("… ") else "")
+                )
+    for room in sorted(told):
+        lines += [f"### {room}", "", *sorted(told[room]), ""]
+    return lines
+
+
+def _sources() -> Iterator[tuple[Path, ast.Module]]:
+    for folder in ("services", "shared"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "_pb2" not in path.name and "services/comparison" not in str(path):
+                yield path.relative_to(ROOT), ast.parse(path.read_text())
+
+
+def _calls(tree: ast.Module) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _text(node: ast.expr) -> str:
+    """A literal as people read it; everything computed is `…`."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return " ".join(node.value.split()).replace("|", "\\|")
+    if isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
+        return " ".join("".join(map(str, parts)).split()).replace("|", "\\|")
+    return "…"
+
+
+_HEAD = """\
+# Messages
+
+Every message that a person may meet: what it means, and what to do. Made from the code by `python scripts/messages.py`; a test
+holds the page to the code.
+"""
+_REASONS = """\
+## Why a node takes no pod
+
+The reasons that FailedScheduling counts, in the words that it uses. What would help is in `topolog replay explain POD`,
+node by node.
+"""
+_ERRORS = """\
+## Errors of the command, and refusals to start
+
+`…` stands for what the message names. `topolog:` stands before it, `try:` before what to do; services write the same words
+into their log.
+"""
+_SETTINGS = """\
+## Settings that cannot be used, and exit codes
+
+A service names every setting to correct at once (`VARIABLE: what is wrong; what to give`) and ends with exit code 2. Its other
+codes: 1 a task failed, 3 a newer instance has the role, 4 the log, the bus or the Kubernetes API could not be reached at the
+start. The command's codes: 0 done, 1 failed or something was found, 2 wrong usage, 3 a kubelet rejected a pod, 4 a feasible pod
+was left.
+"""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,39 @@
+"""Pages that are made from the code or from other pages say what those say now."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_message_is_on_the_page_of_messages() -> None:
+    messages = script("messages")
+    assert (ROOT / "docs" / "messages.md").read_text() == messages.page(), "make it again: python scripts/messages.py"
+
+
+def test_a_warning_that_nobody_gave_advice_for_is_told() -> None:
+    with pytest.raises(KeyError):
+        script("messages").advice("volcano.erupted")
+
+
+def test_readme_begins_with_the_numbers_of_the_page_of_quality() -> None:
+    comparison, readme = script("readme_comparison"), (ROOT / "README.md").read_text()
+    found = comparison.rows((ROOT / "docs" / "quality.md").read_text())
+    again = "make it again: python scripts/readme_comparison.py"
+    assert comparison.with_block(readme, comparison.block(found)) == readme, again
+    assert (ROOT / "docs" / "compare.svg").read_text() == comparison.picture(found), again
+    assert readme.index(comparison.BEGIN) < 200
