@@ -12,11 +12,12 @@ from services.embedded.child import ChildSpec, HttpReady, RestartPolicy
 from services.embedded.data_dir import DataDir
 from services.embedded.errors import DataFolderError, PortInUseError
 from services.embedded.supervisor import port_is_free
-from shared.bus.subjects import REPORT_STREAM, REPORT_SUBJECTS
+from shared.bus.subjects import REPORT_STREAM, REPORT_SUBJECTS, inbox_prefix
 
 CHILD_NAME = "nats"
 _HOST = "127.0.0.1"
 _USER = "topolog"
+_EXPORTER = "exporter"
 _EXPORTER_PUBLISH = (REPORT_SUBJECTS, f"$JS.API.STREAM.INFO.{REPORT_STREAM}")
 _PORTS = range(20_000, 32_000)
 _PORT_TRIES = 200
@@ -34,7 +35,8 @@ class NatsAddress(msgspec.Struct, frozen=True):
 class NatsSettings(msgspec.Struct, frozen=True):
     """What may be insisted on: ports, the full user's password, the interface (`host`; `monitor_host` where that differs).
 
-    `exporter_password` adds a user `exporter` that may publish reports and nothing else.
+    `exporter_password` adds a user `exporter` that may publish reports, ask whether their stream is there, and hear the answers
+    to its own questions: nothing else, so that no node hears what another says.
     """
 
     port: int | None = None
@@ -98,8 +100,8 @@ def render_config(address: NatsAddress, store_dir: Path, settings: NatsSettings 
     """A nats-server configuration, written as JSON, which its grammar includes."""
     users: list[dict[str, object]] = [{"user": _USER, "password": address.password}]
     if settings.exporter_password:
-        rights = {"publish": list(_EXPORTER_PUBLISH), "subscribe": ["_INBOX.>"]}
-        users.append({"user": "exporter", "password": settings.exporter_password, "permissions": rights})
+        rights = {"publish": list(_EXPORTER_PUBLISH), "subscribe": [f"{inbox_prefix(_EXPORTER)}.>"]}
+        users.append({"user": _EXPORTER, "password": settings.exporter_password, "permissions": rights})
     config = {
         "host": settings.host,
         "port": address.port,

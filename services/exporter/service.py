@@ -108,7 +108,7 @@ class Exporter:
 
 async def build(service: Service, settings: ExporterSettings) -> None:
     """Open what the service needs and name its tasks. Nothing is awaited: bus and kubelets may come later."""
-    bus = JetStreamBus(settings.nats_url, name=NAME)
+    bus = JetStreamBus(settings.nats_url, name=NAME, keeps_streams=False)
     service.on_close("bus", bus.close)
     exporter = Exporter(bus, settings)
     service.on_close("exporter", exporter.close)
@@ -145,7 +145,7 @@ def main(argv: Sequence[str], environment: dict[str, str]) -> int:
 
 
 async def _once(settings: ExporterSettings) -> int:
-    bus = JetStreamBus(settings.nats_url, name=NAME)
+    bus = JetStreamBus(settings.nats_url, name=NAME, keeps_streams=False)
     exporter = Exporter(bus, settings)
     try:
         problems = await exporter.once()

@@ -53,6 +53,7 @@ class JetStreamBus:
     ) -> None:
         self._servers, credentials = split_credentials(url)
         self._credentials: dict[str, Any] = dict(credentials)
+        self._inbox_prefix = subjects.inbox_prefix(credentials.get("user", ""))
         self._name = name
         self._patience_s = patience_s
         self._limits = limits
@@ -254,6 +255,7 @@ class JetStreamBus:
                     ping_interval=10,
                     max_outstanding_pings=2,
                     pending_size=PENDING_BYTES,
+                    inbox_prefix=self._inbox_prefix,
                     error_cb=self._on_error,
                     disconnected_cb=self._on_disconnected,
                     reconnected_cb=self._on_reconnected,

@@ -44,3 +44,8 @@ def escape(node: str) -> str:
 def unescape(token: str) -> str:
     """The inverse of `escape`."""
     return token.replace("%2E", ".").replace("%25", "%")
+
+
+def inbox_prefix(user: str) -> str:
+    """Where answers to this user come: a subject of its own, so that users can be kept from hearing each other's."""
+    return f"_INBOX_{escape(user)}" if user and not set(user) & set(" *>") else "_INBOX"
