@@ -27,6 +27,11 @@ them all are forgotten and computed again, which changes nothing."""
 _charged: dict[tuple[object, ...], tuple[tuple[ContainerDemand, ...], ZoneAmounts]] = {}
 
 
+def listed_demand(demand: Sequence[ContainerDemand]) -> Amounts:
+    """What podresources shows of the pod once it is admitted: ordinary init containers are not in it."""
+    return peak([part for part in demand if part.kind != "init"])
+
+
 def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: Mapping[int, Amounts]) -> Possible:
     """Container name (or WHOLE_POD) -> zones that could hold it by `bound`. A part that fits nowhere gets every zone:
     it is on the node against all expectation, so nothing is known about it."""

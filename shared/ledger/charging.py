@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared.domain.resources import PODS, add
 from shared.ledger.alike import Kind, kind_of
-from shared.ledger.charge import pending_zones
+from shared.ledger.charge import listed_demand, pending_zones
 from shared.ledger.settle import could_have_freed, settle, widen_possible
 from shared.ledger.state import Alias, Charge, Ended, Expectation, Freed, Ledger, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import listed_of, restore, subtract
@@ -69,6 +69,7 @@ def take(ledger: Ledger, entry: LedgerPod, position: int) -> None:
     if node is None or charge is None:
         return
     _count(node, kind_of(entry.pod), -1)
+    _note_departed(node, charge)
     _expect(node, position)
     if not charge.demand:
         if charge.key in node.ended:
@@ -82,6 +83,15 @@ def take(ledger: Ledger, entry: LedgerPod, position: int) -> None:
         settle(node)
     else:
         restore(node.lower, charge.zones)
+
+
+def _note_departed(node: LedgerNode, charge: Charge) -> None:
+    """What a report that still lists the pod must show of it. Expectations outlive the pods that they name."""
+    if node.report is not None and node.listed is not None:
+        return
+    node.departed[charge.uid] = listed_demand(charge.demand)
+    while len(node.departed) > HISTORY_LIMIT:
+        del node.departed[next(iter(node.departed))]
 
 
 def _note_freed(node: LedgerNode, charge: Charge, position: int) -> None:

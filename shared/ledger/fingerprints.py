@@ -7,15 +7,16 @@ position and no later one: a later set with the same names may hold another pod 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from shared.domain.demand import ContainerDemand, peak, zonal_demand
+from shared.domain.demand import zonal_demand
 from shared.domain.report import Report
-from shared.domain.resources import add
+from shared.domain.resources import Amounts, add
 from shared.events.scheduling_facts import NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
+from shared.ledger.charge import listed_demand
 from shared.ledger.settle import settle
 from shared.ledger.state import Expectation, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import total
@@ -36,37 +37,40 @@ def match(ledger: Ledger, node: LedgerNode) -> Match | None:
     for expectation in node.history:
         if expectation.position < node.settled_to:
             continue
-        if fingerprint(_counted(expectation, report, ledger.pods)) == report.fingerprint:
-            enough = _usage_covers(expectation, report, ledger.pods)
-            return Match(expectation.position) if enough else None
+        demands = _demands(expectation, report, ledger.pods, node.departed)
+        if fingerprint(_counted(expectation, report, demands)) == report.fingerprint:
+            return Match(expectation.position) if _usage_covers(report, demands.values()) else None
     return None
 
 
-def _counted(expectation: Expectation, report: Report, pods: Mapping[str, LedgerPod]) -> list[tuple[str, str]]:
-    """The (namespace, name) pairs that the exporter's method counts. A pod that has ended since is counted by name: what it
-    demanded is no longer known, so that only the method `all` can match such a set."""
-    keys = []
-    for key, uid in expectation.pods:
-        namespace, _, name = key.partition("/")
-        entry = pods.get(uid)
-        exclusive = entry is None or bool(_listed_demand(entry, report))
-        if report.fingerprint_method != "with-exclusive-resources" or exclusive:
-            keys.append((namespace, name))
-    return keys
+Demands = Mapping[str, Amounts | None]
 
 
-def _listed_demand(entry: LedgerPod, report: Report) -> tuple[ContainerDemand, ...]:
-    """Ordinary init containers are not in podresources, so that the exporter's predicate does not see them."""
-    return tuple(part for part in zonal_demand(entry.pod, report.tracked) if part.kind != "init")
-
-
-def _usage_covers(expectation: Expectation, report: Report, pods: Mapping[str, LedgerPod]) -> bool:
-    used = total({name: r.allocatable - r.available for name, r in zone.resources.items()} for zone in report.zones)
-    demanded: dict[str, int] = {}
+def _demands(expectation: Expectation, report: Report, pods: Mapping[str, LedgerPod], departed: Mapping[str, Amounts]) -> Demands:
+    """Uid -> what the expected pod is listed with once it is admitted; None for one that left too long ago to be known."""
+    found: dict[str, Amounts | None] = {}
     for _, uid in expectation.pods:
         entry = pods.get(uid)
-        if entry is not None:
-            demanded = add(demanded, peak(_listed_demand(entry, report)))
+        found[uid] = listed_demand(zonal_demand(entry.pod, report.tracked)) if entry is not None else departed.get(uid)
+    return found
+
+
+def _counted(expectation: Expectation, report: Report, demands: Demands) -> list[tuple[str, str]]:
+    """The (namespace, name) pairs that the exporter's method counts."""
+    everyone = report.fingerprint_method != "with-exclusive-resources"
+    keys = [key.partition("/") for key, uid in expectation.pods if everyone or demands[uid] is None or demands[uid]]
+    return [(namespace, name) for namespace, _, name in keys]
+
+
+def _usage_covers(report: Report, demands: Iterable[Amounts | None]) -> bool:
+    """Pods that left since are counted, too: while they are listed, what they hold must not pass for what another pod has yet to
+    get (a kubelet lists a pod before it allocates for it)."""
+    used = total({name: r.allocatable - r.available for name, r in zone.resources.items()} for zone in report.zones)
+    demanded: Amounts = {}
+    for amounts in demands:
+        if amounts is None:
+            return False
+        demanded = add(demanded, amounts)
     return all(used.get(name, 0) >= amount for name, amount in demanded.items())
 
 
@@ -102,6 +106,8 @@ def reconciled(node: LedgerNode, fact: NodeReconciled) -> None:
     node.settled_to = fact.settled_to
     kept = [expectation for expectation in node.history if expectation.position >= fact.settled_to]
     node.history = kept
+    named = {uid for expectation in kept for _, uid in expectation.pods}
+    node.departed = {uid: amounts for uid, amounts in node.departed.items() if uid in named}
     node.ended = {}
     settle(node)
     if not unsettled(node):

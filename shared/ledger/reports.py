@@ -97,7 +97,7 @@ def _moved(ledger: Ledger, node: LedgerNode, position: int) -> None:
     for uid, charge in node.charges.items():
         redemand(node, charge, ledger.pods[uid])
     forget_places(node)
-    node.freed, node.settled_to = [], 0
+    node.freed, node.departed, node.settled_to = [], {}, 0
     pods = tuple(sorted((charge.key, charge.uid) for charge in node.charges.values()))
     node.history = [] if node.listed is not None else [Expectation(position, pods)]
 

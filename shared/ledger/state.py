@@ -101,7 +101,7 @@ class LedgerNode(msgspec.Struct, gc=False):
     the last that a fingerprint match settled. `listed` holds the newest report's placements by `namespace/name` (None: it
     carries none; both reports are kept without theirs). `ended` holds names of ended pods that reports may still list.
     `freed` is what pods that ended and that the basis may still count have given back, where no listing says it (upper bound
-    only).
+    only). `departed`: uid -> what a pod that left is listed with, while expectations name it.
     `requested` is the node-level sum of live pods' effective requests; `claims` are nominees' by uid. `locked` says why the
     reports of an expired node are refused; `released`: an operator said that the next one counts, as that of a new boot.
     """
@@ -119,6 +119,7 @@ class LedgerNode(msgspec.Struct, gc=False):
     charges: dict[str, Charge] = {}
     ended: dict[str, Ended] = {}
     freed: list[Freed] = []
+    departed: dict[str, Amounts] = {}
     lower: ZoneAmounts = {}
     upper: ZoneAmounts = {}
     requested: Amounts = {}

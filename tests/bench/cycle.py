@@ -19,6 +19,7 @@ import psutil
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.deciding.scores import STRATEGIES
 from services.scheduler.reserving.proposals import reservation
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.report import Report, Zone, ZoneResource
@@ -45,6 +46,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--shapes", type=int, default=16)
     parser.add_argument("--policy", default="single-numa-node")
     parser.add_argument("--scope", default="container")
+    parser.add_argument("--strategy", choices=STRATEGIES, default=CycleConfig().strategy)
     parser.add_argument("--unsettled", type=int, default=0, help="unproven pods charged to each node")
     parser.add_argument("--no-growth", action="store_true", help="only --nodes, not 100 to 20,000 as well")
     options = parser.parse_args(argv)
@@ -61,6 +63,7 @@ def measure(nodes: int, options: argparse.Namespace) -> dict[str, object]:
     decided, refused = bench.decided(DECISIONS)
     return {
         "nodes": nodes, "zones": options.zones, "shapes": options.shapes, "policy": options.policy, "scope": options.scope,
+        "strategy": options.strategy,
         "unsettled": options.unsettled, "cold_shape_ms": round(statistics.median(cold) * 1e3, 3),
         "cold_shape_ms_worst": round(max(cold) * 1e3, 3), "warm_pod_us": round(warm * 1e6, 1),
         "decided_pods_per_s": round(decided), "refused": refused,
@@ -73,7 +76,7 @@ class Bench:
 
     def __init__(self, nodes: int, options: argparse.Namespace) -> None:
         self.random = random.Random(7)
-        self.ledger, self.cluster = Ledger(), ColumnarPlacing(CycleConfig())
+        self.ledger, self.cluster = Ledger(), ColumnarPlacing(CycleConfig(strategy=options.strategy))
         self.shapes = options.shapes
         self.serial = 0
         for at in range(nodes):

@@ -58,6 +58,36 @@ def test_a_report_that_shows_less_in_use_than_its_pods_demand_is_no_match() -> N
     assert reconcile(history) is None
 
 
+def test_what_a_pod_that_has_ended_still_holds_does_not_pass_for_what_another_has_yet_to_get() -> None:
+    """The kubelet lists `b` before it allocates for it; `a` has ended, and is listed as before: the names agree, and as much is
+    in use as `b` alone demands."""
+    ended, coming = pod("a", cpus=6), pod("b", cpus=6)
+    history = charged(ended, coming)
+    history.end(ended)
+    told(history, "a", "b", free0=2, at=2)
+    assert reconcile(history) is None
+    told(history, "a", "b", free0=2, free1=2, at=3)
+    assert reconcile(history) is not None
+
+
+def test_a_pod_that_left_too_long_ago_to_be_known_lets_nothing_match() -> None:
+    ended, coming = pod("a", cpus=6), pod("b", cpus=2)
+    history = charged(ended, coming)
+    history.end(ended)
+    history.n1.departed.clear()
+    told(history, "a", "b", free0=2, free1=2, at=2)
+    assert reconcile(history) is None
+
+
+def test_a_match_forgets_who_left_before_it() -> None:
+    ended, coming = pod("a", cpus=6), pod("b", cpus=6)
+    history = charged(ended, coming)
+    history.end(ended)
+    told(history, "b", free0=2, at=2)
+    assert reconcile(history) is not None
+    assert history.n1.departed == {}
+
+
 def test_a_recreated_name_matches_only_its_predecessors_position() -> None:
     first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
     history = charged(first)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from fractions import Fraction
 from itertools import product
+from math import ceil
 
 import msgspec
 import xxhash
@@ -115,7 +117,7 @@ class Reference:
         free = self._free(node)
         if free.get("pods", 1) < 1 or any(free.get(each, 0) < held for each, held in request.items()):
             return None
-        whole = _least_allocated(request, free, node.observed.allocatable) if request else 0
+        whole = self._on_the_node(request, free, node.observed.allocatable)
         state = report_state(node)
         every = {each for c in pod.containers for each in (*c.requests, *c.limits)}
         if state:
@@ -148,7 +150,14 @@ class Reference:
             return None
         if not harmless(self._facts(node), Shape(key_of(pod), pod, 0), self.config):
             return None
-        return sum(_best_zone(part, lower, node) for part in parts) // len(parts)
+        return sum(_zone_score(self.config.strategy, part, lower, node) for part in parts) // len(parts)
+
+    def _on_the_node(self, request: Amounts, free: Amounts, whole: Amounts) -> int:
+        if not request:
+            return 0
+        if self.config.strategy == "LeastAllocated":
+            return _least_allocated(request, free, whole)
+        return _best_fit(request, {name: free[name] for name in request}, {name: whole[name] for name in request})
 
     def _over_several_zones(self, pod: Pod, node: LedgerNode) -> bool:
         """The search itself, on facts made anew: that it is right is held against the exact kubelet elsewhere."""
@@ -190,11 +199,21 @@ def _least_allocated(asked: Amounts, free: Amounts, whole: Amounts) -> int:
     return sum((free[name] - held) * 100 // whole[name] for name, held in asked.items()) // len(asked)
 
 
-def _best_zone(part: Part, lower: Zones, node: LedgerNode) -> int:
+def _best_fit(asked: Amounts, free: Amounts, whole: Amounts) -> int:
+    """Seven for each device left, up to nine of them, and up to 37 by the mean share left of what is asked for."""
+    left = {name: max(0, free.get(name, 0)) - asked.get(name, 0) for name, size in whole.items() if size > 0}
+    devices = sum(ceil(Fraction(left[name] * 9, max(9, whole[name]))) for name in left if name not in ("cpu", "memory"))
+    shares = sum(left[name] * 100 // whole[name] for name in asked)
+    return 100 - 7 * min(9, devices) - shares * 37 // (100 * len(asked))
+
+
+def _zone_score(strategy: str, part: Part, lower: Zones, node: LedgerNode) -> int:
     assert node.basis is not None
     whole = {zone.id: {name: held.allocatable for name, held in zone.resources.items()} for zone in node.basis.zones}
-    fitting = [(held, whole[zone]) for zone, held in lower.items() if fits(part.amounts, held)]
-    return max((_least_allocated(part.amounts, held, size) for held, size in fitting), default=0)
+    fitting = [(held, whole[zone]) for zone, held in sorted(lower.items()) if fits(part.amounts, held)]
+    if strategy == "LeastAllocated":
+        return max((_least_allocated(part.amounts, held, size) for held, size in fitting), default=0)
+    return _best_fit(part.amounts, *fitting[0]) if fitting else 0
 
 
 def _totals(node: LedgerNode, upper: Zones, charges: list[Charge]) -> Amounts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -48,8 +49,9 @@ def steps(draw: st.DrawFn) -> tuple[Any, ...]:
 class Pair:
     """A world and a reference that see the same."""
 
-    def __init__(self) -> None:
-        self.world, self.reference = World(CycleConfig(max_shapes=4)), Reference(CycleConfig())
+    def __init__(self, strategy: str) -> None:
+        config = CycleConfig(max_shapes=4, strategy=strategy)
+        self.world, self.reference = World(config), Reference(config)
         self.count = 0
         self.live: list[tuple[Pod, str]] = []
 
@@ -166,10 +168,11 @@ def _least(free: dict[str, int], size: dict[str, int]) -> dict[str, int]:
     return {name: min(free.get(name, 0), held) for name, held in size.items()}
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("strategy", ["BestFit", "LeastAllocated"])
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps(), min_size=4, max_size=25))
-def test_the_cycle_places_as_the_reference_does(history: list[tuple[Any, ...]]) -> None:
-    pair = Pair()
+def test_the_cycle_places_as_the_reference_does(strategy: str, history: list[tuple[Any, ...]]) -> None:
+    pair = Pair(strategy)
     big = amounts(8, 6, 2)
     pair.node("n0", ((big, big), (amounts(5, 6, 1), big)), "single-numa-node", "container")
     pair.node("n1", ((big, big), (amounts(7, 4, 2), big)), "single-numa-node", "container")

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.scores import LeastAllocated, scorer
+from services.scheduler.deciding.verdicts.table import RULED_OUT
 from services.scheduler.scoring.registry import STRATEGIES
 from services.scheduler.scoring.strategy import ZoneView
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
 WHOLE = amounts(16, 64)
+WITH_GPUS = amounts(16, 64, 4)
 
 
 def world(strategy: str, labels: dict[str, str] | None = None) -> World:
@@ -26,7 +28,7 @@ def world(strategy: str, labels: dict[str, str] | None = None) -> World:
 
 @pytest.mark.parametrize(
     ("strategy", "chosen"),
-    [("LeastAllocated", "empty"), ("MostAllocated", "half"), ("KoordinatorMostAllocated", "half"),
+    [("LeastAllocated", "empty"), ("MostAllocated", "half"), ("KoordinatorMostAllocated", "half"), ("BestFit", "half"),
      ("KoordinatorLeastAllocated", "empty")],
 )  # fmt: skip
 def test_a_strategy_chooses_the_node(strategy: str, chosen: str) -> None:
@@ -64,9 +66,9 @@ def test_an_unknown_strategy_is_refused_with_the_choice() -> None:
         World(CycleConfig(strategy="Best"))
 
 
-FREE = st.tuples(st.integers(0, 16), st.integers(0, 64))
+FREE = st.tuples(st.integers(0, 16), st.integers(0, 64), st.integers(0, 4))
 NODES = st.lists(st.lists(FREE, min_size=1, max_size=4), min_size=1, max_size=4)
-ASKED = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 16)), min_size=1, max_size=3)
+ASKED = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 16), st.integers(0, 1)), min_size=1, max_size=3)
 WEIGHTS = st.fixed_dictionaries({}, optional={"cpu": st.integers(1, 5), "memory": st.integers(1, 5)})
 
 
@@ -74,11 +76,11 @@ WEIGHTS = st.fixed_dictionaries({}, optional={"cpu": st.integers(1, 5), "memory"
 @settings(max_examples=40, deadline=None)
 @given(nodes=NODES, asked=ASKED, weights=WEIGHTS)
 def test_all_nodes_at_once_score_as_one_by_one(
-    strategy: str, nodes: list[list[tuple[int, int]]], asked: list[tuple[int, int]], weights: dict[str, int]
+    strategy: str, nodes: list[list[tuple[int, int, int]]], asked: list[tuple[int, int, int]], weights: dict[str, int]
 ) -> None:
     made = World(CycleConfig(strategy=strategy, weights=weights))
     for number, zones in enumerate(nodes):
-        made.node(f"n{number}", *(zone(at, amounts(*free), WHOLE) for at, free in enumerate(zones)))
+        made.node(f"n{number}", *(zone(at, amounts(*free), WITH_GPUS) for at, free in enumerate(zones)))
     pod = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
     shape = made.cluster.shape(pod)
     made.cluster.sweep_if_new(shape)
@@ -90,11 +92,32 @@ def test_all_nodes_at_once_score_as_one_by_one(
             assert scores[facts.slot] >= made.cluster.judge(shape, facts)
 
 
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@settings(max_examples=25, deadline=None)
+@given(nodes=NODES, asked=st.lists(ASKED, min_size=1, max_size=3), turns=st.lists(st.integers(0, 2), min_size=1, max_size=8))
+def test_every_pod_goes_where_the_score_is_best_by_now(
+    strategy: str, nodes: list[list[tuple[int, int, int]]], asked: list[list[tuple[int, int, int]]], turns: list[int]
+) -> None:
+    """Own reservations change scores, up or down, for every other shape, too: what the table keeps must never be stale."""
+    made = World(CycleConfig(strategy=strategy))
+    for number, zones in enumerate(nodes):
+        made.node(f"n{number}", *(zone(at, amounts(*free), WITH_GPUS) for at, free in enumerate(zones)))
+    for number, turn in enumerate(turns):
+        parts = asked[turn % len(asked)]
+        pod = guaranteed(f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts)))
+        shape = made.cluster.shape(pod)
+        best = max(made.cluster.judge(shape, facts) for facts in made.cluster.nodes())
+        placed = made.cluster.place(pod)
+        assert (placed.score if isinstance(placed, Placed) else RULED_OUT) == best
+        if isinstance(placed, Placed):
+            made.cluster.charge(placed, pod)
+
+
 def test_a_weight_moves_the_choice() -> None:
     """One node is short of CPUs, the other of memory: what weighs more decides."""
     chosen = set()
     for weights in ({"cpu": 9}, {"memory": 9}):
-        made = World(CycleConfig(weights=weights))
+        made = World(CycleConfig(strategy="LeastAllocated", weights=weights))
         made.node("little-cpu", zone(0, amounts(5, 64), WHOLE))
         made.node("little-memory", zone(0, amounts(16, 20), WHOLE))
         placed = made.cluster.place(guaranteed("p", container("c", amounts(4, 16))))
@@ -103,9 +126,9 @@ def test_a_weight_moves_the_choice() -> None:
     assert chosen == {("cpu", "little-memory"), ("memory", "little-cpu")}
 
 
-def test_the_default_takes_shares_of_what_is_allocatable_not_of_what_is_left() -> None:
+def test_least_allocated_takes_shares_of_what_is_allocatable_not_of_what_is_left() -> None:
     """As much is left on both; on the large node it is little. Upstream cannot tell them apart."""
-    made = World()
+    made = World(CycleConfig(strategy="LeastAllocated"))
     made.node("large", zone(0, amounts(4, 16), amounts(64, 256)))
     made.node("small", zone(0, amounts(4, 16)))
     for number in range(8):

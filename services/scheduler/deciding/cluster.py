@@ -18,6 +18,7 @@ from services.scheduler.deciding.constraints.registry import Bars, bars
 from services.scheduler.deciding.judge import judge
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.reservation import claim_restored, reserve
 from services.scheduler.deciding.scores import scorer
 from services.scheduler.deciding.shape import Plan, Shape, key_of
@@ -50,6 +51,11 @@ class Cluster:
         self._unsettled: set[str] = set()
         self.around = Around(self._by_name, Neighbours(), Asides())
         self._preferences = Preferences(config.max_shapes)
+
+    @property
+    def sweeps_score(self) -> bool:
+        """True where a sweep knows the scores of nodes that changed, so that they need not be judged one by one to be ranked."""
+        return isinstance(self.strategy, Registered) and self.strategy.at_once
 
     def __len__(self) -> int:
         return len(self._by_name)

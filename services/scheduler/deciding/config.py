@@ -30,7 +30,7 @@ class CycleConfig(msgspec.Struct, frozen=True):
 
     on_missing_report: OnMissing = "refuse"
     policy_precedence: Precedence = "nrt-first"
-    strategy: str = "LeastAllocated"
+    strategy: str = "BestFit"
     weights: dict[str, int] = {}
     branch_limit: int = 4096
     outcome_limit: int = 64

@@ -14,7 +14,7 @@ from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.prediction.prediction import predict
 from services.scheduler.deciding.shape import Shape
-from services.scheduler.deciding.verdicts.table import RULED_OUT, Lifts, salt_of
+from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT, Lifts, salt_of
 from shared.domain.pod import Pod
 
 SWEEP_AFTER = 4
@@ -51,7 +51,8 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tupl
             board.judged(row, slot, RULED_OUT)
             continue
         unsure += 1
-        if unsure % SWEEP_AFTER == 0 and cluster.sweep_unsure(shape, best):
+        at_once = unsure % SWEEP_AFTER == 0 or (best == OPTIMISTIC and cluster.sweeps_score)
+        if at_once and cluster.sweep_unsure(shape, best):
             continue
         score = cluster.judge(shape, facts)
         board.judged(row, slot, score)

@@ -6,13 +6,13 @@ then a candidate stands at the highest score. A node label may choose between Ko
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.shape import Part
+from services.scheduler.deciding.shape import Items, Part
 from services.scheduler.scoring.containers import score_containers
 from services.scheduler.scoring.node_label import strategy_for
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES
@@ -20,7 +20,7 @@ from services.scheduler.scoring.registry import STRATEGIES as REGISTRY
 from services.scheduler.scoring.strategy import Distances, Strategy, ZoneView
 from shared.domain.pod import Container
 from shared.domain.report import Report
-from shared.domain.resources import Amounts
+from shared.domain.resources import Amounts, is_device
 
 HIGHEST = 100
 LABELLED = "Koordinator"
@@ -48,14 +48,31 @@ class Registered:
         """True where `column` scores a part on all nodes; a strategy that a node's label may change does not."""
         return self._columns is not None
 
-    def column(self, items: tuple[tuple[str, int], ...], lower: Ints, whole: Floats, fit: Bools) -> Floats:
+    def beside(self, items: Items, names: Iterable[str]) -> Items:
+        """The items, and 0 of each device among `names` that they do not ask for."""
+        asked = {name for name, _ in items}
+        return items + tuple((name, 0) for name in names if is_device(name) and name not in asked)
+
+    def column(self, items: Items, lower: Ints, whole: Floats, fit: Bools) -> Floats:
         """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of items, zone, node]."""
         assert self._columns is not None
         request = np.array([amount for _, amount in items], dtype=np.int64)
         weights = np.array([self._weights.get(name, 1) for name, _ in items], dtype=np.int64)
-        return self._columns.score_nodes(request, lower, whole.astype(np.int64), whole > 0, fit, weights).astype(np.float64)
+        devices = np.array([is_device(name) for name, _ in items], dtype=np.bool_)
+        found = self._columns.score_nodes(request, np.maximum(lower, 0), whole.astype(np.int64), whole > 0, fit, weights, devices)
+        return found.astype(np.float64)
 
-    def part(self, items: tuple[tuple[str, int], ...], facts: NodeFacts) -> int:
+    def whole_column(self, asked: Amounts, free: Ints, whole: Ints) -> Ints:
+        """Every node as one zone, as `whole` gives it: `free` and `whole` are [resource asked for, node]."""
+        assert self._columns is not None
+        request = np.array(list(asked.values()), dtype=np.int64)
+        weights = np.array([self._weights.get(name, 1) for name in asked], dtype=np.int64)
+        devices = np.array([is_device(name) for name in asked], dtype=np.bool_)
+        available, allocatable = np.clip(free, 0, whole)[:, None, :], whole[:, None, :]
+        fits = np.logical_and.reduce(available >= request[:, None, None], axis=0)
+        return self._columns.score_nodes(request, available, allocatable, allocatable > 0, fits, weights, devices)
+
+    def part(self, items: Items, facts: NodeFacts) -> int:
         """The score of one part on this node."""
         report = facts.report
         if report is None:

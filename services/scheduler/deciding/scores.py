@@ -126,7 +126,7 @@ class LeastAllocated:
 Scorer = ZoneStrategy | Registered
 
 STRATEGIES: tuple[str, ...] = tuple(sorted(REGISTRY))
-"""Every strategy's name. The default is scored zone by zone with scores that only fall; the others are the registry's."""
+"""Every strategy's name. LeastAllocated is scored zone by zone with scores that only fall; the others are the registry's."""
 
 
 def scorer(name: str, weights: Mapping[str, int] | None = None) -> Scorer:

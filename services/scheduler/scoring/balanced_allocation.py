@@ -31,7 +31,9 @@ class BalancedAllocation:
         """50..100 when a zone fits; weights, distances and the zone limit play no part."""
         return worst_zone(request, zones, _zone_score)
 
-    def score_nodes(self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints) -> Ints:
+    def score_nodes(
+        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools
+    ) -> Ints:
         """The same for columns; see `ColumnStrategy`."""
         total, squares, share = (np.zeros(fits.shape) for _ in range(3))
         count: Floats | int = 0

@@ -28,7 +28,9 @@ class KoordinatorLeastAllocated:
         used = used_percent_of_zones(request, zones)
         return WORST if used is None else BEST - used
 
-    def score_nodes(self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints) -> Ints:
+    def score_nodes(
+        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools
+    ) -> Ints:
         """The same for columns; see `ColumnStrategy`."""
         used = used_percent_of_zones_columns(available, allocatable, present, fits)
         return np.where(fits.any(axis=0), BEST - used, WORST)

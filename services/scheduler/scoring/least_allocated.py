@@ -1,8 +1,8 @@
 """LeastAllocated: the more of a zone stays free after the pod, the better. Spreads load over nodes.
 
 The zone that suits best counts: its score only falls while reservations fill a node, so that a score kept from before bounds
-the true one. The worst zone that fits does not have that: a zone that no longer fits drops out and lifts it. The cycle has this
-strategy in a form of its own (`cycle/scoring.py`), for speed; a property test holds the two equal. Under `compat: upstream`
+the true one. The worst zone that fits does not have that: a zone that no longer fits drops out and lifts it. Deciding has this
+strategy in a form of its own (`deciding/scores.py`), for speed; a property test holds the two equal. Under `compat: upstream`
 the plugin's own counts (`compat/score_least_allocated.py`).
 """
 
@@ -30,7 +30,9 @@ class LeastAllocated:
         """0..100; distances and the zone limit play no part."""
         return best_zone(request, zones, lambda wanted, zone: weighted_mean(wanted, zone, weights, _percent))
 
-    def score_nodes(self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints) -> Ints:
+    def score_nodes(
+        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools
+    ) -> Ints:
         """The same for columns; see `ColumnStrategy`."""
         return weighted_mean_columns(request, available, allocatable, present, fits, weights, _percent_column, best=True)
 

@@ -24,7 +24,9 @@ class MostAllocated:
         """0..100; distances and the zone limit play no part."""
         return worst_zone(request, zones, lambda wanted, zone: weighted_mean(wanted, zone, weights, used_percent))
 
-    def score_nodes(self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints) -> Ints:
+    def score_nodes(
+        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools
+    ) -> Ints:
         """The same for columns; see `ColumnStrategy`."""
         return weighted_mean_columns(request, available, allocatable, present, fits, weights, used_percent_column)
 

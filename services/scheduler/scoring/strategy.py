@@ -59,8 +59,11 @@ class Strategy(Protocol):
 class ColumnStrategy(Strategy, Protocol):
     """A strategy that also scores all nodes at once, with the same answers."""
 
-    def score_nodes(self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints) -> Ints:
-        """int64[N] of 0..100 from request[R], available, allocatable and present[R,Z,N], fits[Z,N] and weights[R].
+    def score_nodes(
+        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools
+    ) -> Ints:
+        """int64[N] of 0..100 from request[R], available, allocatable and present[R,Z,N], fits[Z,N], weights[R] and devices[R]
+        (which resources are devices: all of the zones' are among R, with a request of 0 where none is asked for).
 
         Zones of a node lie in ascending order of id. `fits` is `fit.fitting_nodes`. Amounts obey 0 <= available <= allocatable <=
         `COLUMN_LIMIT`; available and allocatable may be float64 mirrors of the same integers, which is twice as fast.

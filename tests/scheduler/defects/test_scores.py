@@ -147,11 +147,11 @@ class TestZeroMeansDoesNotFit:
         roomy = nrt(zone(0, cpu="5", memory="2Gi"), zone(1, cpu="8", memory="16Gi"))
         assert upstream("LeastAllocated", guaranteed(), tight) > upstream("LeastAllocated", guaranteed(), roomy)
 
-    def test_default_takes_the_best_zone_so_that_a_full_one_counts_nowhere_and_zero_is_a_score(self) -> None:
+    def test_ours_takes_the_best_zone_so_that_a_full_one_counts_nowhere_and_zero_is_a_score(self) -> None:
         request = {"cpu": 4000, "memory": GI}
         tight, roomy = ours("LeastAllocated", request, free(0, 4000, GI), free(1)), free(0, 5000, 2 * GI)
         assert tight == ours("LeastAllocated", request, roomy, free(1)) == ours("LeastAllocated", request, free(1)) > 0
-        alone = World()
+        alone = World(CycleConfig(strategy="LeastAllocated"))
         alone.node("n", numa(0, amounts(4, 1)))
         placed = alone.cluster.place(default_pod(amounts(4, 1)))
         assert isinstance(placed, Placed)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from services.scheduler.scoring.fit import fitting, fitting_nodes
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES
 from services.scheduler.scoring.strategy import COLUMN_LIMIT, Bools, Ints, ZoneView
-from shared.domain.resources import is_numa_affine
+from shared.domain.resources import is_device, is_numa_affine
 
 RESOURCES = ("cpu", "memory", "hugepages-2Mi", "vendor.example/gpu", "ephemeral-storage")
+DEVICES = np.array([is_device(name) for name in RESOURCES])
 AFFINE = np.array([is_numa_affine(name) for name in RESOURCES])
 
 
@@ -79,7 +80,7 @@ def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats:
     available, allocatable = cluster.available, cluster.allocatable
     if as_floats:
         available, allocatable = available.astype(np.float64), allocatable.astype(np.float64)
-    scores = strategy.score_nodes(cluster.request, available, allocatable, cluster.present, fits, cluster.weights)
+    scores = strategy.score_nodes(cluster.request, available, allocatable, cluster.present, fits, cluster.weights, DEVICES)
     alone = [strategy.score(request, node_zones(cluster, node), {}, weights, 8) for node in range(fits.shape[1])]
     assert scores.dtype == np.int64
     assert scores.tolist() == alone
@@ -91,5 +92,5 @@ def test_a_cluster_without_zones_scores_zero_everywhere(name: str) -> None:
     empty = np.zeros((len(RESOURCES), 0, 3), dtype=np.int64)
     present, fits = empty.astype(np.bool_), np.zeros((0, 3), dtype=np.bool_)
     request = weights = np.ones(len(RESOURCES), dtype=np.int64)
-    scores = COLUMN_STRATEGIES[name].score_nodes(request, empty, empty, present, fits, weights)
+    scores = COLUMN_STRATEGIES[name].score_nodes(request, empty, empty, present, fits, weights, DEVICES)
     assert scores.tolist() == [0, 0, 0]

@@ -43,7 +43,7 @@ class Sweep:
             candidates, sure, scores = (*self._spread(plan), self._whole(shape))
         else:
             candidates, sure, scores = self._every(), self._every(), self._whole(shape)
-        if isinstance(self._strategy, Registered) and not (plan.mode == "aligned" and self._strategy.at_once):
+        if isinstance(self._strategy, Registered) and not self._strategy.at_once:
             sure[:] = False
         candidates &= gate & self._fits_node(shape.request)
         return np.where(candidates, scores, NOT).astype(np.int16), sure | ~candidates
@@ -94,8 +94,9 @@ class Sweep:
 
     def _part_scores(self, items: Items, fit: Bools) -> npt.NDArray[Any]:
         if isinstance(self._strategy, Registered):
-            lower, whole = [self._lower(name) for name, _ in items], [self._size(name) for name, _ in items]
-            return self._strategy.column(items, np.stack(lower), np.stack(whole), fit)
+            named = self._strategy.beside(items, self._columns.rows)
+            lower, whole = [self._lower(name) for name, _ in named], [self._size(name) for name, _ in named]
+            return self._strategy.column(named, np.stack(lower), np.stack(whole), fit)
         scores = self._strategy.mean(items, [self._points(self._strategy, *item) for item in items])
         np.copyto(scores, 0.0, where=~fit)
         best: npt.NDArray[Any] = scores.max(axis=0)
@@ -197,12 +198,14 @@ class Sweep:
 
     def _whole(self, shape: Shape) -> npt.NDArray[Any]:
         asked = shape.asked
-        if isinstance(self._strategy, Registered):
+        if isinstance(self._strategy, Registered) and not self._strategy.at_once:
             return np.full(self._count, HIGHEST)
         rows = [self._columns.free_rows.get(name) for name in asked]
         if not asked or None in rows:
             return np.zeros(self._count)
         free, whole = ([each[row, self._selection] for row in rows] for each in (self._columns.free, self._columns.offered))
+        if isinstance(self._strategy, Registered):
+            return self._strategy.whole_column(asked, np.stack(free), np.stack(whole))
         scores = self._strategy.many(tuple(asked.items()), free, whole)
         return np.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0).clip(0, 100)
 
