@@ -200,11 +200,11 @@ def _least_allocated(asked: Amounts, free: Amounts, whole: Amounts) -> int:
 
 
 def _best_fit(asked: Amounts, free: Amounts, whole: Amounts) -> int:
-    """Seven for each device left, up to nine of them, and up to 37 by the mean share left of what is asked for."""
+    """Five for each device left, up to nine of them, and up to 55 by the mean share left of what is asked for."""
     left = {name: max(0, free.get(name, 0)) - asked.get(name, 0) for name, size in whole.items() if size > 0}
     devices = sum(ceil(Fraction(left[name] * 9, max(9, whole[name]))) for name in left if name not in ("cpu", "memory"))
     shares = sum(left[name] * 100 // whole[name] for name in asked)
-    return 100 - 7 * min(9, devices) - shares * 37 // (100 * len(asked))
+    return 100 - 5 * min(9, devices) - shares * 55 // (100 * len(asked))
 
 
 def _zone_score(strategy: str, part: Part, lower: Zones, node: LedgerNode) -> int:

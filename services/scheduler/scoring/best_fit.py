@@ -20,14 +20,14 @@ from shared.domain.resources import Amounts, is_device
 
 LEVELS = 9
 """Devices left free are counted up to here; of more than that in a zone, ninths of them."""
-STEP = 7
+STEP = 5
 """What one device weighs."""
 REST = BEST - LEVELS * STEP
 """What the share left of the requested resources weighs."""
 
 
 class BestFit:
-    """100, less 7 for each device left free in the zone (up to 9), less up to 37 by the mean share left of what is asked for."""
+    """100, less 5 for each device left free in the zone (up to 9), less up to 55 by the mean share left of what is asked for."""
 
     name = "BestFit"
     combine: Literal["mean", "least"] = "mean"
