@@ -81,8 +81,7 @@ def write(results: Sequence[Result], command: str) -> None:
 
 
 def _page(found: list[Group], results: Sequence[Result], command: str) -> list[str]:
-    seconds = sum(result.real_s for result in results)
-    lines = [_HEAD.format(command=command, cells=len(results), seconds=seconds)]
+    lines = [_HEAD.format(command=command, cells=len(results))]
     lines += ["## Aims", "", *[f"- {line}" for group in found for line in aims(group)], ""]
     lines += ["![The same as a plot](quality.svg)", "", "## Table", "", _LEGEND]
     for group in found:
@@ -151,13 +150,13 @@ def _withheld(result: Result) -> float:
 
 _HEAD = """# Quality of placement
 
-How often kubelets reject pods, how long pods wait, and how much capacity stays unused out of caution, by eight ways of
+How often kubelets reject pods, how long pods wait, and how much capacity stays unused out of caution, by several ways of
 scheduling the same pods on the same machines. Everything runs in virtual time with fixed seeds, so that the numbers are the
 same on every machine. This page is written by
 
     {command}
 
-from {cells} cells, which took {seconds:.0f} s of one core.
+from {cells} cells.
 """
 
 _LEGEND = """`ran`: tasks admitted by a kubelet before the end. `rejected`: admissions that a kubelet refused. Of these, those
