@@ -26,11 +26,7 @@ def _rights(group: str, resource: str, *verbs: str) -> frozenset[Right]:
     return frozenset(Right(group, resource, verb) for verb in verbs)
 
 
-SCHEDULER = (
-    _rights("", "pods", "list", "watch")
-    | _rights("", "nodes", "list", "watch")
-    | _rights("policy", "poddisruptionbudgets", "list", "watch")
-)
+SCHEDULER = _rights("", "pods", "list", "watch") | _rights("", "nodes", "list", "watch")
 """Reads, and never writes."""
 
 BINDER = (

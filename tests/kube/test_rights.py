@@ -23,7 +23,6 @@ LIST_KINDS = {
     "pods": "PodList",
     "p": "Pod",
     "nodes": "NodeList",
-    "poddisruptionbudgets": "PodDisruptionBudgetList",
     "noderesourcetopologies": "NodeResourceTopologyList",
 }
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
@@ -80,7 +79,7 @@ async def follow(kube: KubeClient, kind: Kind) -> None:
 
 
 CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
-    "scheduler": lambda kube: [follow(kube, kind) for kind in ("pods", "nodes", "poddisruptionbudgets")],
+    "scheduler": lambda kube: [follow(kube, kind) for kind in ("pods", "nodes")],
     "binder": lambda kube: [
         kube.get_pod("ns", "p"),
         kube.bind("ns", "p", "u", "n", {}),

@@ -116,6 +116,8 @@ def summary_lines(status: Status, at_end: bool = True) -> list[str]:
     if not status.simulated:
         return ["stopped: " + ", ".join(f"{name} {value}" for name, value in _rows(status))]
     of = pods.total or pods.created
+    if not of:
+        return [_of_others(status)]
     lines = [
         f"{pods.succeeded + pods.running} of {of} pods ran ({pods.succeeded} to their end), {pods.rejected} rejected "
         f"by a kubelet, {pods.lost} lost, {len(pods.infeasible) + pods.withdrawn} infeasible"
@@ -128,6 +130,15 @@ def summary_lines(status: Status, at_end: bool = True) -> list[str]:
     lines += [f"infeasible: {_infeasible(one)}" for one in pods.infeasible[:LISTED]]
     lines += [f"left: {name}" for name in pods.left[:LISTED]] if at_end else []
     return lines
+
+
+def _of_others(status: Status) -> str:
+    """A run without a workload of its own: what the scheduler saw of the cluster's."""
+    seen = status.scheduling
+    return (
+        f"{seen.reserved} pods placed, {seen.pods_bound + seen.pods_running} on {seen.nodes} nodes now, "
+        f"{seen.pods_pending} waiting; {seen.position} facts, {status.restarts} restart(s)"
+    )
 
 
 def _infeasible(one: dict[str, Any]) -> str:
