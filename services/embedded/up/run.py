@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from services.embedded.child import ChildEvent, ChildEventKind
-from services.embedded.data_dir import DataDir, ServerAddresses, default_data_dir, read_addresses
+from services.embedded.data_dir import DataDir, ServerAddresses, default_data_dir
 from services.embedded.nats import NatsSettings
 from services.embedded.running import write_services
 from services.embedded.servers import EmbeddedServers
@@ -222,24 +222,11 @@ def exit_code(pods: Workload) -> int:
 def hints(options: UpOptions, folder: DataDir, ports: Ports) -> list[str]:
     """What to type next, in another terminal."""
     if options.kubeconfig:
-        return _attaching(options, read_addresses(folder.path).nats_url or options.nats_url, folder)
+        return []
     where = "" if folder.path == default_data_dir() else f" --data-dir {folder.path}"
     return [
         f"kubectl: export KUBECONFIG={kubeconfig.path_of(folder.path)} (API on http://127.0.0.1:{ports.by_name[SIMULATOR]})",
         f"facts as they happen: topolog replay log --follow{where}",
-    ]
-
-
-def _attaching(options: UpOptions, nats_url: str, folder: DataDir) -> list[str]:
-    """How nodes of an outside cluster come to report. The password stays in the folder."""
-    bus = nats_url.rpartition("@")[2]
-    own = (
-        "" if options.nats_url else f" (its URL with the password is TOPOLOG_NATS_URL, nats_url in {folder.path}/addresses.json)"
-    )
-    return [
-        f"no node reports by itself: run an exporter for each, publishing to NATS on {bus}{own}",
-        "  on the node, as root: NODE_NAME=<node> python -m services.exporter --kubelet-dir /var/lib/kubelet",
-        "  or let NodeResourceTopology objects of another exporter be read: they are, where there are any",
     ]
 
 
