@@ -29,8 +29,9 @@ test-cluster: install  ## Hold the Kubernetes client to a real API server: make 
 	$(if $(KUBECONFIG),,$(error name the server: make test-cluster KUBECONFIG=~/.kube/config))
 	TOPOLOG_TEST_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest tests/kube/test_real.py $(ARGS)
 
-lint: install  ## Lint and check types.
+lint: install  ## Lint, check the format and types.
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 format: install  ## Format the code.

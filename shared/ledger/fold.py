@@ -128,7 +128,7 @@ _HANDLERS: dict[type[Fact], Callable[[Ledger, Any, Envelope], Touched]] = {
     scheduling.NodeMarkedDirty: _dirty,
     scheduling.NodeReconciled: _reconciled,
     scheduling.PodNominated: pods.nominated,
-    scheduling.NominationWithdrawn: pods.denominated,
+    scheduling.NominationWithdrawn: pods.nomination_withdrawn,
     binding.BindIntended: pods.intended,
     binding.PodBound: pods.bound,
     binding.BindRefused: pods.refused,

@@ -164,7 +164,7 @@ def nominated(ledger: Ledger, fact: scheduling.PodNominated, at: Envelope) -> To
     return tuple(sorted({*touched, fact.node}))
 
 
-def denominated(ledger: Ledger, fact: scheduling.NominationWithdrawn, at: Envelope) -> Touched:
+def nomination_withdrawn(ledger: Ledger, fact: scheduling.NominationWithdrawn, at: Envelope) -> Touched:
     """The claim ends."""
     entry = ledger.pods.get(fact.uid)
     return () if entry is None else _drop_claim(ledger, entry)

@@ -13,7 +13,7 @@ import msgspec
 
 from services.scheduler.deciding.placing import Placing
 from services.scheduler.preemption.search import Nomination
-from services.scheduler.reserving.proposals import Proposal, denomination, nomination
+from services.scheduler.reserving.proposals import Proposal, nomination, nomination_withdrawal
 from shared.domain.pod import Pod
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
@@ -147,7 +147,7 @@ class Nominations:
             cause = "the evictions no longer make room"
         else:
             return None
-        return denomination(pod.uid, standing.node, cause, ledger.position, version)
+        return nomination_withdrawal(pod.uid, standing.node, cause, ledger.position, version)
 
     def _search(
         self, pod: Pod, placing: Placing, ledger: Ledger, version: int, versions: dict[str, int], nodes: Collection[str] | None

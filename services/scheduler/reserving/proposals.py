@@ -115,7 +115,7 @@ def nomination(uid: str, found: Nomination, position: int, pod_version: int, nod
     return Proposal(f"nominate/{uid}/{pod_version}", drafts, uid, position, uid)
 
 
-def denomination(uid: str, node: str, cause: str, position: int, pod_version: int) -> Proposal:
+def nomination_withdrawal(uid: str, node: str, cause: str, position: int, pod_version: int) -> Proposal:
     """End a nomination."""
     draft = Draft(streams.pod(uid), NominationWithdrawn(uid, node, cause), pod_version)
     return Proposal(f"denominate/{uid}/{pod_version}", (draft,), uid, position, uid)

@@ -1,0 +1,31 @@
+"""The recipes of CONTRIBUTING name what exists: a file that moved, or a test that was renamed, makes a recipe a lie."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shared.events.catalog import CATALOG
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = (ROOT / "CONTRIBUTING.md").read_text()
+PATHS = sorted({name for name in re.findall(r"[`\[]([\w./<>-]+/[\w./<>-]*)[`\]]", RECIPES) if "<" not in name})
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_a_recipe_names_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+def test_recipes_name_files() -> None:
+    assert len(PATHS) > 8
+
+
+def test_the_recipe_for_a_fact_finds_every_area_and_every_vector() -> None:
+    for name, entry in CATALOG.items():
+        assert "<area>" in RECIPES
+        area = (ROOT / "shared/events" / f"{entry.area}_facts.py").read_text()
+        assert f"class {name}(" in area
+        assert (ROOT / "tests/events/vectors" / f"{name}.{entry.schema}.json").exists()
