@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from services.cli import about, admit, compare, doctor, exporter, log, node, replay, reset, top, up
+from services.cli import about, admit, compare, database, doctor, exporter, log, node, replay, reset, top, up
 from services.cli.voice import spoken
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ for room in (
     reset,
     replay,
     log,
+    database,
     admit,
     exporter,
     node,

@@ -24,6 +24,7 @@ from services.embedded.spawn import run_tool
 
 PORT = 5432
 DATABASE = "topolog"
+OWNER = "postgres"
 CHILD_NAME = "postgres"
 _LONGEST_SOCKET_NAME = ".s.PGSQL.65535"
 _SOCKET_PATH_LIMIT_BYTES = 107
@@ -78,13 +79,13 @@ class EmbeddedPostgres:
         self._identity: Identity | None = None
         self.socket_dir = socket_dir_for(data_dir.path)
 
-    def url(self, database: str = DATABASE) -> str:
-        """`postgresql+asyncpg://postgres@/<database>?host=<socket folder>&port=5432`.
+    def url(self, database: str = DATABASE, user: str = OWNER) -> str:
+        """`postgresql+asyncpg://<user>@/<database>?host=<socket folder>&port=5432`.
 
         SQLAlchemy takes it as it is, asyncpg without `+asyncpg`. The port only names the socket file.
         """
         where = f"host={quote(str(self.socket_dir))}&port={self._settings.port}"
-        return f"postgresql+asyncpg://postgres@/{quote(database, safe='')}?{where}"
+        return f"postgresql+asyncpg://{user}@/{quote(database, safe='')}?{where}"
 
     def prepare(self) -> None:
         """Find binaries, choose the identity, check the version, make the cluster when absent. Blocks up to seconds.

@@ -40,7 +40,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     choice = chosen(settings)
     for warning in choice.warnings:
         logs.get("scheduler").warning(names.UNWISE_ARGUMENT, problem=warning)
-    log = await PostgresEventLog.open(settings.database_url)
+    log = await PostgresEventLog.open(settings.database_url, production=settings.production)
     service.on_close("log", log.close)
     decider = Decider(log, service.clock, settings.batch_pods, choice.resync_period_s)
     observers: list[Observer] = []

@@ -37,7 +37,7 @@ MIRROR = "mirror"
 
 async def build(service: Service, settings: TopologyStoreSettings) -> None:
     """Open what the service needs and name its tasks."""
-    log = await PostgresEventLog.open(settings.database_url)
+    log = await PostgresEventLog.open(settings.database_url, production=settings.production)
     service.on_close("log", log.close)
     bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
     service.on_close("bus", bus.close)

@@ -15,5 +15,9 @@ class CommitInvalid(ValueError):
     """A commit that no log can take: no facts, no id, or a fact too large. Names the commit and the field."""
 
 
+class LoginTooStrong(Exception):
+    """A service logs in as somebody who may change facts, and that is refused here."""
+
+
 class LogNotMigrated(Exception):
     """The database has no event log, or an older one than this release needs."""

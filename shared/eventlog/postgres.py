@@ -18,6 +18,7 @@ from shared.eventlog.migrate import require_current
 from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome, Place
 from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_engine import LOST_CONNECTION, WRITER, connect, make_engine, masked_url
+from shared.eventlog.postgres_logins import require_modest
 from shared.eventlog.postgres_watch import HeadWatch
 from shared.events.envelope import Envelope
 from shared.telemetry.reasons import plain
@@ -75,11 +76,14 @@ class PostgresEventLog:
         self._appender = Appender(lambda: connect(url, settings, role=role), self._watch.heard, retry_for_s)
 
     @classmethod
-    async def open(cls, url: str, **options: Any) -> PostgresEventLog:
-        """Connect and check the revision. Raises LogUnavailable, LogNotMigrated."""
+    async def open(cls, url: str, *, production: bool | None = None, **options: Any) -> PostgresEventLog:
+        """Connect and check the revision. Raises LogUnavailable, LogNotMigrated. Services say whether this is `production`: then
+        a login that may change facts is refused (LoginTooStrong), else it is warned of."""
         log = cls(url, **options)
         try:
             await log._retried(require_current)
+            if production is not None:
+                await log._retried(lambda connection: require_modest(connection, production))
         except BaseException:
             await log.close()
             raise

@@ -57,6 +57,7 @@ CONSUMER_RESET = event("consumer.reset", "The log is another one, or went back: 
 CONSUMER_LIVE = event("consumer.live", "A consumer has caught up with the log.")
 CONSUMER_HALTED = event("consumer.halted", "A consumer stopped at a fact that it cannot handle; the others go on.")
 HTTP_EXPOSED = event("http.exposed", "Metrics and state are open to everybody who reaches the port; set a token.")
+LOGIN_TOO_STRONG = event("log.login_too_strong", "The service logs in as somebody who may change facts; give it its own login.")
 STREAM_SET_ASIDE = event("stream.set_aside", "A fact cannot be read or folded: its stream is not followed until it is skipped.")
 LOG_UNAVAILABLE = event("log.unavailable", "The log does not answer; what needs it waits and tries again.")
 SNAPSHOT_UNUSABLE = event("snapshot.unusable", "A snapshot could not be read and was ignored; the log is replayed instead.")

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from services.binder import core
 from services.binder.core import stream_of
-from shared.eventlog.port import Appended, Conflict
+from services.binder.handlers import ROLE, Binder
+from shared.eventlog.port import Appended, Conflict, Lease, Place
 from shared.events import binding_facts as binding
+from shared.events.codec import decode
 from shared.events.scheduling_facts import PodVerdictChanged, ReservationWithdrawn
 from shared.kube.port import Answer, Lost
-from tests.binder.words import Call, Cluster, lost_after, lost_before, times
+from shared.runtime.clock import SYSTEM_CLOCK
+from tests.binder.words import SETTINGS, Call, Cluster, lost_after, lost_before, times
 from tests.runtime.helpers import until
 from tests.simulator.conftest import api  # noqa: F401 - fixture
 from tests.simulator.contract import Api
@@ -186,6 +192,18 @@ async def test_intent_and_withdrawal_compete_by_version(cluster: Cluster) -> Non
         await asyncio.sleep(0.2)
         assert await cluster.kinds(uid) == ["ReservationWithdrawn"]
     assert cluster.kube.binds == []
+
+
+async def test_an_intent_made_before_a_withdrawal_was_seen_is_not_appended_after_it(cluster: Cluster) -> None:
+    uid = await cluster.reserved()
+    state = core.initial()
+    for envelope in await cluster.log.read(0):
+        core.evolve(state, envelope, decode(envelope))
+    behind = cast(Any, SimpleNamespace(state=state, place=Place(), position=2))
+    late = Binder(cluster.log, cluster.kube, behind, SETTINGS, SYSTEM_CLOCK)
+    await cluster.tell(stream_of(uid), ReservationWithdrawn(uid, "n1", "node_ended"), 2)
+    await late._intend(Lease(ROLE, "late", 1))
+    assert await cluster.kinds(uid) == ["ReservationWithdrawn"]
 
 
 async def test_people_see_an_event_for_the_binding_and_a_condition_for_the_refusal(cluster: Cluster) -> None:

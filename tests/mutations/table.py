@@ -70,7 +70,7 @@ TESTED = (
         f"{LATER} -k set_back",
     ),
     Mutation(
-        "the chain leaves the payload out", HISTORY, "SELECT sha256(payload) ||", "SELECT sha256('') ||", f"{LATER} -k altered"
+        "the chain leaves the payload out", HISTORY, "SELECT sha256(payload) ||", "SELECT sha256('') ||", f"{POSTGRES} -k chain"
     ),
     Mutation(
         "another history goes unnoticed",
@@ -171,7 +171,7 @@ TESTED = (
         "services/binder/handlers.py",
         "Draft(stream, fact) if version is None else Draft(stream, fact, version)",
         "Draft(stream, fact)",
-        "tests/binder/test_handlers.py -k withdrawal",
+        "tests/binder/test_handlers.py -k made_before",
     ),
     Mutation(
         "what was decided with a lost reservation in mind stands",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import signal
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from services.embedded.up.options import ENDLESS, UpOptions
 from services.embedded.up.outside import check_outside, migrate
 from services.embedded.up.resuming import Shape, write_shape
 from services.embedded.up.status import Scheduling, Status, Workload, ask, read_workload
+from shared.eventlog.postgres_logins import SERVICE, make_login
 from shared.kube.client import configuration
 from shared.telemetry.reasons import plain
 
@@ -122,6 +124,10 @@ class Up:
         await servers.start()
         database_url = self._database_url = options.database_url or servers.database_url
         await migrate(database_url)
+        if servers.postgres is not None:
+            # Whoever reaches the socket is trusted, as whom they say; the services say no more than they need.
+            await make_login(database_url, SERVICE, secrets.token_urlsafe(24))
+            database_url = servers.postgres.url(user=SERVICE)
         self._nats_url = options.nats_url or servers.nats_url
         return ServerAddresses(database_url, self._nats_url)
 

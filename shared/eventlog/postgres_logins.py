@@ -1,0 +1,88 @@
+"""Logins of their own for those who write the log and those who read it: made by the owner, members of the migrations' roles.
+
+Passwords go to the server as SCRAM verifiers, so that none stands in its log. Made again with another password, a login is
+rotated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from base64 import b64encode
+from typing import Any
+
+import msgspec
+
+from shared.eventlog.errors import LoginTooStrong, LogNotMigrated
+from shared.eventlog.postgres_engine import READER, WRITER, connect
+from shared.telemetry import logs, names
+
+SERVICE, VIEWER = "topolog_service", "topolog_viewer"
+LOGINS = {SERVICE: WRITER, VIEWER: READER}
+"""Login -> the role that it is a member of."""
+
+_ITERATIONS = 4096
+
+
+class Rights(msgspec.Struct, frozen=True):
+    """What the user of a connection may do beyond a service's work."""
+
+    user: str
+    superuser: bool
+    owner: bool
+
+    @property
+    def problem(self) -> str:
+        """Why a service should not log in like this, with the remedy; empty when it may."""
+        if not (self.superuser or self.owner):
+            return ""
+        what = "a superuser of the database" if self.superuser else "the owner of the log"
+        return f"the service logs in as {self.user}, {what}, who may change facts; run: topolog database roles, and use {SERVICE}"
+
+
+_RIGHTS = """
+SELECT session_user::text, (SELECT rolsuper FROM pg_roles WHERE rolname = session_user),
+       pg_has_role(session_user, (SELECT relowner FROM pg_class WHERE oid = to_regclass('public.fact')), 'MEMBER')
+"""
+
+
+async def require_modest(connection: Any, production: bool) -> None:
+    """Warn of a login that may change facts; in production raise LoginTooStrong."""
+    problem = Rights(*await connection.fetchrow(_RIGHTS)).problem
+    if problem and production:
+        raise LoginTooStrong(f"{problem}; or unset TOPOLOG_PRODUCTION")
+    if problem:
+        logs.get("log").warning(names.LOGIN_TOO_STRONG, problem=problem)
+
+
+async def make_login(url: str, login: str, password: str) -> bool:
+    """Make `login`, or give it this password; True when it is new. `url` is the owner's, who may create roles."""
+    connection = await connect(url)
+    try:
+        role = LOGINS[login]
+        if not await connection.fetchval("SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", role):
+            raise LogNotMigrated(f"the database has no role {role}; migrate it as a user who may create roles")
+        exists = await connection.fetchval("SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", login)
+        verb = "ALTER" if exists else "CREATE"
+        made = f"SELECT format('{verb} ROLE %I LOGIN PASSWORD %L', $1::text, $2::text)"
+        statement = await connection.fetchval(made, login, scram(password))
+        async with connection.transaction():
+            await connection.execute(statement)
+            await connection.execute(f"GRANT {role} TO {login}")
+        return not exists
+    finally:
+        await connection.close()
+
+
+def scram(password: str, salt: bytes | None = None) -> str:
+    """The verifier that Postgres keeps of a password (SCRAM-SHA-256, RFC 5803)."""
+    salt = os.urandom(16) if salt is None else salt
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, _ITERATIONS)
+    client = hmac.digest(salted, b"Client Key", "sha256")
+    stored, server = hashlib.sha256(client).digest(), hmac.digest(salted, b"Server Key", "sha256")
+    return f"SCRAM-SHA-256${_ITERATIONS}:{_text(salt)}${_text(stored)}:{_text(server)}"
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode()

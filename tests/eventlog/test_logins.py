@@ -1,0 +1,104 @@
+"""Logins of their own: made by the owner, rotated, enough for a service and no more; a service that is the owner says so."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from services.cli.main import main
+from services.embedded.run_migrations import serve
+from shared.eventlog import postgres_logins
+from shared.eventlog.errors import LoginTooStrong
+from shared.eventlog.port import Appended
+from shared.eventlog.postgres import PostgresEventLog
+from shared.eventlog.postgres_engine import READER, WRITER, connect
+from shared.eventlog.postgres_logins import Rights, make_login, scram
+from tests.eventlog.words import commit
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Logins belong to the server, not to the database: each test has its own names."""
+    name = f"service_{uuid4().hex[:12]}"
+    monkeypatch.setattr(postgres_logins, "LOGINS", {name: WRITER, f"{name}_viewer": READER})
+    monkeypatch.setattr("services.upkeep.logins.LOGINS", {name: WRITER, f"{name}_viewer": READER})
+    return name
+
+
+def as_user(url: str, user: str) -> str:
+    return url.replace("//postgres@", f"//{user}@")
+
+
+async def test_a_services_login_appends_leases_and_keeps_snapshots_and_cannot_become_more(log_url: str, service: str) -> None:
+    assert await make_login(log_url, service, "a password")
+    assert not await make_login(log_url, service, "another password"), "made again, it gets the other password"
+    log = await PostgresEventLog.open(as_user(log_url, service), production=True)
+    assert isinstance((await log.append([commit("c")]))[0], Appended)
+    assert await log.acquire("role", "me", 5) is not None
+    await log.close()
+    connection = await connect(as_user(log_url, service), role=WRITER)
+    for statement in ("RESET ROLE; DELETE FROM fact", "SET ROLE postgres", "ALTER TABLE fact DISABLE TRIGGER ALL"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(statement)
+    await connection.close()
+    owner = await connect(log_url)
+    await owner.execute(f"DROP ROLE {service}")
+    await owner.close()
+
+
+async def test_a_service_that_is_the_owner_is_warned_and_refused_in_production(
+    log_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = await PostgresEventLog.open(log_url, production=False)
+    await log.close()
+    with pytest.raises(LoginTooStrong, match=r"superuser.*topolog database roles"):
+        await PostgresEventLog.open(log_url, production=True)
+
+
+def test_rights_are_told_apart() -> None:
+    assert not Rights("topolog_service", False, False).problem
+    assert "the owner of the log" in Rights("topolog", False, True).problem
+    assert "a superuser" in Rights("postgres", True, True).problem
+
+
+def test_a_verifier_is_that_of_the_standard() -> None:
+    """RFC 7677's example: user `user`, password `pencil`."""
+    from base64 import b64decode
+
+    made = scram("pencil", b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
+    assert made.startswith("SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$")
+    assert "wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=" in made
+
+
+def test_the_command_makes_logins_with_passwords_in_files(
+    log_url: str, service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "passwords"
+    for _ in range(2):
+        monkeypatch.setattr(
+            sys, "argv", ["topolog", "database", "roles", "--database-url", log_url, "--password-dir", str(folder)]
+        )
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+    shown = capsys.readouterr().out
+    file = folder / f"{service}.password"
+    assert file.stat().st_mode & 0o077 == 0
+    assert str(file) in shown
+    assert file.read_text().strip() not in shown
+
+
+async def test_the_migrations_of_a_container_make_the_login_of_services(
+    log_url: str, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOPOLOG_DATABASE_URL", log_url)
+    monkeypatch.setenv("TOPOLOG_SERVICE_PASSWORD", "letters123")
+    monkeypatch.setattr("services.embedded.run_migrations.SERVICE", service)
+    await serve()
+    connection = await connect(as_user(log_url, service))
+    assert await connection.fetchval("SELECT pg_has_role('topolog_writer', 'MEMBER')")
+    await connection.close()
