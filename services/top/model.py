@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from services.replay.words import amounts_text, by_container, zones_list
+from shared.domain.report import Zone
 from shared.domain.resources import CPU, MEMORY
 from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
 
@@ -46,6 +47,14 @@ class NodeRow(msgspec.Struct, frozen=True):
         return (not self.flags, -self.taken, self.name)
 
 
+class Totals(msgspec.Struct, frozen=True):
+    """What goes over all nodes and pods: counted now and then, not for each drawing."""
+
+    resources: list[str]
+    queue: list[Waiting]
+    stages: dict[str, int]
+
+
 class Waiting(msgspec.Struct, frozen=True):
     """One pod of the queue."""
 
@@ -56,18 +65,17 @@ class Waiting(msgspec.Struct, frozen=True):
 
 def node_row(node: LedgerNode, resource: str) -> NodeRow:
     """The node's row for one resource."""
-    bars = tuple(_bar(node, zone.id, resource) for zone in node.report.zones) if node.report is not None else ()
+    bars = tuple(_bar(node, zone, resource) for zone in node.report.zones) if node.report is not None else ()
     shares = [(bar.used + bar.charged) / bar.total for bar in bars if bar.total]
     return NodeRow(node.name, bars, len(node.charges), max(shares, default=0.0), flags_of(node))
 
 
-def _bar(node: LedgerNode, zone: int, resource: str) -> ZoneBar:
-    assert node.report is not None
-    held = next((found.resources.get(resource) for found in node.report.zones if found.id == zone), None)
+def _bar(node: LedgerNode, zone: Zone, resource: str) -> ZoneBar:
+    held = zone.resources.get(resource)
     total = held.allocatable if held is not None else 0
-    best = min(total, max(0, node.upper.get(zone, {}).get(resource, 0)))
-    sure = min(best, max(0, node.lower.get(zone, {}).get(resource, 0)))
-    return ZoneBar(zone, total - best, best - sure, sure)
+    best = min(total, max(0, node.upper.get(zone.id, {}).get(resource, 0)))
+    sure = min(best, max(0, node.lower.get(zone.id, {}).get(resource, 0)))
+    return ZoneBar(zone.id, total - best, best - sure, sure)
 
 
 def flags_of(node: LedgerNode) -> str:
@@ -107,6 +115,11 @@ def stages_of(ledger: Ledger) -> dict[str, int]:
     for entry in ledger.pods.values():
         counts[entry.stage] += 1
     return counts
+
+
+def totals_of(ledger: Ledger) -> Totals:
+    """Everything that goes over all nodes and pods."""
+    return Totals(resources_of(ledger.nodes.values()), queue_of(ledger), stages_of(ledger))
 
 
 def stands(charge: Charge, entry: LedgerPod | None) -> str:

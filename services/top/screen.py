@@ -8,6 +8,7 @@ import contextlib
 import os
 import sys
 import termios
+import time
 import tty
 from collections.abc import Iterator
 
@@ -25,8 +26,11 @@ from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_engine import READER
+from shared.ledger.state import Ledger
 
 DRAW_EVERY_S = 0.4
+COUNTING_SHARE = 10
+"""Counting over all pods may take one part in so many of the time."""
 _KEYS = {
     "\x1b[A": "up", "\x1b[B": "down", "\x1b[5~": "pageup", "\x1b[6~": "pagedown", "\x1b[H": "home", "\x1b[F": "end",
     "\x1b[1~": "home", "\x1b[4~": "end", "\x1bOA": "up", "\x1bOB": "down", "\x1bOH": "home", "\x1bOF": "end",
@@ -59,6 +63,8 @@ class Screen:
         self._body: list[str] = []
         self._shown: Scene | None = None
         self._follower: Follower | None = None
+        self._totals: model.Totals | None = None
+        self._count_again_s = 0.0
 
     def note(self, text: str) -> None:
         """Show an event."""
@@ -117,13 +123,14 @@ class Screen:
     def scene(self, follower: Follower) -> Scene:
         """What there is to draw now."""
         view, ledger = self._view, follower.ledger
-        resources = model.resources_of(ledger.nodes.values())
+        totals = self._counted(ledger)
+        resources = totals.resources
         resource = resources[view.resource % len(resources)] if resources else ""
         wanted = view.search.lower()
         rows = [row for row in follower.rows(resource) if wanted in row.name.lower() or wanted in row.flags]
         orders = (lambda row: row.rank, lambda row: row.name, lambda row: (-row.pods, row.name))
         rows.sort(key=orders[view.sort])
-        queue = [one for one in model.queue_of(ledger) if wanted in one.pod.lower() or wanted in one.reason.lower()]
+        queue = [one for one in totals.queue if wanted in one.pod.lower() or wanted in one.reason.lower()]
         return Scene(
             view=view,
             resource=resource,
@@ -132,13 +139,21 @@ class Screen:
             nodes=len(ledger.nodes),
             rows=rows,
             queue=queue,
-            stages=model.stages_of(ledger),
+            stages=totals.stages,
             rates=follower.rates(),
             rejected=follower.rejected,
             last=list(follower.last),
             body=self._body,
             notes=self._notes,
         )
+
+    def _counted(self, ledger: Ledger) -> model.Totals:
+        """The totals; of a large cluster they may be as old as it takes to keep counting a small part of the time."""
+        began_s = time.monotonic()
+        if self._totals is None or began_s >= self._count_again_s:
+            self._totals = model.totals_of(ledger)
+            self._count_again_s = time.monotonic() + COUNTING_SHARE * (time.monotonic() - began_s)
+        return self._totals
 
     # -- keys and pages ------------------------------------------------------------------------------------------
 
