@@ -41,6 +41,7 @@ ADVICE = {
     "http": "set a token as the line says, or keep the port inside",
     "stream": "`topolog replay verify` names the fact; `topolog log skip` counts it as never told",
     "watch": "nothing; raise fs.inotify.max_user_instances on the node to hear of changes at once",
+    "extender": "look at the certificate files that the line names, and at the extender section of the scheduler's configuration",
     "list": "is something between here and the API server answering in its place? The list is asked for again",
 }
 """What to do about a warning, by the first word of its name."""
