@@ -23,13 +23,13 @@ def register(app: typer.Typer) -> None:
 def compare(
     zones: Annotated[int, typer.Option(help="NUMA zones a node: 2, 4 or 8.")] = 2,
     reports: Annotated[str, typer.Option(help="Seconds between reports of a node: 1, 10 or 60; or change.")] = "1",
-    horizon: Annotated[int, typer.Option(help="Virtual seconds; 600 gives the numbers of docs/quality.md.")] = 600,
+    horizon: Annotated[int, typer.Option(help="Virtual seconds; 600 gives the numbers of README.")] = 600,
     jobs: Annotated[int, typer.Option(help="Processes at once; 0 is one a CPU.", min=0, max=64)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="A line a row, at the end.")] = False,
 ) -> None:
     """Play the same pods on the same machines with four schedulers: who is rejected, who waits.
 
-    24 dense nodes, load 0.9, virtual time, a fixed seed: the same numbers on every machine, those of docs/quality.md.
+    24 dense nodes, load 0.9, virtual time, a fixed seed: the same numbers on every machine. More cells: docs/quality.md.
     """
     from services.comparison.cells import DENSE_ZONES, REPORTS
     from services.comparison.side_by_side import NAMES, RowFailed, cell, play

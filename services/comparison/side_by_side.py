@@ -39,7 +39,7 @@ class RowFailed(Exception):
 
 
 def cell(row: RowName, zones: int, reports: Reports, horizon_s: int = DENSE_HORIZON_S) -> Cell:
-    """The dense workload of docs/quality.md: the same cell gives the same numbers there and here."""
+    """A cell of the dense workload of docs/quality.md."""
     return Cell(DENSE, DENSE_NODES, zones, 0.9, reports, row, horizon_s)
 
 

@@ -30,9 +30,9 @@ def test_a_warning_that_nobody_gave_advice_for_is_told() -> None:
         script("messages").advice("volcano.erupted")
 
 
-def test_readme_begins_with_the_numbers_of_the_page_of_quality() -> None:
+def test_readme_begins_with_the_numbers_of_the_comparison() -> None:
     comparison, readme = script("readme_comparison"), (ROOT / "README.md").read_text()
-    found = comparison.rows((ROOT / "docs" / "quality.md").read_text())
+    found = comparison.rows((ROOT / "docs" / "compare.jsonl").read_text())
     again = "make it again: python scripts/readme_comparison.py"
     assert comparison.with_block(readme, comparison.block(found)) == readme, again
     assert (ROOT / "docs" / "compare.svg").read_text() == comparison.picture(found), again
