@@ -4,8 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+IMAGE ?= topolog:local
+CONTAINER_TOOL ?= docker
+KUBECTL ?= kubectl
 
-.PHONY: help install up test test-cluster lint types format bench vectors docs lock stubs clean
+.PHONY: help install up test test-cluster lint types format bench vectors docs lock stubs image config deploy deploy-pod clean
 
 help:  ## Show the verbs.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -48,6 +51,18 @@ stubs: install  ## Generate the podresources stubs again.
 
 docs: install  ## Make docs/metrics.md and docs/facts.md again.
 	PYTHONPATH=. $(BIN)/python scripts/generate_docs.py
+
+image:  ## Build the image: make image IMAGE=registry.example.com/topolog:1.
+	$(CONTAINER_TOOL) build --tag $(IMAGE) .
+
+config:  ## Print what make deploy applies (the exporter alone, with its objects).
+	@$(KUBECTL) kustomize k8s/overlays/exporter-only
+
+deploy:  ## The exporter alone, for a scheduler that reads NodeResourceTopology objects.
+	$(KUBECTL) apply -k k8s/overlays/exporter-only
+
+deploy-pod:  ## A pod that asks for aligned resources.
+	$(KUBECTL) apply -f docs/examples/aligned-pod.yaml
 
 lock:  ## Compile requirements.lock again (needs uv).
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from services.exporter import inventory
+from services.exporter import confined, inventory
 from services.exporter.accounting import count_zones, tracked
 from services.exporter.answers import Allocatable, ListedContainer, ListedPod
 from services.exporter.checkpoints import NOTHING_READ, Checkpoints
@@ -66,6 +66,7 @@ class Published(msgspec.Struct, frozen=True):
 
 def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
     """The report of one scan."""
+    scan = _confined(scan)
     counted = {(pod.namespace, pod.name) for pod in _pods(scan, rules) if rules.namespace in ("", pod.namespace)}
     placed = place(scan.pods, scan.machine.zone_of_cpu(), scan.checkpoints)
     placements = tuple(each for each in placed.placements if (each.namespace, each.pod) in counted)
@@ -91,6 +92,16 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
         devices=inventory.devices(scan.allocatable, [each for pod in scan.pods for each in pod.containers]),
         checkpoints=scan.checkpoints.read,
         hidden=placed.hidden,
+    )
+
+
+def _confined(scan: Scan) -> Scan:
+    known = frozenset(node.id for node in scan.machine.nodes)
+    return msgspec.structs.replace(
+        scan,
+        allocatable=confined.allocatable(scan.allocatable, known),
+        pods=confined.pods(scan.pods, known),
+        checkpoints=confined.checkpoints(scan.checkpoints, known),
     )
 
 

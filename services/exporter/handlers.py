@@ -17,6 +17,7 @@ import msgspec
 
 from services.exporter import core, status_file
 from services.exporter.kubelet_config import KubeletConfigError
+from services.exporter.objects import Objects
 from services.exporter.outbox import Outbox
 from services.exporter.pace import Pace
 from services.exporter.scan import NodeReader
@@ -27,7 +28,7 @@ from shared.bus import subjects
 from shared.bus.port import Message
 from shared.domain.report import Report
 from shared.telemetry import names
-from shared.telemetry.instruments import count, observe
+from shared.telemetry.instruments import count, observe, set_gauge
 from shared.telemetry.propagation import headers, span
 
 MAX_BACKOFF_S = 30.0
@@ -58,12 +59,14 @@ class NodeReporter:
         outbox: Outbox,
         on_error: Callable[[NodeStatus], None],
         watched: bool = False,
+        objects: Objects | None = None,
     ) -> None:
         self.status = NodeStatus(node)
         self._reader = reader
         self._settings = settings
         self._rules = settings.rules
         self._outbox = outbox
+        self._objects = objects
         self._on_error = on_error
         self._instance = f"{node}-{random.getrandbits(48):012x}"
         self._published = core.Published()
@@ -113,8 +116,8 @@ class NodeReporter:
                 self._tell_status(scan, made)
                 self._publish(made)
         except READ_ERRORS as error:
-            return self._failed(str(error))
-        self._succeeded(time.monotonic() - started)
+            return self._failed(error)
+        self._succeeded(time.monotonic() - started, "periodic" if full else "reactive")
         if full:
             self._next_full_s = started + self._settings.interval_s * random.uniform(1 - JITTER, 1)
         return max(0.0, self._next_full_s - time.monotonic())
@@ -125,7 +128,13 @@ class NodeReporter:
         if not core.should_publish(self._published, report, now_ms, interval_ms, self._asked):
             return
         self._asked = False
+        before = self._published.report
         self._published = core.Published(report, now_ms)
+        if self._objects is not None:
+            same = before is not None and core.same_content(before, report)
+            self._objects.put(report, "periodic" if same else "reactive")
+        if "bus" not in self._settings.publish:
+            return
         identity = {subjects.MSG_ID: f"{self._instance}:{report.boot_time_ms}", **headers()}
         message = Message(subjects.report(report.node), _encoder.encode(report), identity)
         self._outbox.put(report.node, message)
@@ -150,19 +159,24 @@ class NodeReporter:
         await asyncio.sleep(self._settings.settle_s)
         await asyncio.sleep(self._pace.wait_s(time.monotonic()))
 
-    def _failed(self, problem: str) -> float:
+    def _failed(self, error: Exception) -> float:
+        if isinstance(error, SourceError):
+            count(names.RTE_API_FAILURES, node=self.status.node, function_name=error.call)
+        count(names.NFD_SCAN_ERRORS)
         status = self.status
         status.failures += 1
         status.failures_in_a_row += 1
         count(names.SCANS, result="failed")
         first = status.error == ""
-        status.error = problem
+        status.error = str(error)
         self._reader.forget()
         if first:
             self._on_error(status)
         return min(MAX_BACKOFF_S, self._settings.interval_s, 0.25 * float(2 ** min(status.failures_in_a_row, 8)))
 
-    def _succeeded(self, took_s: float) -> None:
+    def _succeeded(self, took_s: float, trigger: str) -> None:
+        labels = {"node": self.status.node, "operation_name": "podresources_scan", "trigger": trigger}
+        set_gauge(names.RTE_OPERATION_DELAY, took_s * 1000, **labels)
         recovered = self.status.error != ""
         self.status.scans += 1
         self.status.scan_ms = round(took_s * 1000, 3)

@@ -185,12 +185,13 @@ _TAKEN: dict[str, tuple[str, Callable[[Any, str], str]]] = {
     "topologyExporter.maxEventPerTimeUnit": ("max_events_per_time_unit", _count),
     "topologyExporter.timeUnitToLimitEvents": ("time_unit_to_limit_events_s", _seconds),
     "topologyExporter.kubeletConfigFile": ("kubelet_config", _text),
+    "topologyExporter.addNRTOwnerEnable": ("add_nrt_owner", _flag),
     "topologyExporter.metricsMode": ("", _metrics),
     "topologyExporter.metricsAddress": ("http_host", _text),
     "topologyExporter.MetricsAddress": ("http_host", _text),
     "topologyExporter.metricsPort": ("http_port", _count),
 }
-_OBJECTS = "topology-store writes the NodeResourceTopology objects, not the exporter"
+_OBJECTS = "objects are applied whole by the API server, and again every 5 minutes"
 _LEFT_OUT = {
     "nrtUpdater.patchMode": _OBJECTS,
     "nrtUpdater.patchResync": _OBJECTS,
@@ -199,7 +200,6 @@ _LEFT_OUT = {
     "resourceMonitor.excludeTerminalPods": "kubelets since 1.34 list active pods only, and the exporter has no API rights",
     "topologyExporter.referenceContainer": "kubelets since 1.20 report exclusive CPUs only",
     "topologyExporter.podReadinessEnable": "the exporter has no API rights; /readyz tells whether kubelet and bus answer",
-    "topologyExporter.addNRTOwnerEnable": _OBJECTS,
     "topologyExporter.metricsTLS.certsDir": "metrics go out in clear text",
     "topologyExporter.metricsTLS.certFile": "metrics go out in clear text",
     "topologyExporter.metricsTLS.keyFile": "metrics go out in clear text",

@@ -10,16 +10,17 @@ from pathlib import Path
 
 from services.exporter import lean
 from services.exporter.handlers import NodeReporter, NodeStatus
+from services.exporter.objects import Objects
 from services.exporter.outbox import Outbox, Unpublished
 from services.exporter.precedence import gathered
 from services.exporter.rte_config import RteConfigError
 from services.exporter.scan import NodeReader, Source
 from services.exporter.settings import FAKE, ExporterSettings, NodeSpec
 from services.exporter.source_grpc import GrpcSource
-from services.exporter.source_recording import RecordedSource
 from services.exporter.watch import file_place, kubelet_places, watch_bus, watch_places
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import Bus
+from shared.kube.port import Kube
 from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.http import json_response
 from shared.runtime.settings import SettingsInvalid, load
@@ -34,11 +35,13 @@ ONCE_S = 30.0
 class Exporter:
     """The nodes of one process: their reporters and the outbox they share."""
 
-    def __init__(self, bus: Bus, settings: ExporterSettings) -> None:
+    def __init__(self, bus: Bus, settings: ExporterSettings, kube: Kube | None = None) -> None:
         self._bus = bus
         self._settings = settings
         self._out = logs.get(NAME)
-        self.outbox = (Unpublished if settings.no_publish else Outbox)(bus, self.ask_full, self._bus_failed)
+        self._to_bus = "bus" in settings.publish and not settings.no_publish
+        self.outbox = (Outbox if self._to_bus else Unpublished)(bus, self.ask_full, self._bus_failed)
+        self.objects = Objects(kube, settings.add_nrt_owner, self._objects_failed) if kube is not None else None
         self._specs = {spec.name: spec for spec in settings.specs()}
         self.reporters = {name: self._reporter(spec) for name, spec in self._specs.items()}
 
@@ -65,18 +68,23 @@ class Exporter:
 
     async def watch_bus(self) -> None:
         """Publish in full after the bus was away."""
-        await watch_bus(self._bus, self.ask_full)
+        if self._to_bus:
+            await watch_bus(self._bus, self.ask_full)
 
     async def once(self) -> list[str]:
         """Report every node once; what went wrong, empty when all of it is on the bus."""
         await asyncio.gather(*(reporter.round() for reporter in self.reporters.values()))
         problems = [reporter.status.error for reporter in self.reporters.values() if reporter.status.error]
-        sent = await self.outbox.drain(ONCE_S)
-        return problems if sent else [*problems, f"the bus took no report in {ONCE_S:g} s; check --nats-url"]
+        if self._to_bus and not await self.outbox.drain(ONCE_S):
+            problems.append(f"the bus took no report in {ONCE_S:g} s; check --nats-url")
+        if self.objects is not None and not await self.objects.flush():
+            problems.append("the API server took no object; see the warning above")
+        return problems
 
     async def close(self) -> None:
         """Hand over what waits, then close the sockets."""
-        await self.outbox.drain(FLUSH_S)
+        if self._to_bus:
+            await self.outbox.drain(FLUSH_S)
         await asyncio.gather(*(reporter.close() for reporter in self.reporters.values()))
 
     def waiting_for(self) -> str:
@@ -89,7 +97,7 @@ class Exporter:
     def _reporter(self, spec: NodeSpec) -> NodeReporter:
         reader = NodeReader(spec, self._settings, _source(spec, self._settings))
         watched = bool(spec.kubelet_dir)
-        return NodeReporter(spec.name, reader, self._settings, self.outbox, self._node_changed, watched)
+        return NodeReporter(spec.name, reader, self._settings, self.outbox, self._node_changed, watched, self.objects)
 
     def _node_changed(self, status: NodeStatus) -> None:
         failing = sum(1 for reporter in self.reporters.values() if reporter.status.error)
@@ -98,6 +106,9 @@ class Exporter:
             self._out.warning(names.NODE_UNREADABLE, node=status.node, problem=status.error)
         else:
             self._out.info(names.NODE_READABLE, node=status.node, failures=status.failures)
+
+    def _objects_failed(self, problem: str) -> None:
+        self._out.warning(names.OBJECTS_REFUSED, problem=problem or "written again")
 
     def _polls(self, reason: str) -> None:
         self._out.warning(names.WATCH_POLLS, problem=reason, interval_s=self._settings.watch_interval_s)
@@ -110,8 +121,12 @@ async def build(service: Service, settings: ExporterSettings) -> None:
     """Open what the service needs and name its tasks. Nothing is awaited: bus and kubelets may come later."""
     bus = JetStreamBus(settings.nats_url, name=NAME, keeps_streams=False)
     service.on_close("bus", bus.close)
-    exporter = Exporter(bus, settings)
+    kube = _kube(settings)
+    exporter = Exporter(bus, settings, kube)
     service.on_close("exporter", exporter.close)
+    if kube is not None and exporter.objects is not None:
+        service.on_close("kubernetes", kube.close)
+        service.task("objects", exporter.objects.run)
     service.health.check("kubelet", exporter.waiting_for)
     service.task("reports", exporter.report_all)
     service.task("outbox", exporter.outbox.run)
@@ -124,8 +139,19 @@ async def _nodes(exporter: Exporter, request: object) -> object:
     return json_response([reporter.status for reporter in exporter.reporters.values()])
 
 
+def _kube(settings: ExporterSettings) -> Kube | None:
+    """The API server where objects are wanted; else its client is not even loaded."""
+    if "nrt" not in settings.publish or settings.no_publish:
+        return None
+    from shared.kube.client import KubeClient
+
+    return KubeClient(settings.kubeconfig, max_connections=2)
+
+
 def _source(spec: NodeSpec, settings: ExporterSettings) -> Source:
     if spec.socket.startswith(FAKE):
+        from services.exporter.source_recording import RecordedSource  # its JSON reader costs memory
+
         return RecordedSource(Path(spec.socket.removeprefix(FAKE)))
     return GrpcSource(spec.socket.removeprefix("unix://"), settings.deadline_s)
 
@@ -136,7 +162,9 @@ def main(argv: Sequence[str], environment: dict[str, str]) -> int:
         told = gathered(argv, environment).environment
         settings = load(ExporterSettings, told)
     except (RteConfigError, SettingsInvalid) as error:
-        print(f"{NAME} cannot start:\n  " + str(error).replace("\n", "\n  "), file=sys.stderr)
+        problems = error.problems if isinstance(error, SettingsInvalid) else [str(error)]
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        print(f"{NAME} cannot start, {len(problems)} setting(s) to correct:\n{lines}", file=sys.stderr)
         return Exit.SETTINGS
     if settings.oneshot:
         return asyncio.run(_once(settings))
@@ -145,12 +173,14 @@ def main(argv: Sequence[str], environment: dict[str, str]) -> int:
 
 
 async def _once(settings: ExporterSettings) -> int:
-    bus = JetStreamBus(settings.nats_url, name=NAME, keeps_streams=False)
-    exporter = Exporter(bus, settings)
+    bus, kube = JetStreamBus(settings.nats_url, name=NAME, keeps_streams=False), _kube(settings)
+    exporter = Exporter(bus, settings, kube)
     try:
         problems = await exporter.once()
     finally:
         await exporter.close()
         await bus.close()
+        if kube is not None:
+            await kube.close()
     print("\n".join(problems) or f"{len(exporter.reporters)} nodes reported", file=sys.stderr)
     return Exit.FAILED if problems else Exit.CLEAN

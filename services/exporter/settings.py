@@ -50,7 +50,8 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     `max_events_per_time_unit` scans (0: no limit) in `time_unit_to_limit_events_s`, each `settle_s` after the change, and one
     `trailing_s` after the last. A change of `notify_file` counts for every node. What a kubelet's configuration says is asked of
     `kubelet_config_uri` (https) where that is set. `watch_namespace` accounts the pods of one namespace only, `oneshot` ends
-    after one report of each node, `no_publish` reads and publishes nothing.
+    after one report of each node, `no_publish` reads and publishes nothing. `publish` names where
+    reports go: to the bus, to NodeResourceTopology objects (through `kubeconfig`, empty inside a cluster), or both.
     """
 
     nodes: tuple[str, ...] = ()
@@ -80,6 +81,9 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     config_root: str = ""
     oneshot: bool = False
     no_publish: bool = False
+    publish: tuple[Literal["bus", "nrt"], ...] = ("bus",)
+    kubeconfig: str = ""
+    add_nrt_owner: bool = True
     watch_namespace: str = ""
     pods_fingerprint: bool = True
     pods_fingerprint_status_file: str = ""
@@ -137,6 +141,8 @@ def _problems(settings: ExporterSettings) -> list[str]:
     if settings.kubelet_config_uri and not settings.kubelet_config_uri.startswith("https://"):
         problems.append(f"--kubelet-config-uri {settings.kubelet_config_uri!r}: expected https://ADDRESS:10250/configz; "
                         "a file is named with --kubelet-config")  # fmt: skip
+    if not settings.publish:
+        problems.append("--publish: names nothing; give bus, nrt or both, or --no-publish")
     try:
         specs = settings.specs()
     except ValueError as error:
@@ -192,6 +198,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--config-root", help="configuration folder of resource-topology-exporter")
     parser.add_argument("--oneshot", action="store_const", const="true", help="report each node once, then end")
     parser.add_argument("--no-publish", action="store_const", const="true", help="read, and publish nothing")
+    parser.add_argument("--publish", help="bus, nrt (NodeResourceTopology objects), or both with a comma between (bus)")
+    parser.add_argument("--kubeconfig", help="for objects: a file, or http://ADDRESS; else the pod's own account")
+    parser.add_argument("--add-nrt-owner", choices=("true", "false"), help="objects go with their Node (true)")
     parser.add_argument("--watch-namespace", help="account the pods of this namespace only")
     parser.add_argument("--pods-fingerprint", choices=("true", "false"), help="make fingerprints (true)")
     parser.add_argument("--pods-fingerprint-status-file", help="JSON file with the fingerprint and its pods")

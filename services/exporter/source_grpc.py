@@ -32,7 +32,12 @@ _Answer = TypeVar("_Answer")
 
 
 class SourceError(Exception):
-    """podresources could not be asked; names the socket, the call, the gRPC status and a remedy."""
+    """podresources could not be asked; names the socket, the call, the gRPC status and a remedy. `call` is RTE's name for the
+    call: `list`, `get_allocatable_resources`."""
+
+    def __init__(self, problem: str, call: str) -> None:
+        super().__init__(problem)
+        self.call = call
 
 
 class GrpcSource:
@@ -75,7 +80,8 @@ class GrpcSource:
     def _failed(self, name: str, error: grpc.aio.AioRpcError) -> SourceError:
         code = error.code()
         remedy = _REMEDIES.get(code, "see the kubelet's log on the node")
-        return SourceError(f"podresources {name} on {self._socket}: {code.name}: {error.details()}; {remedy}")
+        problem = f"podresources {name} on {self._socket}: {code.name}: {error.details()}; {remedy}"
+        return SourceError(problem, "list" if name == "List" else "get_allocatable_resources")
 
 
 def _rate_limited(error: grpc.aio.AioRpcError) -> bool:

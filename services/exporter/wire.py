@@ -11,6 +11,8 @@ from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer,
 from services.exporter.podresources import podresources_pb2 as pb
 from shared.kubelet.cpuset import MAX_CPU_ID
 
+MAX_BYTES = 2**50
+
 
 def pods(response: pb.ListPodResourcesResponse) -> tuple[ListedPod, ...]:
     """The listed pods, sorted by namespace and name."""
@@ -47,8 +49,15 @@ def _cpus(ids: Iterable[int]) -> tuple[int, ...]:
 
 
 def _blocks(blocks: Iterable[pb.ContainerMemory]) -> tuple[MemoryBlock, ...]:
-    found = [MemoryBlock(block.memory_type, _zones(block), block.size) for block in blocks]
+    found = [MemoryBlock(block.memory_type, _zones(block), _size(block)) for block in blocks]
     return tuple(sorted(found, key=lambda block: (block.resource, block.zones, block.size)))
+
+
+def _size(block: pb.ContainerMemory) -> int:
+    """Raises ValueError for more than any machine has: a report counts in 64 bits."""
+    if block.size > MAX_BYTES:
+        raise ValueError(f"podresources: {block.size} bytes of {block.memory_type[:40]!r} memory; see the kubelet's log")
+    return int(block.size)
 
 
 def _devices(groups: Iterable[pb.ContainerDevices]) -> tuple[DeviceGroup, ...]:

@@ -186,6 +186,9 @@ class KubeClient:
     async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
         return await self._call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
 
+    async def get_node(self, name: str) -> Answer | Lost:
+        return await self._call("GET", f"{_PATHS['nodes']}/{name}")
+
     async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Answer | Lost:
         metadata = {"name": name, "namespace": namespace, "uid": uid, "annotations": annotations}
         target = {"apiVersion": "v1", "kind": "Node", "name": node}

@@ -78,6 +78,9 @@ class Kube(Protocol):
     async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
         """The pod in `body`, or 404."""
 
+    async def get_node(self, name: str) -> Answer | Lost:
+        """The Node in `body`, or 404."""
+
     async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Answer | Lost:
         """Bind with the uid as precondition; annotations are merged into the pod in the same atomic call."""
 

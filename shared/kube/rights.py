@@ -43,6 +43,9 @@ TOPOLOGY_MIRROR = _rights(TOPOLOGY_GROUP, "noderesourcetopologies", "list", "wat
 TOPOLOGY_STORE = TOPOLOGY_INTAKE | TOPOLOGY_MIRROR
 """NodeResourceTopology objects: those of other exporters read, its own written."""
 
+EXPORTER_OBJECTS = _rights("", "nodes", "get") | _rights(TOPOLOGY_GROUP, "noderesourcetopologies", "create", "patch")
+"""Only where exporters write NodeResourceTopology objects themselves; the exporter's."""
+
 STARTUP_TAINT = _rights("", "nodes", "patch")
 """Only where nodes are registered with a taint that their first report takes away; the topology-store's."""
 

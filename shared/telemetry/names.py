@@ -170,10 +170,22 @@ NODE_SILENT = event("node.silent", "A node has not reported for longer than repo
 # The exporter.
 SCANS = counter("topolog_exporter_scans", "Readings of a kubelet by result.", "result")
 SCAN_LATENCY = seconds("topolog_exporter_scan_latency", "How long reading one kubelet and making its report took.")
+RTE_API_FAILURES = counter(
+    "rte_podresource_api_call_failures", "Calls of podresources that failed, under RTE's name.", "node", "function_name"
+)
+RTE_OPERATION_DELAY = gauge(
+    "rte_operation_delay_milliseconds", "How long the last scan took, under RTE's name.", "node", "operation_name", "trigger"
+)
+RTE_WRITES = counter(
+    "rte_noderesourcetopology_writes", "Objects that were written, under RTE's name.", "node", "operation", "trigger"
+)
+NFD_SCAN_ERRORS = counter("nfd_topology_updater_scan_errors", "Scans that failed, under the name of NFD's topology-updater.")
+EXPORTER_OBJECTS = counter("topolog_exporter_objects", "NodeResourceTopology objects that the node wrote, by result.", "result")
 EXPORTER_NODES_FAILING = gauge("topolog_exporter_nodes_failing", "Nodes of this exporter that cannot be read now.")
 
 SPAN_REPORT = span("node.report", "A kubelet is read and its report made.")
 
 NODE_UNREADABLE = event("node.unreadable", "A kubelet or its machine cannot be read; it is tried again, other nodes go on.")
+OBJECTS_REFUSED = event("topology.refused", "A NodeResourceTopology object of the node was not taken; it is tried again.")
 WATCH_POLLS = event("watch.polls", "Without inotify the files of kubelets are looked at in turns: changes are noticed later.")
 NODE_READABLE = event("node.readable", "A node that could not be read can be read again.")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.kube.rights import BY_SERVICE, STARTUP_TAINT, Right
+from shared.kube.rights import BY_SERVICE, EXPORTER_OBJECTS, STARTUP_TAINT, Right
 from tests.deploy.manifests import (
     K8S,
     KUSTOMIZATION,
@@ -89,9 +89,9 @@ def test_each_account_has_the_rights_of_its_calls_and_no_others() -> None:
     assert of_kind("Role", "RoleBinding") == []
 
 
-def test_components_grant_nothing_but_the_startup_taint() -> None:
+def test_components_grant_nothing_but_the_startup_taint_and_the_exporters_objects() -> None:
     more = {account: held for folder in COMPONENTS for account, held in granted(called(folder)).items() if held}
-    assert more == {"topology-store": STARTUP_TAINT}
+    assert more == {"topology-store": STARTUP_TAINT, "exporter": EXPORTER_OBJECTS}
 
 
 def test_only_the_binder_writes_pods_and_the_scheduler_writes_nothing() -> None:
@@ -265,6 +265,19 @@ def test_the_overlay_for_development_brings_every_secret_that_it_uses() -> None:
         if "secretKeyRef" in variable.get("valueFrom", {})
     }
     assert used == made
+
+
+def test_the_exporter_alone_needs_nothing_else_of_topolog() -> None:
+    objects = built(K8S / "overlays" / "exporter-only")
+    kinds = {
+        (found["kind"], name_of(found)) for found in objects if found["kind"] not in ("Namespace", "CustomResourceDefinition")
+    }
+    roles = {(kind, "topolog-exporter-objects") for kind in ("ClusterRole", "ClusterRoleBinding")}
+    assert kinds == {(kind, "exporter") for kind in ("ServiceAccount", "Service", "DaemonSet")} | roles
+    (container,) = containers(next(found for found in objects if found["kind"] == "DaemonSet"))
+    told = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert told["TOPOLOG_PUBLISH"] == "nrt"
+    assert "TOPOLOG_NATS_URL" not in told
 
 
 def test_production_has_two_of_each_service_spread_and_protected() -> None:

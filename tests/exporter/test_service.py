@@ -17,6 +17,7 @@ from shared.bus.memory import MemoryBus
 from shared.bus.port import Message
 from shared.domain.report import Report
 from shared.kubelet.checkpoint import CpuCheckpoint, write_cpu
+from shared.telemetry.setup import TelemetrySettings, set_up
 from tests.exporter.kubelets import Kubelet, write_sysfs
 
 LONG_S = 3600.0
@@ -170,3 +171,15 @@ async def test_configuration_and_checkpoint_of_the_kubelet_are_read(kubelet: Kub
         ("init", "uid-7"),
     ]
     assert report.zones[0].resources["cpu"].available == 1000
+
+
+async def test_metrics_stand_under_the_names_of_rte_and_nfd_too(kubelet: Kubelet, tmp_path: Path) -> None:
+    telemetry = set_up("exporter-test", TelemetrySettings())
+    nodes = (node("n1", kubelet), f"dead={tmp_path / 'none.sock'},{tmp_path / 'sys'}")
+    exporter = Exporter(MemoryBus(), ExporterSettings(nodes=nodes))
+    await exporter.once()
+    await exporter.close()
+    shown = telemetry.metrics_page().decode()
+    assert 'rte_podresource_api_call_failures_total{function_name="get_allocatable_resources",node="dead"} 1.0' in shown
+    assert 'rte_operation_delay_milliseconds{node="n1",operation_name="podresources_scan",trigger="periodic"}' in shown
+    assert "nfd_topology_updater_scan_errors_total 1.0" in shown

@@ -22,6 +22,7 @@ from shared.kube.rights import Right
 LIST_KINDS = {
     "pods": "PodList",
     "p": "Pod",
+    "n": "Node",
     "nodes": "NodeList",
     "noderesourcetopologies": "NodeResourceTopologyList",
 }
@@ -93,6 +94,7 @@ CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
         kube.apply_topology("n", {}),
         kube.delete_topology("n", "u", "1"),
     ],
+    "exporter's objects": lambda kube: [kube.get_node("n"), kube.apply_topology("n", {})],
     "startup taint": lambda kube: [kube.patch_node("n", [])],
 }
 """The calls of each service. The extra right of an apply is `create`: it makes an object that is not there."""
@@ -108,4 +110,5 @@ async def test_each_service_has_the_rights_of_its_calls_and_no_others(
     needed = made.asked
     if Right(rights.TOPOLOGY_GROUP, "noderesourcetopologies", "patch") in needed:
         needed.add(Right(rights.TOPOLOGY_GROUP, "noderesourcetopologies", "create"))
-    assert {**rights.BY_SERVICE, "startup taint": rights.STARTUP_TAINT}[service] == needed
+    optional = {"startup taint": rights.STARTUP_TAINT, "exporter's objects": rights.EXPORTER_OBJECTS}
+    assert {**rights.BY_SERVICE, **optional}[service] == needed

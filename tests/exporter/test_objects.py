@@ -1,0 +1,118 @@
+"""NodeResourceTopology objects from the node: what RTE wrote for every recorded moment, only on change, errors with a remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.exporter import core, objects, recorded
+from services.exporter.objects import Objects
+from shared.domain.report import Report, Zone, ZoneResource
+from shared.kube.port import Answer, Lost
+from tests.exporter.conftest import MOMENTS
+from tests.exporter.test_service import eventually
+
+DROPPED = ("creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "uid")
+
+
+class Api:
+    """Answers applies as it is told, and keeps what was applied."""
+
+    def __init__(self, *answers: Answer | Lost) -> None:
+        self.answers = list(answers)
+        self.applied: list[dict[str, Any]] = []
+        self.asked = 0
+
+    async def apply_topology(self, name: str, topology: dict[str, Any], force: bool = True) -> Answer | Lost:
+        self.asked += 1
+        answer = self.answers.pop(0) if self.answers else Answer(200)
+        if isinstance(answer, Answer) and answer.ok:
+            self.applied.append(topology)
+        return answer
+
+    async def get_node(self, name: str) -> Answer | Lost:
+        return Answer(200, body={"metadata": {"uid": f"uid-{name}"}})
+
+
+@asynccontextmanager
+async def writing(api: Api, monkeypatch: pytest.MonkeyPatch, owner: bool = True) -> AsyncIterator[tuple[Objects, list[str]]]:
+    monkeypatch.setattr(objects, "MIN_GAP_S", 0.01)
+    monkeypatch.setattr(objects, "BACKOFF_S", (0.01, 0.02))
+    said: list[str] = []
+    made = Objects(api, owner, said.append)  # type: ignore[arg-type]
+    task = asyncio.create_task(made.run())
+    try:
+        yield made, said
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def report(free: int = 4) -> Report:
+    return Report("n1", "boot", 1, policy="restricted", zones=(Zone(0, {"cpu": ZoneResource(8000, 6000, free * 1000)}),))
+
+
+def plain(found: dict[str, Any]) -> bytes:
+    """In one order, without times and uids: RTE writes zones' lists in map order."""
+    metadata = {key: value for key, value in found["metadata"].items() if key not in DROPPED}
+    zones = []
+    for zone in found["zones"]:
+        lists = {key: sorted(value, key=lambda one: one["name"]) for key, value in zone.items() if isinstance(value, list)}
+        zones.append({**zone, **lists})
+    whole = {**found, "metadata": metadata, "zones": sorted(zones, key=lambda zone: zone["name"])}
+    return msgspec.json.encode(whole, order="deterministic")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_the_object_is_what_rte_wrote(recordings: Path, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = json.loads((recordings / moment / "nrt-by-rte.json").read_text())
+    made = recorded.report(recordings / moment, recordings / "sysfs", "vm0", None, core.Rules())
+    api = Api()
+    async with writing(api, monkeypatch) as (written, _):
+        written.put(made, theirs["metadata"]["annotations"]["k8stopoawareschedwg/rte-update"])
+        await eventually(lambda: bool(api.applied))
+    assert plain(api.applied[0]) == plain(theirs)
+
+
+async def test_only_changes_are_written_and_the_object_goes_with_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Api()
+    async with writing(api, monkeypatch) as (written, said):
+        for free in (4, 4, 4, 3, 3):
+            written.put(report(free), "periodic")
+            await asyncio.sleep(0.05)
+    assert [found["zones"][0]["resources"][0]["available"] for found in api.applied] == ["4", "3"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"}
+    assert api.applied[0]["metadata"]["ownerReferences"] == [owner]
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (Answer(404), "install the definition"),
+        (Answer(403, message="no"), "answered 403 no; grant create and patch"),
+        (Answer(409), "answered 409"),
+        (Lost("connection refused"), "connection refused"),
+    ],
+)
+async def test_a_failure_is_said_once_and_the_newest_state_is_written_in_the_end(
+    answer: Answer | Lost, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = Api(answer, answer, answer)
+    async with writing(api, monkeypatch, owner=False) as (written, said):
+        written.put(report(4), "reactive")
+        await eventually(lambda: api.asked > 0)
+        written.put(report(2), "reactive")
+        await eventually(lambda: bool(api.applied))
+        await eventually(lambda: len(said) == 2)
+    assert named in said[0]
+    assert said[1] == ""
+    assert api.applied[-1]["zones"][0]["resources"][0]["available"] == "2"
+    assert "ownerReferences" not in api.applied[-1]["metadata"]
