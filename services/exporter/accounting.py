@@ -27,6 +27,7 @@ def count_zones(
     placements: Iterable[Placement],
     excluded: frozenset[str],
     free: Mapping[int, dict[str, int]],
+    groups: Mapping[int, tuple[int, ...]],
 ) -> tuple[Zone, ...]:
     """Every NUMA node of the machine as a zone; `excluded` names resources that are not reported, `free` is the Memory Manager's
     own count by zone, empty where it is not known."""
@@ -37,7 +38,7 @@ def count_zones(
         zone = _zone(node, offered, used, excluded)
         bounds = {name: amount for name, amount in _at_most(node).items() if name not in pinned | excluded}
         own = {name: amount for name, amount in free.get(node.id, {}).items() if name not in excluded}
-        zones.append(msgspec.structs.replace(zone, bounds=bounds, free=own))
+        zones.append(msgspec.structs.replace(zone, bounds=bounds, free=own, group=groups.get(node.id, ())))
     return tuple(zones)
 
 

@@ -23,11 +23,13 @@ Holdings = Mapping[str, Mapping[str, ListedContainer]]
 
 
 class Checkpoints(msgspec.Struct, frozen=True):
-    """`read` names the managers whose file was read; `free` is the Memory Manager's own count, zone -> resource -> bytes."""
+    """`read` names the managers whose file was read; `free` is the Memory Manager's own count, zone -> resource -> bytes,
+    `groups` its groups of several zones, zone -> zones."""
 
     read: tuple[str, ...] = ()
     holdings: Holdings = {}
     free: Mapping[int, dict[str, int]] = {}
+    groups: Mapping[int, tuple[int, ...]] = {}
 
 
 NOTHING_READ = Checkpoints()
@@ -48,7 +50,7 @@ def parse(cpu: bytes, memory: bytes, devices: bytes) -> Checkpoints:
 def of(cpu: CpuCheckpoint | None, memory: MemoryCheckpoint | None, devices: DeviceCheckpoint | None) -> Checkpoints:
     """The checkpoints as values; None for one that was not read."""
     read = tuple(name for name, state in ((CPU, cpu), (MEMORY, memory), (DEVICES, devices)) if state is not None)
-    return Checkpoints(read, _holdings(cpu, memory, devices), {} if memory is None else _free(memory))
+    return Checkpoints(read, _holdings(cpu, memory, devices), *(({}, {}) if memory is None else (_free(memory), _groups(memory))))
 
 
 def _holdings(cpu: CpuCheckpoint | None, memory: MemoryCheckpoint | None, devices: DeviceCheckpoint | None) -> Holdings:
@@ -73,6 +75,10 @@ def _holdings(cpu: CpuCheckpoint | None, memory: MemoryCheckpoint | None, device
 
 def _blocks(blocks: Iterable[Block]) -> tuple[MemoryBlock, ...]:
     return tuple(MemoryBlock(block.resource, nodes_of(block.mask), block.size) for block in blocks)
+
+
+def _groups(memory: MemoryCheckpoint) -> dict[int, tuple[int, ...]]:
+    return {node_id: nodes_of(node.cells) for node_id, node in sorted(memory.nodes.items()) if node.cells.bit_count() > 1}
 
 
 def _free(memory: MemoryCheckpoint) -> dict[int, dict[str, int]]:

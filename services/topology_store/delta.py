@@ -44,6 +44,7 @@ def changes(before: Report, after: Report) -> NodeReportChanged | None:
         unlisted=unlisted,
         fingerprint=after.fingerprint,
         free=_free(before.zones, after.zones),
+        groups=_groups(before.zones, after.zones),
         checkpoints=None if after.checkpoints == before.checkpoints else after.checkpoints,
         hidden=None if after.hidden == before.hidden else after.hidden,
     )
@@ -51,12 +52,16 @@ def changes(before: Report, after: Report) -> NodeReportChanged | None:
 
 
 def _says_nothing(delta: NodeReportChanged) -> bool:
-    told = delta.available or delta.listed or delta.unlisted or delta.free
+    told = delta.available or delta.listed or delta.unlisted or delta.free or delta.groups
     return not told and delta.checkpoints is None and delta.hidden is None
 
 
 def _free(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
     return {new.id: new.free for old, new in zip(before, after, strict=True) if new.free != old.free}
+
+
+def _groups(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, tuple[int, ...]]:
+    return {new.id: new.group for old, new in zip(before, after, strict=True) if new.group != old.group}
 
 
 def _availability(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, dict[str, int]]:

@@ -124,6 +124,8 @@ def _zone_problems(zone: Zone) -> Iterator[str]:
         yield from _resource_name_problems(f"zones[{zone.id}]", name)
         if not all(0 <= amount <= AMOUNT_LIMIT for amount in (amounts.capacity, amounts.allocatable, amounts.available)):
             yield f"zones[{zone.id}].{name}: negative or absurd amount"
+    if len(zone.group) > ZONE_ID_LIMIT or not all(0 <= each < ZONE_ID_LIMIT for each in zone.group):
+        yield f"zones[{zone.id}].group: zones outside 0..{ZONE_ID_LIMIT - 1}"
     for field, told in (("bounds", zone.bounds), ("free", zone.free)):
         if len(told) > RESOURCES or not all(0 <= amount <= AMOUNT_LIMIT for amount in told.values()):
             yield f"zones[{zone.id}].{field}: too many, negative or absurd"

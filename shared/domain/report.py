@@ -29,7 +29,8 @@ class Zone(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     `bounds` is what the zone has at most of resources that no manager pins to zones (CPUs without the static CPU Manager, memory
     and hugepages without the Static Memory Manager): from /sys, not accounted by anybody. `free` is the Memory Manager's own
     figure by resource, where its checkpoint was read: what ended pods and init containers hold counts as taken (`Report.hidden`),
-    a block over several zones as it was split. `available` counts such a block in full in each of its zones.
+    a block over several zones as it was split. `available` counts such a block in full in each of its zones. `group` are the
+    zones that it shares memory blocks with by that checkpoint, itself among them; empty where it shares none.
     """
 
     id: int
@@ -37,6 +38,7 @@ class Zone(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     costs: dict[int, int] = {}
     bounds: dict[str, int] = {}
     free: dict[str, int] = {}
+    group: tuple[int, ...] = ()
 
 
 class ZonedAmount(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

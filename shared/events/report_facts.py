@@ -23,7 +23,8 @@ class NodeReportChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tru
 
     `available` holds zone id -> resource -> new available amount. `listed` are the placements of pods that are new or changed
     (all containers of the pod), `unlisted` the `namespace/pod` keys no longer listed. `free` holds zone id -> all of the
-    Memory Manager's own figures, for zones where one changed. `checkpoints` and `hidden` are None where they are as before.
+    Memory Manager's own figures, for zones where one changed, `groups` zone id -> its new group.
+    `checkpoints` and `hidden` are None where they are as before.
     """
 
     node: str
@@ -35,6 +36,7 @@ class NodeReportChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tru
     unlisted: tuple[str, ...] = ()
     fingerprint: str = ""
     free: dict[int, dict[str, int]] = {}
+    groups: dict[int, tuple[int, ...]] = {}
     checkpoints: tuple[str, ...] | None = None
     hidden: tuple[Placement, ...] | None = None
 

@@ -29,6 +29,8 @@ __all__ = [
     "pod_hints",
     "remove_pod",
     "take",
+    "take_aligned",
+    "too_few_whole_cores",
     "validate",
 ]
 
@@ -46,7 +48,7 @@ def allocate(manager: CpuManager, state: CpuState, pod: Pod, container: Containe
     owned = state.of(pod.uid, container.name)
     if owned:
         return _with_reuse(state, pod, container, owned)
-    taken = _take_aligned(manager, state.available(manager) | state.reusable(pod.uid), count, hint.mask)
+    taken = take_aligned(manager, state.available(manager) | state.reusable(pod.uid), count, hint.mask)
     if isinstance(taken, str):
         return unexpected(taken)
     containers = {**state.entries.get(pod.uid, {}), container.name: taken}
@@ -70,7 +72,15 @@ def _smt_refusal(manager: CpuManager, state: CpuState, count: int) -> Allocation
     return AllocationError(SMT_ALIGNMENT, f"SMT Alignment Error: not enough free physical CPUs: {numbers}")
 
 
-def _take_aligned(manager: CpuManager, allocatable: int, count: int, mask: int | None) -> int | str:
+def too_few_whole_cores(manager: CpuManager, shared: int, count: int) -> bool:
+    """Would full-pcpus-only refuse `count` CPUs beside this shared pool, the reserved ones included?"""
+    if not manager.options.full_pcpus_only:
+        return False
+    return bool(count % manager.topology.cpus_per_core) or count > (shared & ~manager.reserved_cores).bit_count()
+
+
+def take_aligned(manager: CpuManager, allocatable: int, count: int, mask: int | None) -> int | str:
+    """`count` CPUs of `allocatable`, those that the mask prefers first; or the kubelet's error text."""
     aligned = 0 if mask is None else allocatable & _reach(manager, mask)
     first = take(manager, aligned, min(count, aligned.bit_count()))
     if isinstance(first, str) or first.bit_count() == count:

@@ -50,7 +50,7 @@ def _changed_report(report: Report, fact: NodeReportChanged) -> Report:
         boot_time_ms=fact.boot_time_ms,
         exporter=fact.exporter,
         fingerprint=fact.fingerprint,
-        zones=tuple(_changed_zone(zone, fact.available.get(zone.id, {}), fact.free.get(zone.id)) for zone in report.zones),
+        zones=tuple(_changed_zone(zone, fact) for zone in report.zones),
         checkpoints=report.checkpoints if fact.checkpoints is None else fact.checkpoints,
         hidden=report.hidden if fact.hidden is None else fact.hidden,
     )
@@ -64,13 +64,15 @@ def by_key(placements: tuple[Placement, ...]) -> dict[str, tuple[Placement, ...]
     return {key: tuple(found[key]) for key in sorted(found)}
 
 
-def _changed_zone(zone: Zone, available: dict[str, int], free: dict[str, int] | None) -> Zone:
-    if not available and free is None:
+def _changed_zone(zone: Zone, fact: NodeReportChanged) -> Zone:
+    available, free, group = fact.available.get(zone.id, {}), fact.free.get(zone.id), fact.groups.get(zone.id)
+    if not available and free is None and group is None:
         return zone
     resources = {
         name: ZoneResource(r.capacity, r.allocatable, available.get(name, r.available)) for name, r in zone.resources.items()
     }
-    return msgspec.structs.replace(zone, resources=resources, free=zone.free if free is None else free)
+    free, group = zone.free if free is None else free, zone.group if group is None else group
+    return msgspec.structs.replace(zone, resources=resources, free=free, group=group)
 
 
 def _current(ledger: Ledger, node: LedgerNode, report: Report, version: int, position: int) -> None:

@@ -35,13 +35,21 @@ def _base(node: LedgerNode) -> ZoneAmounts:
 
 
 def upper_bound(node: LedgerNode) -> ZoneAmounts:
-    """What could be free at best in each zone of the basis report."""
+    """What could be free at best in each zone of the basis report. Reports count a memory block over several zones in full in
+    each of them; any of these may have given none of it."""
     bound = _base(node)
+    several = [
+        item
+        for placements in (node.listed or {}).values()
+        for placement in placements
+        for item in placement.held
+        if len(item.zones) > 1
+    ]
+    for item in several:
+        restore(bound, {zone: {item.resource: item.amount} for zone in item.zones})
     for freed in node.freed:
         restore(bound, freed.zones)
-    if node.freed:
-        bound = _capped(bound, node)
-    return bound
+    return _capped(bound, node) if node.freed or several else bound
 
 
 def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:

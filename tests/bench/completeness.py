@@ -1,26 +1,30 @@
-"""How often a pod is refused that every kubelet consistent with what is known would have admitted, by policy and scope.
+"""How the scheduler's verdicts compare with the kubelet model's, by policy and scope, over random scenes with all their states.
 
-Random scenes of the soundness test, the kubelet being the exact model. Prints a JSON line for each rule: `passed`,
-`refused` (of them `refused_for_pods_on_their_way`, which might come later and lose their place, and `refused_needlessly`: every
-sampled state admits) and `unsound` (passed, but some state rejects; must be 0).
+Reports are the production exporter's. Prints a JSON line for each rule: `passed`, `refused`, `refused_needlessly` (every
+consistent state admits the pod and no pod on its way could lose by it), `unsound` (passed, though some state rejects: must be 0),
+`undecided` (more states than are enumerated), `over_budget` (refused because the search met its budget; counted as needless
+where it is), `bounded` (needless refusals where something is known within bounds only, by name). `--proven`: all pods on the
+node are proven; `refused_needlessly` and `unsound` must then be 0.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from math import sqrt
 
-from services.scheduler.deciding.config import CycleConfig
-from shared.kubelet.admission import admit
-from tests.scheduler.kubelet_worlds import NODE, consistent_states, scene, world_of
+from tests.scheduler.kubelet_worlds import measured
 from tests.scheduler.test_cycle_soundness import RULES
 
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench completeness", description=__doc__)
     parser.add_argument("--scenes", type=int, default=1500)
-    parser.add_argument("--states", type=int, default=25, help="states sampled of each scene")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--proven", action="store_true", help="no pods on their way")
+    parser.add_argument("--unsettled", type=int, default=3, help="pods on their way, at most")
+    parser.add_argument("--zones", type=int, default=None, help="zones of each node (default: 1 to 3)")
+    parser.add_argument("--no-checkpoints", action="store_true", help="the exporter may not read the kubelet's state folder")
     options = parser.parse_args(argv)
     for policy, scope in RULES:
         print(json.dumps(measure(policy, scope, options)), flush=True)
@@ -28,23 +32,22 @@ def main(argv: list[str]) -> None:
 
 def measure(policy: str, scope: str, options: argparse.Namespace) -> dict[str, object]:
     """One line of the bench."""
-    passed = refused = needless = protecting = unsound = 0
-    worst: list[int] = []
-    for seed in range(options.seed, options.seed + options.scenes):
-        seen = scene(seed, policy, scope)
-        refusal = world_of(seen, CycleConfig()).cluster.verdict(seen.pod, NODE)
-        fits = refusal is None
-        admitted = all(admit(state, seen.pod).admitted for state in consistent_states(seen, seed, options.states))
-        passed, refused = passed + fits, refused + (not fits)
-        overtakes = refusal is not None and refusal.subject.startswith("may overtake")
-        protecting += overtakes
-        needless += admitted and not fits and not overtakes
-        if fits and not admitted:
-            unsound += 1
-            worst.append(seed)
-    share = round(needless / max(1, needless + passed), 4)
+    unsettled = 0 if options.proven else options.unsettled
+    seeds = range(options.seed, options.seed + options.scenes)
+    found = measured(seeds, policy, scope, unsettled, not options.no_checkpoints, zones=options.zones)
+    needless, should = len(found.refused_needlessly), found.passed - len(found.unsound) + len(found.refused_needlessly)
     return {
-        "policy": policy, "scope": scope, "scenes": options.scenes, "passed": passed, "refused": refused,
-        "refused_for_pods_on_their_way": protecting, "refused_needlessly": needless,
-        "needless_share": share, "unsound": unsound, "unsound_seeds": worst[:5],
+        "policy": policy, "scope": scope, "scenes": options.scenes, "proven": options.proven, "passed": found.passed,
+        "refused": found.refused, "refused_needlessly": needless, "needless_upper_95": _upper(needless, should),
+        "unsound": len(found.unsound), "unsound_seeds": found.unsound[:5], "undecided": found.undecided,
+        "over_budget": found.over_budget, "bounded": found.bounded,
     }  # fmt: skip
+
+
+def _upper(count: int, of: int) -> float:
+    """Upper end of Wilson's 95 % interval of a share."""
+    if not of:
+        return 1.0
+    z, share = 1.96, count / of
+    middle, spread = share + z * z / (2 * of), z * sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    return round((middle + spread) / (1 + z * z / of), 4)

@@ -1,22 +1,25 @@
-"""Exact kubelets beside the cluster's knowledge of them: one report, pods that no report proves, and every state that is
-consistent with both, as far as it can be sampled.
+"""Exact kubelets beside the cluster's knowledge of them: a production report, pods that no report proves, and every state that is
+consistent with both, enumerated over the kubelet model.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
 from services.exporter import core as exporter
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
 from services.simulator import reading
 from shared.domain.pod import Container, ContainerKind, Pod, Qos
+from shared.domain.refusal import Reason
 from shared.domain.report import Freshness, Report
-from shared.domain.resources import Amounts
-from shared.kubelet.admission import admit, remove, settle
-from shared.kubelet.device_state import Device
+from shared.events.cluster_facts import PodRunning
+from shared.kubelet.admission import admit, remove, settle, start_containers
+from shared.kubelet.device_manager import Pick
 from shared.kubelet.machine import KubeletState
 from shared.ledger.state import ZoneAmounts
 from tests.kubelet.machines import GIB, GPU, kubelet
@@ -25,33 +28,44 @@ from tests.scheduler.cycle_worlds import World
 NODE = "n"
 STRAY = 0.1
 """Share of unproven pods that came although the kubelet has no room for them."""
+MOST_STATES = 4000
+"""States of a scene beyond which it is told as undecided."""
+PICKS: tuple[Pick, ...] = (lambda ids, count: sorted(ids)[:count], lambda ids, count: sorted(ids, reverse=True)[:count])
+"""Where a kubelet chooses devices at random: from both ends, which lie in different zones."""
+
+Truth = Literal["admitted", "refused", "endangers", "undecided"]
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """A kubelet as its report shows it (`base`), pods that came after the report, and the pod to be decided; `stored`: the
-    exporter reads the kubelet's checkpoints."""
+    """A kubelet as its report shows it (`base`), pods on their way since, and the pod to be decided."""
 
     base: KubeletState
     unsettled: tuple[Pod, ...]
     pod: Pod
-    stored: bool = False
 
 
-def scene(seed: int, policy: str, scope: str, zones: int | None = None) -> Scene:
-    """A random scene: 1 to 3 zones, a few pods settled before the report, up to three after it."""
+def scene(seed: int, policy: str, scope: str, zones: int | None = None, unsettled: int = 3, **settings: object) -> Scene:
+    """A random scene: 1 to 3 zones, a few pods that run already, up to `unsettled` that came after the report."""
     rng = random.Random(seed)
     count = zones or rng.randint(1, 3)
     gpus = {f"g{z}-{i}": 1 << z for z in range(count) for i in range(rng.randint(0, 2))}
-    state = kubelet(count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1})
+    base = kubelet(count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1}, **settings)
     for at in range(rng.randint(0, 3)):
-        state = admit(state, random_pod(rng, f"settled{at}")).state
-    base, unsettled = settle(state), []
-    for at in range(rng.randint(0, 3)):
+        base = _ran(base, random_pod(rng, f"settled{at}"))
+    base, came = settle(base), []
+    state = base
+    for at in range(rng.randint(0, unsettled)):
         verdict = admit(state, pod := random_pod(rng, f"unsettled{at}"))
         if verdict.admitted or rng.random() < STRAY:
             state = verdict.state
-            unsettled.append(pod)
-    return Scene(base, tuple(unsettled), random_pod(rng, "decided"), rng.random() < 0.5)
+            came.append(pod)
+    return Scene(base, tuple(came), random_pod(rng, "decided"))
+
+
+def _ran(state: KubeletState, pod: Pod) -> KubeletState:
+    """A pod that was admitted and runs; or nothing."""
+    verdict = admit(state, pod)
+    return start_containers(verdict.state, pod) if verdict.admitted else settle(verdict.state)
 
 
 def random_pod(rng: random.Random, name: str) -> Pod:
@@ -65,11 +79,13 @@ def random_pod(rng: random.Random, name: str) -> Pod:
 
 
 def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequence[int]) -> Container:
-    asked = {"cpu": rng.choice(sizes) * 1000, "memory": rng.choice((1, 8, 20, 30, 50)) * GIB}
+    asked = {"cpu": rng.choice(sizes) * 1000, "memory": rng.choice((1, 8, 20, 30, 50, 80)) * GIB}
     if rng.random() < 0.15:
         asked["cpu"] = 500
     if rng.random() < 0.3:
         asked[GPU] = rng.choice((1, 1, 2))
+    if rng.random() < 0.15:
+        asked["hugepages-2Mi"] = rng.choice((1, 2, 3)) * GIB
     return Container(name, kind, asked, asked)
 
 
@@ -93,39 +109,142 @@ def free_of(state: KubeletState) -> ZoneAmounts:
     return free
 
 
-def world_of(seen: Scene, config: CycleConfig) -> World:
-    """A ledger that knows the pods which the report lists, has the report, and hears of the unproven pods after it."""
+def any_state(seed: int, policy: str, scope: str) -> KubeletState:
+    """A kubelet with pods, some of which came and went."""
+    rng, state = random.Random(seed), scene(seed, policy, scope).base
+    for at in range(rng.randint(0, 4)):
+        state = admit(state, random_pod(rng, f"more{at}")).state
+    for uid in [uid for uid in state.pods if rng.random() < 0.4]:
+        state = remove(state, uid)
+    return settle(state)
+
+
+def world_of(seen: Scene, config: CycleConfig, checkpoints: bool = True) -> World:
+    """A ledger that knows all pods and has the production report, which proves those that run."""
     world = World(config)
-    world.observe(NODE, allocatable={"cpu": 10**6, "memory": 1 << 50, GPU: 100, "pods": 1000})
+    world.observe(NODE, allocatable={"cpu": 10**6, "memory": 1 << 50, GPU: 100, "hugepages-2Mi": 1 << 50, "pods": 1000})
     for active in seen.base.pods.values():
         world.bound(active.pod, NODE)
-    world.report(report_of(seen.base, seen.stored))
+    world.report(report_of(seen.base, checkpoints))
+    for active in seen.base.pods.values():
+        world.fold(f"pod/{active.pod.uid}", PodRunning(active.pod.uid, NODE))
     for pod in seen.unsettled:
         world.bound(pod, NODE)
     return world
 
 
-def consistent_states(seen: Scene, seed: int, samples: int) -> Iterator[KubeletState]:
-    """States that the unproven pods may have led to: any of them admitted, in any order, among pods that came and went."""
-    rng = random.Random(seed)
-    for _ in range(samples):
-        state = seen.base
-        coming = [pod for pod in seen.unsettled if rng.random() < 0.8]
-        ghosts = [random_pod(rng, f"ghost{at}") for at in range(rng.choice((0, 1, 2, 3)))]
-        arrivals = coming + ghosts
-        rng.shuffle(arrivals)
-        for pod in arrivals:
-            state = admit(state, pod).state
-        for ghost in ghosts:
-            if ghost.uid in state.pods:
-                state = remove(state, ghost.uid)
-        yield settle(state)
+# -- the truth ---------------------------------------------------------------------------------------------------------
 
 
-def total(amounts: Sequence[Amounts]) -> Amounts:
-    """The sum."""
-    names = sorted({name for each in amounts for name in each})
-    return {name: sum(each.get(name, 0) for each in amounts) for name in names}
+def truth(seen: Scene) -> Truth:
+    """What every consistent state says: pods on their way come in any order or not at all, and start to run at any time. A pod
+    that may be refused even without the newcomer has nothing to lose."""
+    pods = {pod.uid: pod for pod in seen.unsettled}
+    before = _explored([(seen.base, frozenset(pods))], pods)
+    if before is None:
+        return "undecided"
+    after: list[_Moment] = []
+    for state, coming in before.moments:
+        states, refused = _successors(state, seen.pod)
+        if refused:
+            return "refused"
+        after += [(each, coming) for each in states]
+    found = _explored(after, pods)
+    if found is None:
+        return "undecided"
+    doomed = {_kind(pods[uid]) for uid in before.doomed}
+    return "endangers" if any(_kind(pods[uid]) not in doomed for uid in found.doomed) else "admitted"
 
 
-__all__ = ["Device", "Scene", "consistent_states", "free_of", "random_pod", "report_of", "scene", "total", "world_of"]
+_Moment = tuple[KubeletState, frozenset[str]]
+
+
+class _Explored(msgspec.Struct):
+    moments: list[_Moment]
+    doomed: set[str]
+
+
+def _kind(pod: Pod) -> str:
+    return repr((pod.qos, pod.containers))
+
+
+def _explored(starts: Iterable[_Moment], pods: dict[str, Pod]) -> _Explored | None:
+    found: dict[Hashable, _Moment] = {}
+    doomed: set[str] = set()
+    pending = list(starts)
+    while pending:
+        state, coming = pending.pop()
+        key = _key(state), coming
+        if key in found:
+            continue
+        found[key] = state, coming
+        if len(found) > MOST_STATES:
+            return None
+        for uid in coming:
+            states, refused = _successors(state, pods[uid])
+            doomed |= {uid} if refused else set()
+            pending += [(each, coming - {uid}) for each in (*states, *([state] if refused else []))]
+        pending += [(start_containers(state, pod), coming) for uid, pod in pods.items() if uid in state.pods]
+    return _Explored(list(found.values()), doomed)
+
+
+def _key(state: KubeletState) -> Hashable:
+    memory = tuple(
+        (number, node.assignments, node.cells, tuple(table.free for table in node.tables.values()))
+        for number, node in state.memory.nodes.items()
+    )
+    devices = tuple((name, tuple(sorted(ids))) for name, ids in sorted(state.devices.in_use.items()))
+    waiting = tuple(sorted((uid, tuple(sorted(held))) for uid, held in state.memory.entries.items()))
+    return state.cpu.shared, memory, devices, waiting, tuple(sorted(state.pods))
+
+
+def _successors(state: KubeletState, pod: Pod) -> tuple[list[KubeletState], bool]:
+    verdicts = [admit(state, pod, pick) for pick in PICKS]
+    return [settle(each.state) for each in verdicts if each.admitted], not all(each.admitted for each in verdicts)
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+class Outcome(msgspec.Struct):
+    """How verdicts compare with the truth; lists hold seeds. `bounded` counts what was only known within bounds, by name, of
+    refusals that the truth does not share."""
+
+    passed: int = 0
+    refused: int = 0
+    undecided: int = 0
+    over_budget: int = 0
+    unsound: list[int] = []
+    refused_needlessly: list[int] = []
+    bounded: dict[str, int] = {}
+
+
+def measured(
+    seeds: Iterable[int], policy: str, scope: str, unsettled: int, checkpoints: bool = True, **settings: object
+) -> Outcome:
+    """Judge a scene a seed."""
+    found = Outcome()
+    for seed in seeds:
+        seen = scene(seed, policy, scope, unsettled=unsettled, **settings)
+        expected = truth(seen)
+        world = world_of(seen, CycleConfig(), checkpoints)
+        refusal = world.cluster.verdict(seen.pod, NODE)
+        assert isinstance(world.cluster.place(seen.pod), Placed) is (refusal is None), seed
+        if expected == "undecided":
+            found.undecided += 1
+            continue
+        found.passed, found.refused = found.passed + (refusal is None), found.refused + (refusal is not None)
+        found.over_budget += refusal is not None and refusal.reason is Reason.BRANCH_LIMIT
+        if refusal is None and expected != "admitted":
+            found.unsound.append(seed)
+        if refusal is not None and expected == "admitted":
+            found.refused_needlessly.append(seed)
+            for name in _bounds(world):
+                found.bounded[name] = found.bounded.get(name, 0) + 1
+    return found
+
+
+def _bounds(world: World) -> Iterable[str]:
+    facts = world.cluster.node(NODE)
+    outlooks = facts.outlooks[2].values() if facts is not None and facts.outlooks is not None else ()
+    return sorted({name for each in outlooks if each.states is not None for name in each.states.bounds})

@@ -30,7 +30,7 @@ def test_a_pod_that_could_take_the_only_zone_of_one_on_its_way_waits_for_it() ->
     assert isinstance(world.cluster.place(newcomer), Unplaceable)
     refusal = world.cluster.verdict(newcomer, "n")
     assert refusal is not None
-    assert (refusal.reason, refusal.subject) == (Reason.NOT_ON_EVERY_BRANCH, "may overtake pods on their way")
+    assert (refusal.reason, refusal.subject) == (Reason.NOT_ON_EVERY_BRANCH, "may take the place of pods on their way")
 
 
 def test_it_passes_as_soon_as_the_other_is_known_to_run() -> None:
@@ -109,7 +109,7 @@ def test_also_where_no_zone_can_be_taken_the_cpus_of_init_containers_count(polic
     assert isinstance(world.cluster.place(keeping), Unplaceable)
     refusal = world.cluster.verdict(keeping, "n")
     assert refusal is not None
-    assert (refusal.reason, refusal.subject) == (Reason.NOT_ON_EVERY_BRANCH, "may overtake pods on their way")
+    assert (refusal.reason, refusal.subject) == (Reason.NOT_ON_EVERY_BRANCH, "may take the place of pods on their way")
     assert isinstance(world.cluster.place(guaranteed("c", container("c", amounts(4)))), Placed)
     for uid in ("a", "other"):
         world.fold(f"pod/{uid}", PodRunning(uid, "n"))

@@ -52,6 +52,8 @@ def test_an_unsettled_pod_in_one_of_two_zones_leaves_the_other_whole() -> None:
     world.bound(guaranteed("a", container("c", amounts(6))), "n")
     assert isinstance(world.cluster.place(guaranteed("p", container("c", amounts(8)))), Placed)
     world.bound(guaranteed("b", container("c", amounts(2))), "n")
+    assert isinstance(world.cluster.place(guaranteed("q", container("c", amounts(8)))), Placed)
+    world.bound(guaranteed("d", container("c", amounts(1))), "n")
     assert isinstance(world.cluster.place(guaranteed("q", container("c", amounts(8)))), Unplaceable)
 
 

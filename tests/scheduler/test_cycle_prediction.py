@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.prediction import prediction
 from shared.domain.pod import Pod
 from shared.kubelet.admission import admit
 from shared.kubelet.masks import nodes_of
@@ -36,37 +35,15 @@ def compare(seen: Scene) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[in
         ("best-effort", "container"),
     ],
 )  # fmt: skip
-def test_a_settled_node_that_hides_nothing_is_predicted_exactly(policy: str, scope: str) -> None:
+def test_a_known_node_is_predicted_exactly(policy: str, scope: str) -> None:
     @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 1 << 30))
     def check(seed: int) -> None:
         seen = scene(seed, policy, scope)
-        if (_has_init(seen) and scope == "container") or _hides(seen):
-            return
         predicted, actual = compare(msgspec.structs.replace(seen, unsettled=()))
         assert predicted == actual
 
     check()
-
-
-@pytest.mark.parametrize("scope", ["container", "pod"])
-def test_the_lowest_single_zone_is_what_the_whole_merge_comes_to(scope: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under best-effort the short way, where a zone could hold everything, is held against hints and merge."""
-    seeds = range(200)
-    scenes = [seen for seed in seeds if not _has_init(seen := scene(seed, "best-effort", scope))]
-    short = [compare(seen)[0] for seen in scenes]
-    monkeypatch.setattr(prediction, "narrow", lambda _facts, _plan: False)
-    assert short == [compare(seen)[0] for seen in scenes]
-    assert any(short)
-
-
-def _has_init(seen: Scene) -> bool:
-    return any(each.kind == "init" for each in seen.pod.containers)
-
-
-def _hides(seen: Scene) -> bool:
-    """What init containers of settled pods hold, podresources does not show: their node is known within bounds only."""
-    return any(each.kind == "init" for active in seen.base.pods.values() for each in active.pod.containers)
 
 
 def test_a_pod_on_its_way_is_taken_to_stand_where_it_was_predicted() -> None:

@@ -35,11 +35,13 @@ def missing_report() -> World:
     return made
 
 
-def unsettled() -> World:
-    """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu; a pod of 6 cpu may be in either."""
+def unsettled(more: int = 0) -> World:
+    """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu; a pod of 6 cpu is on its way, and one that asks for `more`."""
     made = World()
     made.node("n", zone(0, amounts(8, gpu=1)), zone(1, amounts(14), amounts(14, gpu=1)))
     made.bound(guaranteed("a", container("c", amounts(6))), "n")
+    if more:
+        made.bound(guaranteed("b", container("c", amounts(more))), "n")
     return made
 
 
@@ -75,7 +77,7 @@ CASES = [
     (Reason.POLICY_MISMATCH, world(), WISH),
     (Reason.NO_ZONES, world(), SMALL),
     (Reason.NEVER_ALIGNED, world(), BIG),
-    (Reason.NO_SINGLE_ZONE, unsettled(), guaranteed("p", container("c", amounts(14)))),
+    (Reason.NO_SINGLE_ZONE, unsettled(3), guaranteed("p", container("c", amounts(14)))),
     (Reason.NO_ZONE_SET, restricted(), BIG),
     (Reason.TOO_LITTLE_FREE, spread(), BIG),
     (Reason.SMT_ALIGNMENT, world(options={"full-pcpus-only": "true"}), SMALL),

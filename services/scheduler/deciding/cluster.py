@@ -5,6 +5,7 @@ Single-threaded; a node changes by the ledger (`put_node`, `drop_node`) or by an
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +16,8 @@ from services.scheduler.deciding.constraints.constraint import Around
 from services.scheduler.deciding.constraints.neighbours import Neighbours
 from services.scheduler.deciding.constraints.preferences import Preferences
 from services.scheduler.deciding.constraints.registry import Bars, bars
-from services.scheduler.deciding.judge import judge
+from services.scheduler.deciding.feasibility.outlook import reserved
+from services.scheduler.deciding.judge import UNDECIDED, judge
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.registered import Registered
@@ -31,13 +33,19 @@ from shared.domain.pod import Pod
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 
+class Counts(msgspec.Struct):
+    """How nodes were judged since the start, for metrics; volatile."""
+
+    over_budget: int = 0
+
+
 class Cluster:
     """Every node of the ledger, ready to be decided on."""
 
     def __init__(self, config: CycleConfig) -> None:
         self.config = config
         self.strategy = scorer(config.strategy, config.weights)
-        self.board = Board()
+        self.board, self.counts = Board(), Counts()
         self._columns, self._constraints, self._falls = Columns(), ConstraintColumns(config.max_shapes), Falls()
         self._by_name: dict[str, NodeFacts] = {}
         self._slots: list[NodeFacts | None] = []
@@ -68,7 +76,7 @@ class Cluster:
         if facts is None:
             facts = self._enter(node.name)
         elif facts.ledger is node and facts.stands(node):
-            facts.overlay, facts.items = {}, None
+            facts.overlay, facts.outlooks, facts.waiting = {}, None, None
             return
         if facts.observed is not node.observed:
             self._constraints.forget(facts.slot)
@@ -104,7 +112,7 @@ class Cluster:
         shape = self.shape(pod)
         trusted = placed.predicted if self.config.prediction == "trust" else {}
         zones = reserve(facts, pod, shape, trusted)
-        facts.places[pod.uid] = placed.predicted
+        reserved(facts, facts.overlay[pod.uid])
         self._note_unsettled(facts)
         facts.version += 1
         delta = None
@@ -171,13 +179,34 @@ class Cluster:
         """The node's true score for the shape, or RULED_OUT."""
         at = shape.row, facts.slot
         if not self.board.sure[at]:
-            self.board.judged(*at, self.judge(shape, facts))
+            self.judge(shape, facts)
         return int(self.board.scores[at])
 
     def judge(self, shape: Shape, facts: NodeFacts) -> int:
-        """The whole judgement of one node, whatever the table holds."""
+        """Judge one node within the ordinary budget and note the result; one that was not decided is looked at again when no
+        other node takes the pod."""
+        score = self._judged(shape, facts, self.config.steps_node)
+        if score == UNDECIDED:
+            shape.undecided[facts.slot] = facts.version
+            score = RULED_OUT
+        self.board.judged(shape.row, facts.slot, score)
+        return score
+
+    def judge_harder(self, shape: Shape, facts: NodeFacts) -> int:
+        """The last resort: the same with a larger budget."""
+        score = self._judged(shape, facts, self.config.steps_last_resort)
+        self.counts.over_budget += score == UNDECIDED
+        return max(score, RULED_OUT)
+
+    def _judged(self, shape: Shape, facts: NodeFacts, steps: int) -> int:
         plan, barred = self.plan(shape, facts)
-        return RULED_OUT if barred else judge(shape, plan, facts, self.config, self.strategy)
+        return RULED_OUT if barred else judge(shape, plan, facts, self.config, self.strategy, steps)
+
+    def undecided(self, shape: Shape) -> list[NodeFacts]:
+        """Nodes on which the ordinary budget was not enough, as they stand."""
+        slots = [slot for slot, version in shape.undecided.items() if (facts := self._slots[slot]) and facts.version == version]
+        shape.undecided = {slot: shape.undecided[slot] for slot in slots}
+        return [self.at(slot) for slot in slots]
 
     def bars(self, pod: Pod) -> Bars:
         """The constraints that look beyond the node's own object, as things stand."""

@@ -20,8 +20,8 @@ class Provenance(msgspec.Struct, frozen=True):
 
 class CycleConfig(msgspec.Struct, frozen=True):
     """`policy_precedence`: whether the report's policy or the node label decides when both are set; `nrt-first` is the
-    safe one beside a kubelet with a Topology Manager. `branch_limit` bounds the branches of one admission that are followed
-    for one pod on one node, `outcome_limit` the places of unsettled pods that are told apart for it.
+    safe one beside a kubelet with a Topology Manager. `steps_node` is how many admissions are looked at for one pod on one
+    node where bounds do not tell, `steps_last_resort` how many when no other node takes it, `steps_pod` how many then in all.
     `max_shapes` bounds the pod shapes whose verdicts are kept. `near_misses` is how many refusals a verdict carries.
     `weights` by resource count in scores, 1 where none is named (`scoringStrategy.resources` upstream).
     `prediction: observe` records where the kubelet model expects each reservation, `trust` also charges it only there, `off` does
@@ -32,8 +32,9 @@ class CycleConfig(msgspec.Struct, frozen=True):
     policy_precedence: Precedence = "nrt-first"
     strategy: str = "BestFit"
     weights: dict[str, int] = {}
-    branch_limit: int = 4096
-    outcome_limit: int = 64
+    steps_node: int = 32
+    steps_last_resort: int = 256
+    steps_pod: int = 1024
     max_shapes: int = 256
     near_misses: int = 3
     threads_per_core: int = 2

@@ -10,7 +10,7 @@ from typing import Any
 
 from services.scheduler.deciding import policy
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.feasibility.capacity import capacities
+from services.scheduler.deciding.feasibility.zone_sizes import capacities
 from shared.domain.demand import most
 from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts, is_memory
@@ -33,9 +33,31 @@ class NodeFacts:
     """Mutable columns of one node. `lower` and `upper` are zone id -> amounts; `free` is allocatable minus requested."""
 
     __slots__ = (
-        "allocatable", "arriving", "claims", "expired", "items", "landings", "ledger", "lower", "name", "observed", "overlay",
-        "places", "profile", "profile_id", "report", "requested", "rule", "sizes", "slot", "tied", "totals", "unsettled", "upper",
-        "version", "zone_ids",
+        "allocatable",
+        "arriving",
+        "claims",
+        "expired",
+        "landings",
+        "ledger",
+        "lower",
+        "name",
+        "observed",
+        "outlooks",
+        "overlay",
+        "profile",
+        "profile_id",
+        "report",
+        "requested",
+        "rule",
+        "sizes",
+        "slot",
+        "tied",
+        "totals",
+        "unsettled",
+        "upper",
+        "version",
+        "waiting",
+        "zone_ids",
     )  # fmt: skip
 
     def __init__(self, name: str, slot: int) -> None:
@@ -51,8 +73,8 @@ class NodeFacts:
         self.allocatable: Amounts = {}
         self.claims: dict[str, ZoneAmounts] = {}
         self.overlay: dict[str, Charge] = {}
-        self.places: dict[str, dict[str, tuple[int, ...]]] = {}
-        self.items: object = None
+        self.outlooks: Any = None
+        self.waiting: Any = None
         self.landings: dict[str, Any] = {}
         self.rule = policy.Rule()
         self.profile: Profile = ("missing", self.rule, (), (), ())
@@ -87,7 +109,6 @@ class NodeFacts:
         if self.report is not node.basis:
             self.sizes = sizes_of(node.basis) if node.basis is not None else {}
         self.ledger, self.observed, self.report, self.expired = node, node.observed, node.basis, node.expired
-        self.places = {uid: where for uid, where in self.places.items() if uid in node.charges}
         self.lower = {zone: dict(amounts) for zone, amounts in node.lower.items()}
         self.upper = node.upper
         self.zone_ids = tuple(sorted(node.lower))
@@ -98,7 +119,7 @@ class NodeFacts:
         self.profile = self._profile(node, config)
         self.rule = self.profile[1]
         self.tied = tied_zones(node, node.charges.values())
-        self.items, self.landings = None, {}
+        self.outlooks, self.waiting, self.landings = None, None, {}
         self.totals = self.surely_free() if self.spreads else {}
 
     @property

@@ -1,7 +1,8 @@
 """The deciding of one pod, top to bottom: demand, filter, hints and merge, score, choose. Reserving is the caller's.
 
-`place` walks down the board of verdicts from the best score; only nodes that come out on top and are not sure are judged
-exactly (`judge`).
+`place` walks down the table of verdicts from the best score; only nodes that come out on top and are not sure are judged
+singly, by hints and merge where bounds do not tell (`judge`). Where no node is left, those are judged once more on which the
+ordinary budget of steps was too small.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 from services.scheduler.deciding.cluster import Cluster
 from services.scheduler.deciding.constraints.registry import Bars
 from services.scheduler.deciding.explanation import explain
-from services.scheduler.deciding.feasibility.overtaking import harmless
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.deciding.prediction.prediction import predict
+from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Shape
 from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT, Lifts, salt_of
 from shared.domain.pod import Pod
@@ -31,7 +31,7 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
     if nominee is not None:
         return nominee
     cluster.sweep_if_new(shape)  # filter: every node at once
-    best = _best(cluster, pod, shape, cluster.lifts(pod, bars))
+    best = _best(cluster, pod, shape, cluster.lifts(pod, bars)) or _last_resort(cluster, shape, bars)
     if best is None:
         return explain.unplaceable(cluster, shape, bars)
     facts, score = best
@@ -45,19 +45,25 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tupl
         if best == RULED_OUT:
             return None
         facts = cluster.at(slot)
-        if board.sure[row, slot]:
-            if harmless(facts, shape, cluster.config):
-                return facts, best
-            board.judged(row, slot, RULED_OUT)
-            continue
-        unsure += 1
-        at_once = unsure % SWEEP_AFTER == 0 or (best == OPTIMISTIC and cluster.sweeps_score)
-        if at_once and cluster.sweep_unsure(shape, best):
-            continue
-        score = cluster.judge(shape, facts)
-        board.judged(row, slot, score)
-        if score == best:
+        if board.sure[row, slot] and not facts.arriving:
             return facts, best
+        if not board.sure[row, slot]:
+            unsure += 1
+            at_once = unsure % SWEEP_AFTER == 0 or (best == OPTIMISTIC and cluster.sweeps_score)
+            if at_once and cluster.sweep_unsure(shape, best):
+                continue
+        if cluster.judge(shape, facts) == best:
+            return facts, best
+
+
+def _last_resort(cluster: Cluster, shape: Shape, bars: Bars) -> tuple[NodeFacts, int] | None:
+    """The first node that a larger budget decides for the pod, as long as the pod's own budget lasts."""
+    tries = cluster.config.steps_pod // cluster.config.steps_last_resort
+    for facts in [each for each in cluster.undecided(shape) if bars.refusal(each) is None][:tries]:
+        score = cluster.judge_harder(shape, facts)
+        if score != RULED_OUT:
+            return facts, score
+    return None
 
 
 def _nominated(cluster: Cluster, pod: Pod, shape: Shape, bars: Bars) -> Placed | None:
@@ -65,7 +71,7 @@ def _nominated(cluster: Cluster, pod: Pod, shape: Shape, bars: Bars) -> Placed |
     facts = cluster.claimed_by(pod.uid)
     if facts is None or bars.refusal(facts) is not None:
         return None
-    score = cluster.judge(shape, facts)
+    score = cluster.judge_harder(shape, facts)
     return None if score == RULED_OUT else _placed(cluster, pod, shape, facts, score)
 
 

@@ -42,7 +42,7 @@ def reserve(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tupl
     for name, amount in shape.requested.items():
         facts.requested[name] = facts.requested.get(name, 0) + amount
     facts.overlay[pod.uid] = charge
-    facts.items = None
+    facts.waiting = None
     if report is not None and demand and report.policy != SINGLE:
         facts.tied |= tied_zones(facts.ledger, (charge,))
     return charge.zones
@@ -81,6 +81,8 @@ def claim_restored(facts: NodeFacts, uid: str) -> NodeFacts:
     freed.lower = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
     restore(freed.lower, facts.claims.get(uid, {}))
     freed.allocatable, freed.totals = offered(facts.ledger, uid), dict(facts.totals)
+    freed.claims = {other: claim for other, claim in facts.claims.items() if other != uid}
+    freed.outlooks = freed.waiting = None
     if freed.spreads:
         restore({0: freed.totals}, {0: total(facts.claims.get(uid, {}).values())})
     return freed

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.deciding.feasibility.spans import narrow
+from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import RESTRICTED
 from services.scheduler.deciding.registered import REGISTRY, Registered
@@ -144,7 +144,7 @@ def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: Scorer) -> 
         return strategy.sets(plan.parts, facts)
     if plan.mode != "aligned":
         return score_whole(facts, shape, strategy)
-    if plan.rule.policy == RESTRICTED and not narrow(facts, plan):
+    if plan.rule.policy == RESTRICTED and not fits_one_zone([part.amounts for part in plan.parts], facts.report):
         return 0
     total = 0
     if isinstance(strategy, Registered):

@@ -45,7 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
     or best-effort: totals, and memory by zone). `parts` are in the kubelet's order, `kinds` their distinct amounts with
     how many parts ask for each. `together` is what all parts hold at once, empty where one zone with that much would not
     be enough to be sure (init containers, whole cores). `inits` says that the pod has init containers with a demand,
-    `names` which containers have one."""
+    `names` which containers have one, `demand` container by container."""
 
     mode: str
     rule: policy.Rule
@@ -55,6 +55,7 @@ class Plan(msgspec.Struct, frozen=True):
     together: Amounts = {}
     inits: bool = False
     names: tuple[str, ...] = ()
+    demand: tuple[ContainerDemand, ...] = ()
 
 
 class Shape:
@@ -63,7 +64,7 @@ class Shape:
 
     __slots__ = (
         "asked", "deltas", "evenly", "key", "kind", "plans", "pod", "problem", "refusals", "request", "requested",
-        "row", "swept", "verdicts", "wanted", "zonal",
+        "row", "swept", "undecided", "verdicts", "wanted", "zonal",
     )  # fmt: skip
 
     def __init__(self, key: str, pod: Pod, row: int) -> None:
@@ -83,6 +84,7 @@ class Shape:
         self.deltas: dict[int, tuple[ZoneAmounts, tuple[int, int, int], Delta]] = {}
         self.verdicts: dict[int, tuple[Plan, bool]] = {}
         self.swept = False
+        self.undecided: dict[int, int] = {}
         self.refusals: dict[str, tuple[int, NodeObserved | None, Refusal]] = {}
 
     def plan(self, profile: Profile) -> Plan:
@@ -145,7 +147,7 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     forcing = len(parts) > 1 and any(part.kind == "init" for part in parts)
     together = {} if whole_cores or forcing else _sum(parts)
     inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
-    return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names)
+    return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names, demand)
 
 
 def _sum(parts: tuple[Part, ...]) -> Amounts:

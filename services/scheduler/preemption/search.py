@@ -18,12 +18,10 @@ import msgspec
 from services.scheduler.deciding.blocking import blocked, plan_for
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, fits_node
-from services.scheduler.deciding.feasibility import spans
-from services.scheduler.deciding.feasibility.alignment import YES, aligned, surely
-from services.scheduler.deciding.feasibility.branches import fits
+from services.scheduler.deciding.feasibility.bounds import fits, one_zone_each
+from services.scheduler.deciding.feasibility.verdict import ADMITTED, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.policy import SINGLE
-from services.scheduler.deciding.prediction.prediction import predict
+from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Plan, Shape
 from services.scheduler.preemption.patience import admits, known_state, leaves_open, may_fit
 from shared.domain.pod import Pod
@@ -208,8 +206,8 @@ class _Search:
     def _could(self, facts: NodeFacts, gone: list[str]) -> bool:
         """Cheap and necessary: with all they hold given back, some zone has as much as each part that needs one zone."""
         plan = self._plan(facts)
-        if plan.mode != "aligned" or not spans.narrow(facts, plan):
-            return plan.mode != "aligned" or plan.rule.policy != SINGLE
+        if not one_zone_each(facts, plan):
+            return True
         room = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
         for uid in gone:
             charge = facts.ledger.charges[uid]
@@ -258,9 +256,11 @@ class _Search:
         freed, plan = self._without(facts, gone), self._plan(facts)
         if not fits_node(self._shape.request, freed):
             return False
-        if plan.mode != "free" and not (surely(freed, plan) or aligned(freed, plan, self._config) == YES):
+        if plan.mode == "free":
+            return True
+        if verdict(freed, self._shape, plan, self._config, self._config.steps_last_resort) != ADMITTED:
             return False
-        state = self._state(facts) if plan.mode != "free" else None
+        state = self._state(facts)
         return state is None or admits(state, self._pod, gone)
 
     def _without(self, facts: NodeFacts, gone: Victims) -> NodeFacts:

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.feasibility.alignment import YES, aligned
+from services.scheduler.deciding.feasibility.verdict import ADMITTED, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Shape
 from shared.domain.pod import Pod
@@ -170,4 +170,5 @@ def helps(story: Story, high: Pod, gone: tuple[str, ...]) -> bool:
     node = what_if(core.ledger.nodes["n1"], frozenset(gone), core.ledger.pods, high.uid)
     facts = NodeFacts("n1", 0)
     facts.take_in(node, config)
-    return aligned(facts, Shape("", high, 0).plan(facts.profile), config) == YES
+    shape = Shape("", high, 0)
+    return verdict(facts, shape, shape.plan(facts.profile), config, config.steps_last_resort) == ADMITTED

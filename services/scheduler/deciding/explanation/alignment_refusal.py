@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.feasibility.alignment import NO, TOO_MANY, YES, aligned
-from services.scheduler.deciding.feasibility.branches import fits
-from services.scheduler.deciding.feasibility.capacity import capacities
-from services.scheduler.deciding.feasibility.overtaking import harmless
+from services.scheduler.deciding.feasibility.bounds import fits, possible
+from services.scheduler.deciding.feasibility.verdict import ADMITTED, ENDANGERS, UNKNOWN, verdict
+from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import SINGLE
 from services.scheduler.deciding.shape import Part, Plan, Shape
@@ -15,23 +14,18 @@ from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import CPU, is_memory
 
 
-def alignment_refusal(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
+def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig) -> Refusal | None:
     """None when the node takes the pod."""
-    verdict = aligned(facts, plan, config)
-    if verdict == YES:
+    found = verdict(facts, shape, plan, config, config.steps_last_resort)
+    if found == ADMITTED:
         return None
-    if verdict == TOO_MANY:
-        remedy = "wait for a newer topology report of the node, or raise branch_limit"
-        return Refusal(facts.name, Reason.BRANCH_LIMIT, str(config.branch_limit), remedy=remedy)
-    return _smt(facts, plan, config) or _shortage(facts, plan) or _uncertain(facts, plan, verdict)
-
-
-def overtaking_refusal(facts: NodeFacts, shape: Shape, config: CycleConfig) -> Refusal | None:
-    """A pod that the node could take, if it did not endanger pods on their way there."""
-    if harmless(facts, shape, config):
-        return None
-    remedy = "wait until the pods on their way to the node are admitted"
-    return Refusal(facts.name, Reason.NOT_ON_EVERY_BRANCH, "may overtake pods on their way", remedy=remedy)
+    if found == ENDANGERS:
+        remedy = "wait until the pods on their way to the node are admitted"
+        return Refusal(facts.name, Reason.NOT_ON_EVERY_BRANCH, "may take the place of pods on their way", remedy=remedy)
+    if found == UNKNOWN:
+        remedy = "wait for a newer topology report of the node, or raise steps_last_resort"
+        return Refusal(facts.name, Reason.BRANCH_LIMIT, str(config.steps_last_resort), remedy=remedy)
+    return _smt(facts, plan, config) or _shortage(facts, plan) or _uncertain(facts, plan)
 
 
 def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
@@ -83,8 +77,7 @@ def _zonal(facts: NodeFacts, plan: Plan, part: Part) -> Refusal | None:
 
 
 def _narrow(facts: NodeFacts, part: Part) -> bool:
-    largest = capacities(facts.report) if facts.report is not None else {}
-    return all(largest.get(name, 0) >= asked for name, asked in part.amounts.items())
+    return fits_one_zone([part.amounts], facts.report)
 
 
 def _never(facts: NodeFacts, part: Part) -> Refusal | None:
@@ -120,8 +113,9 @@ def _beside(facts: NodeFacts, part: Part, name: str) -> tuple[int, int]:
     return best, -zone
 
 
-def _uncertain(facts: NodeFacts, plan: Plan, verdict: str) -> Refusal:
+def _uncertain(facts: NodeFacts, plan: Plan) -> Refusal:
     parts = ", ".join(part.name for part in plan.parts if part.name)
-    reason = Reason.NO_ZONE_SET if verdict == NO else Reason.NOT_ON_EVERY_BRANCH
+    settled = facts.lower == facts.upper or not possible(facts, plan)
+    reason = Reason.NO_ZONE_SET if settled else Reason.NOT_ON_EVERY_BRANCH
     remedy = "wait for a newer topology report of the node; it may also help to ask for less, or for one container"
     return Refusal(facts.name, reason, f"containers {parts}" if parts else "", remedy=remedy)

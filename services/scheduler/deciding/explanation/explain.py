@@ -12,7 +12,7 @@ from services.scheduler.deciding.cluster import Cluster
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.deciding.constraints.registry import Bars
-from services.scheduler.deciding.explanation.alignment_refusal import alignment_refusal, overtaking_refusal
+from services.scheduler.deciding.explanation.alignment_refusal import alignment_refusal
 from services.scheduler.deciding.explanation.remedies import remedy
 from services.scheduler.deciding.explanation.wording import headline, line
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -100,7 +100,7 @@ def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig) -> Refusal | No
         return _ruled(Refusal(facts.name, barred[0], barred[1]), plan)
     if plan.mode == "free":
         return None
-    found = alignment_refusal(facts, plan, config) or overtaking_refusal(facts, shape, config)
+    found = alignment_refusal(facts, shape, plan, config)
     return _ruled(found, plan) if found is not None else None
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.deciding.feasibility.capacity import capacities
+from services.scheduler.deciding.feasibility.zone_sizes import capacities
 from services.scheduler.deciding.node_facts import Bounds, NodeFacts, Profile
 from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts

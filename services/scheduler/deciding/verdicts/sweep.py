@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.deciding import policy
-from services.scheduler.deciding.feasibility.spread import demand_of
 from services.scheduler.deciding.registered import HIGHEST, Registered
 from services.scheduler.deciding.scores import Scorer, ZoneStrategy
 from services.scheduler.deciding.shape import Items, Part, Plan, Shape
 from services.scheduler.deciding.verdicts.columns import Columns, Selection
-from shared.domain.resources import Amounts, is_device
+from shared.domain.demand import most
+from shared.domain.resources import Amounts, is_device, is_memory
 
 Bools = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.int16]
@@ -162,7 +162,9 @@ class Sweep:
     # -- spread ----------------------------------------------------------------------------------------------------
 
     def _spread(self, plan: Plan) -> tuple[Bools, Bools]:
-        memory, rest = demand_of(plan)
+        held = most(plan.demand)
+        memory = {name: amount for name, amount in held.items() if is_memory(name)}
+        rest = {name: amount for name, amount in held.items() if not is_memory(name)}
         candidates, sure = self._every(), self._every()
         for part in plan.parts:
             candidates &= self._total(self._columns.upper, part.amounts)
@@ -176,7 +178,7 @@ class Sweep:
                 sure &= fit.all(axis=0) if plain and fit is not None else False
             else:
                 sure &= fit.any(axis=0) if fit is not None else False
-        if plan.whole_cores:
+        if plan.whole_cores or plan.inits:
             sure[:] = False
         return candidates, sure
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from shared.domain.report import Report, Zone
 from shared.domain.resources import Amounts, is_memory
 
@@ -33,3 +35,11 @@ def _largest(report: Report) -> Amounts:
         for name in zone.resources:
             largest[name] = max(largest.get(name, 0), size_in(zone, name))
     return largest
+
+
+def fits_one_zone(parts: Iterable[Amounts], report: Report | None) -> bool:
+    """True when each part's amounts fit the largest zone, resource by resource: the preferred hints are then single zones."""
+    if report is None:
+        return True
+    largest = capacities(report)
+    return all(largest.get(name, 0) >= held for part in parts for name, held in part.items())

@@ -1,0 +1,108 @@
+"""Cheap bounds of a verdict: what surely passes and what surely does not, from `lower` and `upper` alone.
+
+`lower` charges every pod of unknown zone in all zones where it may be, `upper` in none. They spare the search over a kubelet's
+states, and never decide otherwise than it would. Must not know hint providers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
+from services.scheduler.deciding.node_facts import NodeFacts, held_once
+from services.scheduler.deciding.policy import BEST_EFFORT, NONE, RESTRICTED, SINGLE
+from services.scheduler.deciding.shape import Plan
+from shared.domain.resources import CPU, Amounts, is_device, is_memory
+from shared.ledger.state import Charge, ZoneAmounts
+
+Bounds = Mapping[int, Amounts]
+
+
+def fits(amounts: Amounts, zone: Amounts) -> bool:
+    """True when the zone holds at least `amounts`."""
+    for name, asked in amounts.items():  # noqa: SIM110 - the hottest line of a warm decision
+        if zone.get(name, 0) < asked:
+            return False
+    return True
+
+
+def one_zone_each(facts: NodeFacts, plan: Plan) -> bool:
+    """True where every part of the pod must go into one zone: no wider set of zones is ever preferred."""
+    if plan.rule.policy == SINGLE:
+        return True
+    return plan.rule.policy == RESTRICTED and fits_one_zone([part.amounts for part in plan.parts], facts.report)
+
+
+def together(facts: NodeFacts, plan: Plan) -> bool:
+    """The common case: one zone surely holds all parts at once. False says nothing."""
+    if not plan.together:
+        return False
+    return any(fits(plan.together, zone) for zone in facts.firm(facts.lower).values())
+
+
+def room_beside_all(facts: NodeFacts, newcomer: Charge) -> bool:
+    """Enough beside every charge in each zone that the newcomer could take: nobody on the way can miss it."""
+    lower = facts.lower
+    return all(fits(amounts, lower[zone]) for zone, amounts in newcomer.zones.items() if zone in lower)
+
+
+def everyone_keeps_a_zone(facts: NodeFacts, arriving: list[Charge], newcomer: Charge) -> bool:
+    """Each pod on its way has a zone that holds it whole beside every other charge and the newcomer. False says nothing."""
+    taken = newcomer.zones
+    return all(_keeps_a_zone(facts.lower, charge, taken) for charge in arriving)
+
+
+def _keeps_a_zone(lower: Bounds, earlier: Charge, taken: ZoneAmounts) -> bool:
+    """Init containers force zones, and what was proven once is charged elsewhere: not answered here."""
+    if earlier.held or any(part.kind == "init" for part in earlier.demand):
+        return False
+    places = list(earlier.possible.values())
+    common = [zone for zone in places[0] if zone in lower and zone in earlier.zones and all(zone in each for each in places)]
+    return any(_covers(lower[zone], earlier.zones[zone], taken.get(zone)) for zone in common)
+
+
+def _covers(free: Amounts, held: Amounts, taken: Amounts | None) -> bool:
+    """True when enough is free beside what is held already, for what is taken too."""
+    if taken is None:
+        return all(free.get(name, 0) >= 0 for name in held)
+    return all(free.get(name, 0) >= taken.get(name, 0) for name in held)
+
+
+def possible(facts: NodeFacts, plan: Plan) -> bool:
+    """Could some state take the pod at all? Necessary, cheap."""
+    upper = facts.upper.values()
+    if one_zone_each(facts, plan):
+        return all(any(fits(part.amounts, zone) for zone in upper) for part in plan.parts)
+    return all(sum(zone.get(name, 0) for zone in upper) >= held for part in plan.parts for name, held in part.amounts.items())
+
+
+def whole_cores_left(facts: NodeFacts, plan: Plan, threads_per_core: int) -> bool:
+    """full-pcpus-only: whole cores are asked for, and enough are free beside those that reserved CPUs touch (kubelet 1.36)."""
+    asked = [part.amounts[CPU] for part in plan.parts if CPU in part.amounts]
+    if any(amount % (threads_per_core * 1000) for amount in asked):
+        return False
+    report = facts.report
+    cpus = [z.resources[CPU] for z in report.zones if CPU in z.resources] if report is not None else []
+    reserved = sum(each.capacity - each.allocatable for each in cpus)
+    return sum(zone.get(CPU, 0) for zone in facts.lower.values()) - reserved * (threads_per_core - 1) >= sum(asked)
+
+
+def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving: list[Charge]) -> bool:
+    """Policies none and best-effort, which only a shortage on the node as a whole refuses: enough CPUs and devices beside every
+    charge, and memory under none in one zone, as everybody is charged in each, under best-effort in every zone of at most two,
+    where no device may draw the mask elsewhere. False says nothing."""
+    if facts.tied or plan.whole_cores or plan.inits:
+        return False
+    taken = held_once(newcomer)
+    if any(facts.totals.get(name, 0) < amount for name, amount in taken.items() if not is_memory(name)):
+        return False
+    memory = {name: amount for name, amount in taken.items() if is_memory(name)}
+    if not memory and not any(is_memory(name) for charge in arriving for name in held_once(charge)):
+        return True
+    if not fits_one_zone([memory], facts.report):
+        return False
+    enough = [fits(memory, held) for held in facts.lower.values()]
+    if plan.rule.policy == NONE:
+        return any(enough)
+    devices = any(is_device(name) for charge in (*arriving, newcomer) for part in charge.demand for name in part.amounts)
+    return plan.rule.policy == BEST_EFFORT and len(enough) <= 2 and not devices and all(enough)

@@ -1,0 +1,111 @@
+"""What a node's kubelet may look like before a newcomer, kept as long as the node's facts stand.
+
+An own reservation adds one pod on its way and leaves the rest: so one decision after another is cheap. Must not know verdicts.
+"""
+
+from __future__ import annotations
+
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.shape import Plan
+from shared.hints.admission import Admitted, States
+from shared.hints.arrivals import Budget, Coming, OverBudgetError, Reachable, reachable
+from shared.hints.request import Request, request_of
+from shared.hints.splits import TooManyChoicesError
+from shared.ledger.kubelet_states import KubeletStates, kubelet_states
+from shared.ledger.state import Charge
+
+MOST_COMING = 64
+"""Pods on their way that a prediction follows; beside more of them nothing is foretold."""
+
+Key = tuple[str, str, bool]
+"""Policy, scope, and whether the newcomer has init containers."""
+
+
+class Outlook:
+    """`states` is None where there are too many. `coming` counts own reservations already among those on their way."""
+
+    def __init__(self, states: KubeletStates | None, coming: int) -> None:
+        self.states, self.coming = states, coming
+        self._before: Reachable | None = None
+        self._steps = -1
+        self._likely: States | None = None
+
+    def before(self, steps: int) -> Reachable | None:
+        """Every moment that may come before the newcomer; None where `steps` do not reach that far."""
+        if self._before is None and self.states is not None and steps > self._steps:
+            self._steps = steps
+            try:
+                self._before = reachable(self.states.rules, self.states.bases, self.states.coming, Budget(steps))
+            except OverBudgetError:
+                self._before = None
+        return self._before
+
+    def likely(self, request: Request) -> Admitted | None:
+        """What becomes of the newcomer if all on their way came in the order in which they were reserved; None where nobody
+        can say."""
+        states = self.states
+        if states is None or len(states.coming) > MOST_COMING:
+            return None
+        try:
+            now = self._likely
+            if now is None:
+                now = states.bases[0]
+                for each in states.coming:
+                    now = _after(states, now, each.request)
+                self._likely = now
+            return states.rules.admit(now, request)
+        except TooManyChoicesError:
+            return None
+
+    def add(self, charge: Charge) -> None:
+        """An own reservation is on its way, too."""
+        self.coming += 1
+        if self.states is None or not charge.demand:
+            return
+        request, likely = request_of(charge.demand), self._likely
+        states = self.states
+        self.states = KubeletStates(states.rules, states.bases, (*states.coming, Coming(request)), states.bounds)
+        self._before, self._steps, self._likely = None, -1, None
+        if likely is not None and len(states.coming) < MOST_COMING:
+            try:
+                self._likely = _after(states, likely, request)
+            except TooManyChoicesError:
+                self._likely = None
+
+
+def _after(states: KubeletStates, now: States, request: Request) -> States:
+    admitted = states.rules.admit(now, request)
+    return admitted.states[0] if admitted.states else now
+
+
+def outlook_of(facts: NodeFacts, plan: Plan) -> Outlook:
+    """The node under the plan's rule."""
+    kept = facts.outlooks
+    if kept is None or kept[0] is not facts.ledger or kept[1] is not facts.claims:
+        facts.outlooks = kept = facts.ledger, facts.claims, {}
+    key: Key = plan.rule.policy, plan.rule.scope, plan.inits
+    found: Outlook | None = kept[2].get(key)
+    if found is None or found.coming != len(facts.overlay):
+        found = kept[2][key] = _look(facts, plan)
+    return found
+
+
+def _look(facts: NodeFacts, plan: Plan) -> Outlook:
+    if facts.report is None:
+        return Outlook(None, len(facts.overlay))
+    rule, charges = plan.rule, facts.charges()
+    states = kubelet_states(facts.ledger, facts.report, charges, facts.claims, rule.policy, rule.scope, plan.inits)
+    return Outlook(states, len(facts.overlay))
+
+
+def reserved(facts: NodeFacts, charge: Charge) -> None:
+    """Tell the node's outlooks of an own reservation. Those that know CPUs by number only are made anew where an init container
+    comes, as then it matters which CPUs are free."""
+    kept = facts.outlooks
+    if kept is None:
+        return
+    if any(part.kind == "init" for part in charge.demand):
+        facts.outlooks = None
+        return
+    for outlook in kept[2].values():
+        outlook.add(charge)

@@ -1,0 +1,26 @@
+"""Where the kubelet will most likely put the pod's parts: hints and merge, as if all who are on their way came in the order in
+which they were reserved. A prediction narrows nothing: charges stay what they are.
+"""
+
+from __future__ import annotations
+
+from services.scheduler.deciding import policy
+from services.scheduler.deciding.feasibility.outlook import outlook_of
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.shape import Plan
+from shared.hints.request import request_of
+from shared.kubelet.masks import nodes_of
+
+Predicted = dict[str, tuple[int, ...]]
+
+
+def predict(facts: NodeFacts, plan: Plan) -> Predicted:
+    """Container -> zone ids, for the containers that pin something; empty where nothing can be said."""
+    if plan.mode == "free" or plan.rule.policy == policy.NONE:
+        return {}
+    admitted = outlook_of(facts, plan).likely(request_of(plan.demand))
+    if admitted is None or not admitted.zones:
+        return {}
+    whole = facts.zone_ids if len(facts.zone_ids) == 1 else ()
+    zones = [nodes_of(mask) or whole for mask in admitted.zones]
+    return dict(zip(plan.names, zones, strict=True)) if all(zones) else {}

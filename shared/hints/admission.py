@@ -1,0 +1,132 @@
+"""Admission of one pod by hints and merge: every state that it may leave behind, and whether it may be refused.
+
+The walk is the kubelet's (kubelet 1.36, topologymanager/scope_*.go): hints, merge, then each provider allocates, container by
+container. Most pods fit one zone that every manager prefers: the merge then takes the lowest such zone, whatever the policy, and
+nothing else is asked. Must not know the ledger, nor in which order pods come.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shared.hints.provider import NO_OPINION, Book, Own, State
+from shared.hints.request import Questions, Request, Step
+from shared.hints.splits import TooManyChoicesError
+from shared.kubelet.hint import Hint
+from shared.kubelet.masks import MAX_NODES, nodes_of
+from shared.kubelet.topology_manager import NO_HINT, NONE, SINGLE_NUMA_NODE, TopologyManager, merge
+
+States = tuple[State, ...]
+"""One state a provider, in the registry's order: the node in one of its states."""
+
+REMEMBERED = 1 << 15
+"""Admissions that a node's rules remember; beyond them all are forgotten and computed again, which changes nothing."""
+
+
+class Admitted(NamedTuple):
+    """`states` are all that the pod may leave; `refused`: some choice of the kubelet refuses it. `zones` are the masks by
+    container of the first way, 0 where a container has no mask."""
+
+    states: tuple[States, ...]
+    refused: bool
+    zones: tuple[int, ...] = ()
+
+
+class _Way(NamedTuple):
+    """One way through the containers so far."""
+
+    states: States
+    own: tuple[Own, ...]
+    zones: tuple[int, ...]
+
+
+class Rules:
+    """A kubelet's Topology Manager and its managers' books; what it once answered it remembers."""
+
+    def __init__(self, manager: TopologyManager, books: tuple[Book, ...]) -> None:
+        self.manager, self.books = manager, books
+        self._known: dict[tuple[States, object], Admitted] = {}
+
+    def admit(self, states: States, request: Request) -> Admitted:
+        """What becomes of the pod in this state. Raises TooManyChoicesError."""
+        key = states, request.key
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            found = self._known[key] = self._admit(states, request)
+        return found
+
+    def later(self, states: States) -> list[States]:
+        """What the node may become by itself, one step."""
+        return [
+            (*states[:at], after, *states[at + 1 :])
+            for at, (book, state) in enumerate(zip(self.books, states, strict=True))
+            for after in book.later(state)
+        ]
+
+    def _admit(self, states: States, request: Request) -> Admitted:
+        ways, refused = [_Way(states, (None,) * len(states), ())], False
+        whole: Hint | None = None
+        if self.manager.scope == "pod":
+            whole = self._hint(states, ways[0].own, request.whole)
+            if whole is None:
+                return Admitted((), True)
+        for step in request.steps:
+            after: list[_Way] = []
+            for way in ways:
+                hint = whole or self._hint(way.states, way.own, step.asked)
+                found = self._allocated(way, step, hint) if hint is not None else []
+                refused = refused or not found
+                after += found
+            ways = after
+        left = {self._settled(way): None for way in ways}
+        return Admitted(tuple(left), refused, ways[0].zones if ways else ())
+
+    def _hint(self, states: States, own: tuple[Own, ...], asked: Questions) -> Hint | None:
+        """The merged hint; None where the policy refuses."""
+        if self.manager.policy == NONE:
+            return NO_HINT
+        single = NO_OPINION
+        for book, state, left, each in zip(self.books, states, own, asked, strict=True):
+            if each:
+                single &= book.single(state, left, each)
+        if single > 0:
+            lowest = single & -single
+            return Hint(None if self._is_everything(lowest) else lowest, True)
+        if single == 0 and self.manager.policy == SINGLE_NUMA_NODE:
+            return None
+        if self.manager.default_mask.bit_length() > MAX_NODES:
+            raise TooManyChoicesError
+        offers = [
+            book.hints(state, left, each) if each else None
+            for book, state, left, each in zip(self.books, states, own, asked, strict=True)
+        ]
+        hint, admitted = merge(self.manager, offers)
+        return hint if admitted else None
+
+    def _is_everything(self, mask: int) -> bool:
+        """On a machine of one zone, single-numa-node stores no mask at all."""
+        return self.manager.policy == SINGLE_NUMA_NODE and mask == self.manager.default_mask
+
+    def _allocated(self, way: _Way, step: Step, hint: Hint) -> list[_Way]:
+        found = [(way.states, way.own)]
+        for at, (book, asked) in enumerate(zip(self.books, step.asked, strict=True)):
+            if asked:
+                found = [
+                    ((*states[:at], state, *states[at + 1 :]), (*own[:at], left, *own[at + 1 :]))
+                    for states, own in found
+                    for state, left in book.allocate(states[at], own[at], asked, step.kind, hint)
+                ]
+        zones = (*way.zones, hint.mask or 0)
+        return [_Way(states, own, zones) for states, own in found]
+
+    def _settled(self, way: _Way) -> States:
+        if not any(way.own):
+            return way.states
+        return tuple([book.settled(state, own) for book, state, own in zip(self.books, way.states, way.own, strict=True)])
+
+
+def zones_of(mask: int) -> tuple[int, ...]:
+    """Zone ids, ascending."""
+    return nodes_of(mask)

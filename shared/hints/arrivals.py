@@ -1,0 +1,132 @@
+"""May this pod go to this node? Kubelets admit in order of arrival: it must be admitted whoever comes before it, and no pod that
+is on its way already may be refused because of it.
+
+The node's states are those that the report allows, and all that pods on their way may make of them, in every order. Pods that ask
+alike are told apart by number only. The search is bounded in steps, never in time, so that a verdict can be reproduced; where the
+budget ends the answer is "nobody knows". Must not know the ledger, names or a clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
+
+from shared.hints.admission import Admitted, Rules, States
+from shared.hints.request import Request
+from shared.hints.splits import TooManyChoicesError
+
+Verdict = Literal["admitted", "refused", "endangers", "unknown"]
+"""`refused`: in some state the kubelet refuses the pod. `endangers`: it could cost a pod on its way its place."""
+
+
+class OverBudgetError(Exception):
+    """More steps than may be taken."""
+
+
+class Budget:
+    """Steps left: admissions that may still be looked at."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def spend(self) -> None:
+        """One step. Raises OverBudgetError when none is left."""
+        if self.left <= 0:
+            raise OverBudgetError
+        self.left -= 1
+
+
+class Coming(NamedTuple):
+    """A pod on its way. `there`: its kubelet is known to have admitted it, nobody knows where; it cannot lose its place."""
+
+    request: Request
+    there: bool = False
+
+
+class Moment(NamedTuple):
+    """The node in one of its states, and how many pods of each kind have yet to come."""
+
+    states: States
+    coming: tuple[int, ...]
+
+
+class Reachable(NamedTuple):
+    """Every moment that may come without the newcomer. `doomed` are kinds of pods that may be refused all the same."""
+
+    kinds: tuple[Coming, ...]
+    moments: tuple[Moment, ...]
+    doomed: frozenset[int]
+
+
+def reachable(rules: Rules, bases: Collection[States], coming: Sequence[Coming], budget: Budget) -> Reachable:
+    """Whatever the pods on their way may make of the node. Raises OverBudgetError."""
+    by_key = {(each.there, each.request.key): each for each in coming}
+    keys = Counter((each.there, each.request.key) for each in coming)
+    counts = tuple([keys[key] for key in by_key])
+    kinds, doomed = tuple(by_key.values()), set[int]()
+    found = dict.fromkeys(Moment(states, counts) for states in bases)
+    pending = list(found)
+    while pending:
+        moment = pending.pop()
+        for after in _next(rules, kinds, moment, doomed, budget):
+            if after not in found:
+                found[after] = None
+                pending.append(after)
+    there = [kind for kind, each in enumerate(kinds) if each.there]
+    moments = [moment for moment in found if not any(moment.coming[kind] for kind in there)]
+    return Reachable(kinds, tuple(moments), frozenset(doomed))
+
+
+def _next(rules: Rules, kinds: Sequence[Coming], moment: Moment, doomed: set[int], budget: Budget) -> list[Moment]:
+    """One pod comes, or an init container's pod starts to run. A refused pod leaves the state as it was; one that is known to be
+    there was not refused."""
+    found = [Moment(states, moment.coming) for states in rules.later(moment.states)]
+    for kind, count in enumerate(moment.coming):
+        if count:
+            budget.spend()
+            admitted = _admit(rules, moment.states, kinds[kind].request)
+            coming = (*moment.coming[:kind], count - 1, *moment.coming[kind + 1 :])
+            found += [Moment(states, coming) for states in admitted.states]
+            if admitted.refused and not kinds[kind].there:
+                doomed.add(kind)
+                found.append(Moment(moment.states, coming))
+    return found
+
+
+def _admit(rules: Rules, states: States, request: Request) -> Admitted:
+    try:
+        return rules.admit(states, request)
+    except TooManyChoicesError as error:
+        raise OverBudgetError from error
+
+
+def judged(rules: Rules, before: Reachable, newcomer: Request, budget: Budget) -> Verdict:
+    """The verdict on a newcomer."""
+    try:
+        return _judged(rules, before, newcomer, budget)
+    except OverBudgetError:
+        return "unknown"
+
+
+def _judged(rules: Rules, before: Reachable, newcomer: Request, budget: Budget) -> Verdict:
+    seen: dict[Moment, None] = {}
+    for moment in before.moments:
+        budget.spend()
+        admitted = _admit(rules, moment.states, newcomer)
+        if admitted.refused:
+            return "refused"
+        if any(moment.coming):
+            seen.update(dict.fromkeys(Moment(states, moment.coming) for states in admitted.states))
+    pending = list(seen)
+    while pending:
+        doomed = set[int]()
+        for after in _next(rules, before.kinds, pending.pop(), doomed, budget):
+            if any(after.coming) and after not in seen:
+                seen[after] = None
+                pending.append(after)
+        if doomed - before.doomed:
+            return "endangers"
+    return "admitted"

@@ -1,0 +1,283 @@
+"""The Device Manager: extended resources of device plugins, by how many devices of each set of zones are free (kubelet 1.36,
+devicemanager).
+
+Which of equally placed devices a container gets does not matter; where the kubelet's random order or the plugin's
+GetPreferredAllocation decides between zones, every split is a successor. Under Topology Manager policy none zones do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+from shared.domain.idlist import parse_ids
+from shared.domain.pod import ContainerKind
+from shared.domain.report import Placement, Report, ZonedAmount
+from shared.domain.resources import is_device
+from shared.hints.provider import NO_OPINION, Asked, Observed, Own
+from shared.hints.splits import TooManyChoicesError, ways
+from shared.kubelet.hint import Hint, Hints
+from shared.kubelet.masks import enumerate_masks, mask_of, mask_sizes, nodes_of
+
+UNHEALTHY = "devices that may be unhealthy"
+MOST_WAYS = 64
+
+Counts = tuple[int, ...]
+Devices = tuple[Counts, ...]
+"""Free devices, [resource][group] in the book's order."""
+
+
+class Pool(NamedTuple):
+    """One resource: the zones that each group of devices lies in, and how many it has, free or not."""
+
+    masks: tuple[int, ...]
+    sizes: Counts
+
+
+class DeviceBook:
+    """`pools` by resource, in order of name."""
+
+    def __init__(self, pools: tuple[tuple[str, Pool], ...], pooled: bool) -> None:
+        self.pools, self.pooled = pools, pooled
+        self._rows = {name: row for row, (name, _) in enumerate(pools)}
+        self._least = lru_cache(maxsize=1024)(self._fewest_zones)
+        self._sizes = [[(1 << zone, _touching(pool, zone)) for zone in self._bearing(row)] for row, (_, pool) in enumerate(pools)]
+
+    def single(self, state: Devices, own: Own, asked: Asked) -> int:
+        """Zones where, for each resource, enough free and reusable devices lie."""
+        if self.pooled:
+            return NO_OPINION
+        found = NO_OPINION
+        for name, amount in asked:
+            row = self._rows.get(name, -1)
+            if row < 0 or not any(self.pools[row][1].masks):
+                continue
+            found &= self._single(row, state[row], _left(own, row, len(state[row])), amount)
+        return found
+
+    def _single(self, row: int, free: Counts, left: Counts, amount: int) -> int:
+        masks, found = self.pools[row][1].masks, 0
+        if sum(free) + sum(left) < amount:
+            return 0
+        short = amount - sum(left)
+        must = [mask for mask, kept in zip(masks, left, strict=True) if kept]
+        for bit, size in self._sizes[row]:
+            if size < amount:
+                continue
+            enough = sum([count for mask, count in zip(masks, free, strict=True) if mask & bit]) >= short
+            if enough and all(mask & bit for mask in must):
+                found |= bit
+        return found
+
+    def hints(self, state: Devices, own: Own, asked: Asked) -> Hints:
+        """By resource; a resource without a zone has no preference."""
+        found: dict[str, list[Hint] | None] = {}
+        for name, amount in asked:
+            row = self._rows.get(name, -1)
+            if row < 0 or self.pooled or not any(self.pools[row][1].masks):
+                found[name] = None
+                continue
+            found[name] = self._hints(row, state[row], _left(own, row, len(state[row])), amount)
+        return found or None
+
+    def _hints(self, row: int, free: Counts, left: Counts, amount: int) -> list[Hint]:
+        if sum(free) + sum(left) < amount:
+            return []
+        masks, zones, least = self.pools[row][1].masks, self._bearing(row), self._least(row, amount)
+        short, must = amount - sum(left), [mask for mask, kept in zip(masks, left, strict=True) if kept]
+        found = []
+        for mask, size in zip(enumerate_masks(zones), mask_sizes(zones), strict=True):
+            touching = sum([count for group, count in zip(masks, free, strict=True) if group & mask])
+            if touching >= short and all(group & mask for group in must):
+                found.append(Hint(mask, size == least))
+        return found
+
+    def _bearing(self, row: int) -> tuple[int, ...]:
+        every = 0
+        for mask in self.pools[row][1].masks:
+            every |= mask
+        return nodes_of(every)
+
+    def _fewest_zones(self, row: int, amount: int) -> int:
+        """The fewest zones that this many devices touch, free or not; all zones if there are too few."""
+        pool, zones = self.pools[row][1], self._bearing(row)
+        for mask, size in zip(enumerate_masks(zones), mask_sizes(zones), strict=True):
+            if sum([count for group, count in zip(pool.masks, pool.sizes, strict=True) if group & mask]) >= amount:
+                return size
+        return len(zones)
+
+    def allocate(self, state: Devices, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[Devices, Own]]:
+        """Each resource in turn: reusable devices, those under the hint, others, those without a zone. Raises
+        TooManyChoicesError."""
+        found: list[tuple[Devices, Own]] = [(state, own)]
+        for name, amount in asked:
+            row = self._rows.get(name, -1)
+            if row < 0:
+                return ()
+            found = [after for each in found for after in self._taken(*each, row, amount, kind, hint.mask)]
+            if len(found) > MOST_WAYS:
+                raise TooManyChoicesError
+        return found
+
+    def _taken(
+        self, state: Devices, own: Own, row: int, amount: int, kind: ContainerKind, mask: int | None
+    ) -> list[tuple[Devices, Own]]:
+        free, left = state[row], _left(own, row, len(state[row]))
+        if sum(left) >= amount:
+            return [(state, _kept(own, row, left, (0,) * len(free), used, kind)) for used in ways(amount, left)]
+        need = amount - sum(left)
+        if sum(free) < need:
+            return []
+        found = []
+        for taken in _picks(self.pools[row][1].masks, free, need, mask):
+            after = tuple([count - less for count, less in zip(free, taken, strict=True)])
+            found.append(((*state[:row], after, *state[row + 1 :]), _kept(own, row, left, taken, left, kind)))
+        return found
+
+    def release(self, state: Devices, held: Sequence[ZonedAmount]) -> Devices:
+        """The devices of an ended pod are free."""
+        return self._moved(state, held, 1)
+
+    def hold(self, state: Devices, held: Sequence[ZonedAmount]) -> Devices:
+        """Fewer free, none less than none."""
+        return self._moved(state, held, -1)
+
+    def _moved(self, state: Devices, held: Sequence[ZonedAmount], sign: int) -> Devices:
+        for item in held:
+            row = self._rows.get(item.resource, -1)
+            if row >= 0:
+                pool = self.pools[row][1]
+                mask = pool.masks[0] if self.pooled else mask_of(item.zones)
+                moved = [sign * item.amount if each == mask else 0 for each in pool.masks]
+                counts = zip(state[row], moved, pool.sizes, strict=True)
+                state = (*state[:row], tuple([min(max(0, n + m), size) for n, m, size in counts]), *state[row + 1 :])
+        return state
+
+    def settled(self, state: Devices, own: Own) -> Devices:
+        """What init containers keep stays with the pod."""
+        return state
+
+    def later(self, state: Devices) -> Sequence[Devices]:
+        """Nothing happens by itself."""
+        return ()
+
+
+def _touching(pool: Pool, zone: int) -> int:
+    """Devices, free or not, that lie in the zone."""
+    return sum([count for mask, count in zip(pool.masks, pool.sizes, strict=True) if mask >> zone & 1])
+
+
+def _left(own: Own, row: int, groups: int) -> Counts:
+    kept: Mapping[int, Counts] = dict(own) if isinstance(own, tuple) else {}
+    return kept.get(row, (0,) * groups)
+
+
+def _kept(own: Own, row: int, left: Counts, taken: Counts, reused: Counts, kind: ContainerKind) -> Own:
+    """What is left to reuse after a container took new devices and reused others."""
+    if kind == "init":
+        after = tuple([one + other for one, other in zip(left, taken, strict=True)])
+    else:
+        after = tuple([one - other for one, other in zip(left, reused, strict=True)])
+    kept = dict(own) if isinstance(own, tuple) else {}
+    kept[row] = after
+    return tuple(sorted((each, counts) for each, counts in kept.items() if any(counts))) or None
+
+
+def _picks(masks: tuple[int, ...], free: Counts, need: int, mask: int | None) -> list[Counts]:
+    """Devices under the mask first, then those in other zones, then those without one; by group in every way."""
+    if mask is None:
+        return ways(need, free)
+    if mask in masks and free[at := masks.index(mask)] >= need and sum([bool(each & mask) for each in masks]) == 1:
+        return [tuple([need if place == at else 0 for place in range(len(free))])]
+    found: list[Counts] = [(0,) * len(free)]
+    order = [0 if zones & mask else 1 if zones else 2 for zones in masks]
+    for turn in range(3):
+        rooms = [count if place == turn else 0 for place, count in zip(order, free, strict=True)]
+        step = min(need, sum(rooms))
+        need -= step
+        chosen = ways(step, rooms)
+        found = [_plus(one, other) for one, other in product(found, chosen)]
+    return found
+
+
+def _plus(one: Counts, other: Counts) -> Counts:
+    return tuple([left + right for left, right in zip(one, other, strict=True)])
+
+
+@lru_cache(maxsize=1024)
+def _book(pools: tuple[tuple[str, Pool], ...], pooled: bool) -> DeviceBook:
+    """Nodes of one kind share their book."""
+    return DeviceBook(pools, pooled)
+
+
+class DeviceHints:
+    """Hints for each device resource of its own; only zones with devices take part (kubernetes PR 138244)."""
+
+    name = "devices"
+
+    def owns(self, resource: str) -> bool:
+        """Extended resources."""
+        return is_device(resource)
+
+    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
+        """By device where the report tells them, else by the counts of its zones."""
+        pools = _by_device(report, placements) if report.devices is not None else _by_zone(report)
+        if policy == "none":
+            pools = {name: {0: _sum(groups.values())} for name, groups in pools.items()}
+        sizes = [(name, Pool(tuple(groups), tuple([each.size for each in groups.values()]))) for name, groups in pools.items()]
+        book = _book(tuple(sizes), policy == "none")
+        state = tuple([tuple([each.free for each in groups.values()]) for groups in pools.values()])
+        return Observed(book, (state,), frozenset({UNHEALTHY}) if _unhealthy(report) else frozenset())
+
+
+class _Group(NamedTuple):
+    """Devices of one resource in the same zones."""
+
+    size: int
+    free: int
+
+
+_Pools = dict[str, dict[int, _Group]]
+"""Resource -> mask of zones -> devices; both ascending."""
+
+
+def _sum(groups: Iterable[_Group]) -> _Group:
+    found = list(groups)
+    return _Group(sum([each.size for each in found]), sum([each.free for each in found]))
+
+
+def _by_device(report: Report, placements: Sequence[Placement]) -> _Pools:
+    held: dict[str, set[str]] = {}
+    for placement in placements:
+        for item in placement.held:
+            if is_device(item.resource):
+                held.setdefault(item.resource, set()).update(_ids(item.ids))
+    found: _Pools = {}
+    for group in sorted(report.devices or (), key=lambda group: (group.resource, mask_of(group.zones))):
+        offered = _ids(group.ids)
+        free = len(offered - held.get(group.resource, set()))
+        found.setdefault(group.resource, {})[mask_of(group.zones)] = _Group(len(offered | _ids(group.unhealthy)), free)
+    return found
+
+
+@lru_cache(maxsize=1 << 14)
+def _ids(text: str) -> frozenset[str]:
+    return frozenset(parse_ids(text))
+
+
+def _by_zone(report: Report) -> _Pools:
+    found: _Pools = {}
+    for zone in sorted(report.zones, key=lambda zone: zone.id):
+        for name in zone.resources:
+            if is_device(name) and zone.resources[name].capacity:
+                found.setdefault(name, {})[1 << zone.id] = _Group(zone.resources[name].capacity, zone.resources[name].available)
+    return {name: found[name] for name in sorted(found)}
+
+
+def _unhealthy(report: Report) -> bool:
+    if report.devices is not None:
+        return any(group.unhealthy for group in report.devices)
+    held = [each for zone in report.zones for name, each in zone.resources.items() if is_device(name)]
+    return any(each.capacity != each.allocatable for each in held)

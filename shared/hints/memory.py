@@ -1,0 +1,329 @@
+"""The Memory Manager, Static policy: memory and hugepages, in single zones or in groups of zones (kubelet 1.36, memorymanager).
+
+A zone that holds a block of its own never joins a group, and a group stays one until it is empty. The kubelet books a block of
+several zones lowest zone first. Blocks of ordinary init containers are free again once their pod runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+from shared.domain.pod import ContainerKind
+from shared.domain.report import Placement, Report, ZonedAmount, ZoneResource
+from shared.domain.resources import is_memory
+from shared.hints.provider import Asked, Observed, Own
+from shared.hints.splits import MOST, TooManyChoicesError
+from shared.kubelet.hint import Hint, Hints
+from shared.kubelet.masks import MAX_NODES, enumerate_masks, mask_of, mask_sizes, mask_sums, narrower, nodes_of
+
+SEVERAL_GROUPS = "zones that hold memory blocks of several groups"
+
+
+class Block(NamedTuple):
+    """`size` bytes of a resource anywhere on the zones of `mask`."""
+
+    mask: int
+    resource: str
+    size: int
+
+
+class Memory(NamedTuple):
+    """By zone: the group that it belongs to (itself alone where it has none), how many blocks touch it, and free bytes
+    [resource][zone]. `waiting` are blocks that are free once their pod runs, a tuple a pod."""
+
+    groups: tuple[int, ...]
+    blocks: tuple[int, ...]
+    free: tuple[tuple[int, ...], ...]
+    waiting: tuple[tuple[Block, ...], ...] = ()
+
+
+class Left(NamedTuple):
+    """What this pod's init containers leave: bytes to reuse by (mask, resource), and the blocks that they still hold."""
+
+    reuse: tuple[tuple[int, str, int], ...] = ()
+    inits: tuple[Block, ...] = ()
+
+    def reusable(self, mask: int, resource: str) -> int:
+        """Bytes that a container with this mask need not take anew."""
+        return next((size for each, name, size in self.reuse if (each, name) == (mask, resource)), 0)
+
+
+NOTHING = Left()
+
+
+class MemoryBook:
+    """`allocatable` is [resource][zone], in the order of `names` and `zones`."""
+
+    def __init__(self, zones: tuple[int, ...], names: tuple[str, ...], allocatable: tuple[tuple[int, ...], ...]) -> None:
+        self.zones, self.names, self.allocatable = zones, names, allocatable
+        self._at = {zone: at for at, zone in enumerate(zones)}
+        self._rows = {name: row for row, name in enumerate(names)}
+        self.capable = lru_cache(maxsize=1024)(self._capable)
+
+    def empty(self) -> Memory:
+        """Nothing is held."""
+        return Memory(tuple([1 << zone for zone in self.zones]), (0,) * len(self.zones), self.allocatable)
+
+    # -- hints ---------------------------------------------------------------------------------------------------
+
+    def single(self, state: Memory, own: Own, asked: Asked) -> int:
+        """Zones that hold it alone and are in no group; none where no zone ever could."""
+        left, found = own if isinstance(own, Left) else NOTHING, 0
+        for at, zone in enumerate(self.zones):
+            bit = 1 << zone
+            if state.groups[at] != bit:
+                continue
+            for name, amount in asked:
+                row = self._rows.get(name, -1)
+                if row < 0 or self.allocatable[row][at] < amount:
+                    break
+                if state.free[row][at] + (left.reusable(bit, name) if left.reuse else 0) < amount:
+                    break
+            else:
+                found |= bit
+        return found
+
+    def hints(self, state: Memory, own: Own, asked: Asked) -> Hints:
+        """No mask that holds it: an empty map, which the Topology Manager reads as no preference."""
+        found = self._candidates(state, own, asked)
+        return dict.fromkeys([name for name, _ in asked], found) if found else {}
+
+    def _capable(self, asked: Asked) -> tuple[tuple[int, ...], int]:
+        """(positions of the masks that could hold it when empty, the least size of those)."""
+        found: Iterable[int] = range(len(enumerate_masks(self.zones)))
+        for name, amount in asked:
+            row = self._rows.get(name, -1)
+            sums = mask_sums(self.zones, self.allocatable[row]) if row >= 0 else ()
+            found = [at for at in found if row >= 0 and sums[at] >= amount]
+        kept = tuple(found)
+        sizes = mask_sizes(self.zones)
+        return kept, min((sizes[at] for at in kept), default=len(self.zones))
+
+    def _candidates(self, state: Memory, own: Own, asked: Asked) -> list[Hint]:
+        if len(self.zones) > MAX_NODES:
+            raise TooManyChoicesError
+        left = own if isinstance(own, Left) else NOTHING
+        masks, sizes = enumerate_masks(self.zones), mask_sizes(self.zones)
+        fitting, least = self.capable(asked)
+        for name, amount in asked:
+            sums = mask_sums(self.zones, state.free[self._rows[name]]) if name in self._rows else []
+            fitting = tuple([at for at in fitting if sums[at] + left.reusable(masks[at], name) >= amount])
+        return [Hint(masks[at], sizes[at] == least) for at in fitting if self._allowed(state, masks[at])]
+
+    def _allowed(self, state: Memory, mask: int) -> bool:
+        if not mask & (mask - 1):
+            return state.groups[self._at[mask.bit_length() - 1]] == mask
+        return self._allowed_wide(state, mask)
+
+    def _allowed_wide(self, state: Memory, mask: int) -> bool:
+        """No zone of the mask is used alone or in another group."""
+        return all(not state.blocks[at] or state.groups[at] == mask for zone, at in self._at.items() if mask >> zone & 1)
+
+    # -- allocation ----------------------------------------------------------------------------------------------
+
+    def allocate(self, state: Memory, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[Memory, Own]]:
+        """Near the hint, widened where it cannot hold the request; one way only."""
+        if not asked:
+            return ((state, own),)
+        mask = self._settled_mask(state, own, asked, hint)
+        if not mask:
+            return ()
+        left = own if isinstance(own, Left) else NOTHING
+        blocks = [Block(mask, name, amount) for name, amount in asked]
+        for block in blocks:
+            state = self.taken(state, block, left.reusable(block.mask, block.resource))
+        return ((state, _after(left, blocks, kind)),)
+
+    def _settled_mask(self, state: Memory, own: Own, asked: Asked, hint: Hint) -> int:
+        """The mask to take, 0 where the kubelet refuses."""
+        mask, preferred = hint.mask, hint.preferred
+        if mask is None:
+            best = _best(self._candidates(state, own, asked))
+            if best is None or (preferred and not best.preferred):
+                return 0
+            mask, preferred = best.mask or 0, best.preferred
+        if not self._covers(state, mask, asked):
+            wider = _best([each for each in self._candidates(state, own, asked) if (each.mask or 0) & mask == mask])
+            if wider is None or (preferred and not wider.preferred):
+                return 0
+            mask = wider.mask or 0
+        return mask if not mask & (mask - 1) or self._allowed_wide(state, mask) else 0
+
+    def _covers(self, state: Memory, mask: int, asked: Asked) -> bool:
+        """Enough free under the mask, not counting what init containers left."""
+        inside = [at for zone, at in self._at.items() if mask >> zone & 1]
+        if any(name not in self._rows for name, _ in asked):
+            return False
+        return all(sum([state.free[self._rows[name]][at] for at in inside]) >= amount for name, amount in asked)
+
+    def taken(self, state: Memory, block: Block, reused: int) -> Memory:
+        """With the block booked, of which so many bytes are held already."""
+        rest, row = max(block.size - reused, 0), self._rows[block.resource]
+        groups, blocks, free = list(state.groups), list(state.blocks), list(state.free[row])
+        for zone in nodes_of(block.mask):
+            at = self._at[zone]
+            taken = min(rest, max(0, free[at]))
+            rest -= taken
+            free[at] -= taken
+            groups[at], blocks[at] = block.mask, blocks[at] + 1
+        return Memory(tuple(groups), tuple(blocks), (*state.free[:row], tuple(free), *state.free[row + 1 :]), state.waiting)
+
+    def _given_back(self, state: Memory, block: Block) -> Memory:
+        """Each zone in order of id gives what it can, whoever took it there."""
+        rest, row = block.size, self._rows[block.resource]
+        groups, blocks, free = list(state.groups), list(state.blocks), list(state.free[row])
+        for zone in nodes_of(block.mask):
+            at = self._at[zone]
+            given = min(rest, max(0, self.allocatable[row][at] - free[at]))
+            rest -= given
+            free[at] += given
+            blocks[at] = max(0, blocks[at] - 1)
+            groups[at] = groups[at] if blocks[at] else 1 << zone
+        return Memory(tuple(groups), tuple(blocks), (*state.free[:row], tuple(free), *state.free[row + 1 :]), state.waiting)
+
+    def release(self, state: Memory, held: Sequence[ZonedAmount]) -> Memory:
+        """The blocks of an ended pod are free."""
+        for block in self.blocks_of(held):
+            state = self._given_back(state, block)
+        return state
+
+    def hold(self, state: Memory, held: Sequence[ZonedAmount]) -> Memory:
+        """With these blocks booked."""
+        for block in self.blocks_of(held):
+            state = self.taken(state, block, 0)
+        return state
+
+    def blocks_of(self, held: Sequence[ZonedAmount]) -> list[Block]:
+        """The memory blocks among what is held, in zones that there are."""
+        known = set(self.zones)
+        return [
+            Block(mask_of(item.zones), item.resource, item.amount)
+            for item in held
+            if item.resource in self._rows and item.zones and known.issuperset(item.zones)
+        ]
+
+    def settled(self, state: Memory, own: Own) -> Memory:
+        """Init containers' blocks stay until their pod runs."""
+        if not isinstance(own, Left) or not own.inits:
+            return state
+        return state._replace(waiting=tuple(sorted((*state.waiting, own.inits))))
+
+    def later(self, state: Memory) -> Sequence[Memory]:
+        """One of the admitted pods runs."""
+        found = []
+        for at, blocks in enumerate(state.waiting):
+            if at and state.waiting[at - 1] == blocks:
+                continue
+            after = state._replace(waiting=(*state.waiting[:at], *state.waiting[at + 1 :]))
+            for block in blocks:
+                after = self._given_back(after, block)
+            found.append(after)
+        return found
+
+
+def _best(hints: list[Hint]) -> Hint | None:
+    """Preferred before not preferred, then the narrowest."""
+    best: Hint | None = None
+    for hint in hints:
+        better = best is None or hint.preferred > best.preferred
+        if better or (best is not None and hint.preferred == best.preferred and narrower(hint.mask or 0, best.mask or 0)):
+            best = hint
+    return best
+
+
+def _after(left: Left, blocks: Sequence[Block], kind: ContainerKind) -> Left:
+    """What is left to reuse, and what the init containers before still hold, after a container took these blocks."""
+    inits = list(left.inits)
+    for block in blocks:
+        rest = block.size
+        for at, old in enumerate(inits):
+            if (old.resource, old.mask) == (block.resource, block.mask):
+                reused = min(old.size, rest)
+                rest -= reused
+                inits[at] = old._replace(size=old.size - reused)
+    reuse = {(mask, name): size for mask, name, size in left.reuse}
+    for block in blocks:
+        key = block.mask, block.resource
+        before = reuse.get(key, 0)
+        if kind == "init":
+            reuse[key] = max(before, block.size)
+        elif before:
+            reuse[key] = max(before - block.size, 0)
+    if kind == "init":
+        inits += blocks
+    kept = tuple(sorted((mask, name, size) for (mask, name), size in reuse.items() if size))
+    return Left(kept, tuple(inits))
+
+
+class MemoryHints:
+    """Memory and hugepages together."""
+
+    name = "memory"
+
+    def owns(self, resource: str) -> bool:
+        """memory, hugepages-*."""
+        return is_memory(resource)
+
+    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
+        """Free is the Memory Manager's own figure where its checkpoint was read, else what is allocatable less the listed blocks,
+        and less what the report counts as used beyond them. What ended pods still hold is free at the next admission."""
+        zones = tuple(sorted(zone.id for zone in report.zones))
+        names = tuple(sorted({name for zone in report.zones for name in zone.resources if is_memory(name)}))
+        tables = {zone.id: zone.resources for zone in report.zones}
+        allocatable = tuple([tuple([_table(tables[zone], name).allocatable for zone in zones]) for name in names])
+        book = _book(zones, names, allocatable)
+        held = [item for placement in placements for item in placement.held if is_memory(item.resource)]
+        state = book.hold(book.empty(), sorted(held, key=lambda item: (item.zones, item.resource, item.amount)))
+        if "memory" in report.checkpoints and any(zone.free for zone in report.zones):
+            return Observed(book, (_by_checkpoint(book, state, report),))
+        unexplained = [[_unexplained(_table(tables[zone], name), zone, name, held) for zone in zones] for name in names]
+        free = [[a - b for a, b in zip(row, more, strict=True)] for row, more in zip(state.free, unexplained, strict=True)]
+        state = state._replace(free=tuple([tuple(row) for row in free]))
+        shared = {zone for item in held if len(item.zones) > 1 for zone in item.zones}
+        return Observed(book, _ways_to_group(state, zones, shared), frozenset({SEVERAL_GROUPS}) if shared else frozenset())
+
+
+def _ways_to_group(state: Memory, zones: tuple[int, ...], shared: set[int]) -> tuple[Memory, ...]:
+    """A zone of a group stands alone in the kubelet's book once a block of its own was put there, even if that one is gone."""
+    if 1 << len(shared) > MOST:
+        raise TooManyChoicesError
+    ways = [((group, 1 << zone) if zone in shared else (group,)) for zone, group in zip(zones, state.groups, strict=True)]
+    return tuple([state._replace(groups=groups) for groups in product(*ways)])
+
+
+def _by_checkpoint(book: MemoryBook, state: Memory, report: Report) -> Memory:
+    """With the manager's own figures. Init containers' blocks wait for their pod to run; those of pods that no listing names are
+    dropped when the manager is next asked."""
+    inits = [book.blocks_of(hidden.held) for hidden in report.hidden if hidden.pod]
+    stale = [item for hidden in report.hidden if not hidden.pod for item in hidden.held]
+    for blocks in inits:
+        for block in blocks:
+            state = book.taken(state, block, 0)
+    state = book.hold(state, stale)
+    ordered = sorted(report.zones, key=lambda zone: zone.id)
+    free = tuple([tuple([zone.free.get(name, 0) for zone in ordered]) for name in book.names])
+    groups = tuple([mask_of(zone.group) or 1 << zone.id for zone in ordered])
+    waiting = tuple(sorted(tuple(blocks) for blocks in inits if blocks))
+    return book.release(state._replace(free=free, groups=groups, waiting=waiting), stale)
+
+
+_NO_TABLE = ZoneResource(0, 0, 0)
+
+
+def _table(resources: Mapping[str, ZoneResource], name: str) -> ZoneResource:
+    return resources.get(name, _NO_TABLE)
+
+
+def _unexplained(table: ZoneResource, zone: int, name: str, held: Sequence[ZonedAmount]) -> int:
+    """Bytes that the report counts as used in the zone although it lists no holder."""
+    listed = sum([item.amount for item in held if item.resource == name and zone in item.zones])
+    return max(0, max(0, table.allocatable - listed) - table.available)
+
+
+@lru_cache(maxsize=1024)
+def _book(zones: tuple[int, ...], names: tuple[str, ...], allocatable: tuple[tuple[int, ...], ...]) -> MemoryBook:
+    """Nodes of one kind share their book."""
+    return MemoryBook(zones, names, allocatable)

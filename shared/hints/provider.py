@@ -1,0 +1,86 @@
+"""What a hint provider is: one of the kubelet's resource managers, as far as a report shows it.
+
+A provider observes a report and answers with a book (what never changes between two shapes of the node) and the states that
+its manager may be in. States are immutable and hashable, so that equal states are judged once. Hints and their merge are the
+kubelet's (KEP-693); where the kubelet or a device plugin may choose, `allocate` has several successors. Must not know pods,
+the ledger or other providers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from shared.domain.pod import ContainerKind
+from shared.domain.report import Placement, Report, ZonedAmount
+from shared.kubelet.hint import Hint, Hints
+
+State = Any
+"""A provider's own hashable value."""
+Own = Hashable
+"""What earlier init containers of the pod under admission leave to its later ones; a provider's own value, None at first."""
+Asked = tuple[tuple[str, int], ...]
+"""(resource, amount) of those resources that the provider owns, by name; never 0."""
+
+NO_OPINION = -1
+"""`single` of a provider that does not mind the zone."""
+
+
+class Book(Protocol):
+    """One manager of one node."""
+
+    def single(self, state: State, own: Own, asked: Asked) -> int:
+        """Mask of the zones that, each alone, are a preferred hint; NO_OPINION where the manager has no preference."""
+        ...
+
+    def hints(self, state: State, own: Own, asked: Asked) -> Hints:
+        """The manager's hints, in the kubelet's order; None for no preference."""
+        ...
+
+    def allocate(self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[State, Own]]:
+        """Every state that the allocation may lead to; none where the manager refuses."""
+        ...
+
+    def release(self, state: State, held: Sequence[ZonedAmount]) -> State:
+        """The state after a pod that held this has ended."""
+        ...
+
+    def hold(self, state: State, held: Sequence[ZonedAmount]) -> State:
+        """The state with this taken, as far as it is there: what somebody holds whom no report shows."""
+        ...
+
+    def settled(self, state: State, own: Own) -> State:
+        """The state once the pod is admitted: what only concerned its own containers is forgotten."""
+        ...
+
+    def later(self, state: State) -> Sequence[State]:
+        """What the state may become by itself, one step: an init container's memory is free once its pod runs."""
+        ...
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """`states` are those consistent with the report; `bounds` names what of them is only known within bounds."""
+
+    book: Book
+    states: tuple[State, ...]
+    bounds: frozenset[str] = frozenset()
+
+
+class HintProvider(Protocol):
+    """A provider as it stands in the registry."""
+
+    @property
+    def name(self) -> str:
+        """For people and for the registry's fingerprint."""
+        ...
+
+    def owns(self, resource: str) -> bool:
+        """Does this manager hand the resource out?"""
+        ...
+
+    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
+        """The node's book and states. `placements` are all that the report lists, `policy` is the Topology Manager's. `fine`:
+        it matters which of equal things are free, not only how many."""
+        ...

@@ -1,0 +1,88 @@
+"""A pod's demand as the hint providers are asked for it: container by container, and as a whole under scope pod.
+
+What a provider does not own it is not asked for. Must not know states or nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shared.domain.demand import ContainerDemand
+from shared.domain.pod import ContainerKind
+from shared.domain.resources import Amounts, add, is_memory, largest
+from shared.hints import registry
+from shared.hints.provider import Asked
+
+Questions = tuple[Asked, ...]
+"""What each provider of the registry is asked for, in its order."""
+
+
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """One container."""
+
+    kind: ContainerKind
+    asked: Questions
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """`whole` is what scope pod asks for at once. `key` is equal for pods that ask alike. `inits`: some init container asks."""
+
+    key: tuple[tuple[ContainerKind, Questions], ...]
+    steps: tuple[Step, ...]
+    whole: Questions
+    inits: bool
+
+
+REMEMBERED = 4096
+"""Requests that are remembered: pods of one kind share their demand; beyond them all are forgotten and made again."""
+
+_requests: dict[int, tuple[Sequence[ContainerDemand], tuple[object, ...], Request]] = {}
+
+
+def request_of(demand: tuple[ContainerDemand, ...]) -> Request:
+    """The demand's questions, to the providers of the registry as it stands."""
+    known = _requests.get(id(demand))
+    if known is not None and known[0] is demand and known[1] is registry.PROVIDERS:
+        return known[2]
+    if len(_requests) >= REMEMBERED:
+        _requests.clear()
+    request = _made(demand)
+    _requests[id(demand)] = demand, registry.PROVIDERS, request
+    return request
+
+
+def _made(demand: tuple[ContainerDemand, ...]) -> Request:
+    steps = tuple([Step(part.kind, _questions(part.amounts)) for part in demand])
+    key = tuple([(step.kind, step.asked) for step in steps])
+    return Request(key, steps, _questions(_whole(demand)), any(part.kind == "init" for part in demand))
+
+
+def _questions(amounts: Amounts) -> Questions:
+    asked: list[list[tuple[str, int]]] = [[] for _ in registry.PROVIDERS]
+    for name in sorted(amounts):
+        at = registry.owner_of(name)
+        if at >= 0 and amounts[name]:
+            asked[at].append((name, amounts[name]))
+    return tuple([tuple(each) for each in asked])
+
+
+def _whole(demand: Sequence[ContainerDemand]) -> Amounts:
+    """The kubelet's pod-scope requests: CPUs and devices at their peak, memory only of what app containers ask for."""
+    apps = {name for part in demand if part.kind == "app" for name in part.amounts}
+    return {name: amount for name, amount in _peak(demand).items() if not is_memory(name) or name in apps}
+
+
+def _peak(demand: Sequence[ContainerDemand]) -> Amounts:
+    """Apps and sidecars together, or an init container with sidecars: those started before it."""
+    running: Amounts = {}
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for part in demand:
+        if part.kind == "init":
+            peak = largest(peak, add(part.amounts, sidecars))
+            continue
+        running = add(running, part.amounts)
+        sidecars = add(sidecars, part.amounts) if part.kind == "sidecar" else sidecars
+    return largest(running, peak)

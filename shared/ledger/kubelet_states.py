@@ -1,0 +1,207 @@
+"""What the kubelet of a node may look like by the ledger: every state that the report allows, and the pods on their way.
+
+A proven pod stands where the report lists it, and what its init containers may still hold is told apart in every way. What is
+listed for a pod that ended is free; what a live pod held before, in this boot, it may hold still. Claims of nominees are held
+for them. Must not know the pod that is to be decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
+from typing import NamedTuple
+
+import msgspec
+
+from shared.domain.demand import ContainerDemand
+from shared.domain.report import Placement, Report, ZonedAmount
+from shared.domain.resources import CPU, is_memory
+from shared.hints.admission import Rules, States
+from shared.hints.arrivals import Coming
+from shared.hints.observing import Node, observe
+from shared.hints.request import request_of
+from shared.hints.splits import TooManyChoicesError
+from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
+from shared.kubelet.topology_manager import SINGLE_NUMA_NODE
+from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
+
+MOST_STATES = 64
+"""States of one node that are told apart before anybody comes."""
+
+HIDDEN = "what init containers of running pods keep"
+TORN = "pods that are listed in part"
+EARLIER = "pods that the report lacks although they ran"
+FREED = "ends that the report may not show yet"
+
+Held = tuple[ZonedAmount, ...]
+
+
+class KubeletStates(NamedTuple):
+    """`bases` are the states before any of the pods on their way (`coming`) is admitted; `bounds` names what of them is only
+    known within bounds, empty where the state is known exactly."""
+
+    rules: Rules
+    bases: tuple[States, ...]
+    coming: tuple[Coming, ...]
+    bounds: frozenset[str]
+
+
+def kubelet_states(
+    node: LedgerNode,
+    report: Report,
+    charges: Iterable[Charge],
+    claims: Mapping[str, ZoneAmounts],
+    policy: str,
+    scope: str,
+    inits: bool,
+) -> KubeletStates | None:
+    """The node under this policy and scope, for a newcomer with or without init containers; None where it has more states than
+    are told apart."""
+    listed, charges = node.listed or {}, list(charges)
+    placements = [placement for key in listed for placement in listed[key]]
+    report, extra = _by_uid(report, charges)
+    fine = inits or bool(extra) or _ids_matter(report, charges, policy)
+    try:
+        seen = observe(report, [*placements, *extra], policy, scope, fine)
+    except TooManyChoicesError:
+        return None
+    if seen is None:
+        return None
+    bounds = set(seen.bounds)
+    coming, unsure = [], []
+    for charge in charges:
+        demand = _unlisted(charge, listed.get(charge.key, ()), bounds)
+        if charge.proven or not charge.demand:
+            unsure += _ways(_untold(charge.zones, report), HIDDEN, bounds)
+        elif charge.held and charge.held_boot == report.boot_id:
+            unsure.append(((), _amounts(charge.held)))
+            bounds.add(EARLIER)
+        elif demand:
+            coming.append(Coming(request_of(demand), charge.admitted))
+    gone = _gone(node, charges)
+    held = tuple(item for claim in claims.values() for item in _amounts(claim))
+    bases = _bases(seen, gone, held, unsure + _freed(node, bounds))
+    return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds))
+
+
+def _ids_matter(report: Report, charges: Sequence[Charge], policy: str) -> bool:
+    """Under single-numa-node CPUs of a zone are a number, unless whole cores are asked for or init containers leave some."""
+    if policy != SINGLE_NUMA_NODE or report.options.get(FULL_PCPUS_ONLY) == "true":
+        return True
+    return any(part.kind == "init" for charge in charges if not charge.proven for part in charge.demand)
+
+
+def _by_uid(report: Report, charges: Sequence[Charge]) -> tuple[Report, list[Placement]]:
+    """What checkpoints say of pods that no listing could be told to be, by their uid: of a proven pod, what its init containers
+    hold counts, and their memory waits for the pod to run; the rest is in the listing. Everybody else's is stale."""
+    if all(each.pod for each in report.hidden):
+        return report, []
+    proven = {charge.uid: charge for charge in charges if charge.proven}
+    hidden, extra = [], []
+    for each in report.hidden:
+        charge = proven.get(each.pod_uid)
+        if each.pod or charge is None:
+            hidden.append(each)
+        elif any(part.kind == "init" and part.name == each.container for part in charge.demand):
+            hidden.append(
+                msgspec.structs.replace(each, pod=charge.key, held=tuple(i for i in each.held if is_memory(i.resource)))
+            )
+            extra.append(msgspec.structs.replace(each, held=tuple(i for i in each.held if not is_memory(i.resource))))
+    return msgspec.structs.replace(report, hidden=tuple(hidden)), extra
+
+
+def _untold(zones: ZoneAmounts, report: Report) -> ZoneAmounts:
+    """What no checkpoint tells of a proven pod: where one was read, the listing and the states have it."""
+    if not zones or report.cpus is None or report.devices is None:
+        return zones
+    read = report.checkpoints
+    left = {zone: {name: held for name, held in amounts.items() if _manager(name) not in read} for zone, amounts in zones.items()}
+    return {zone: amounts for zone, amounts in left.items() if amounts}
+
+
+def _manager(name: str) -> str:
+    return "cpu" if name == CPU else "memory" if is_memory(name) else "devices"
+
+
+def _unlisted(charge: Charge, listed: Sequence[Placement], bounds: set[str]) -> tuple[ContainerDemand, ...]:
+    """What an unproven pod still has to be given: containers that the listing shows with something have theirs."""
+    shown = {placement.container for placement in listed if placement.held} if charge.alias is None else set()
+    if not shown:
+        return charge.demand
+    bounds.add(TORN)
+    return tuple([part for part in charge.demand if part.name not in shown])
+
+
+def _gone(node: LedgerNode, charges: Sequence[Charge]) -> list[ZonedAmount]:
+    """What the report lists for pods that ended and whose name no live pod bears."""
+    live = {charge.key for charge in charges if charge.alias is None}
+    listed = node.listed or {}
+    gone = [key for key in sorted(node.ended) if key not in live]
+    return [item for key in gone for placement in listed.get(key, ()) for item in placement.held]
+
+
+def _ways(zones: ZoneAmounts, why: str, bounds: set[str]) -> list[tuple[Held, ...]]:
+    """Each resource that is held once, in one of these zones, or no more: every amount that may be left of it."""
+    if not zones:
+        return []
+    bounds.add(why)
+    found = []
+    for name in sorted({name for amounts in zones.values() for name in amounts}):
+        ways: list[Held] = [()]
+        for zone, amounts in zones.items():
+            ways += [(ZonedAmount(name, (zone,), amount),) for amount in _steps(name, amounts.get(name, 0))]
+        found.append(tuple(ways))
+    return found
+
+
+def _steps(name: str, amount: int) -> list[int]:
+    """CPUs and devices one by one; memory whole, as what was reused of it is listed."""
+    if is_memory(name):
+        return [amount] if amount else []
+    step = 1000 if name == CPU else 1
+    return list(range(step, amount + 1, step))
+
+
+def _freed(node: LedgerNode, bounds: set[str]) -> list[tuple[Held, ...]]:
+    """Ends since a report without placements settled: what they gave back the report may count as used, or not."""
+    found: list[tuple[Held, ...]] = []
+    for freed in node.freed:
+        found += [tuple([tuple([_negative(item) for item in way]) for way in ways]) for ways in _ways(freed.zones, FREED, bounds)]
+    return found
+
+
+def _negative(item: ZonedAmount) -> ZonedAmount:
+    return ZonedAmount(item.resource, item.zones, -item.amount)
+
+
+def _amounts(zones: ZoneAmounts) -> Held:
+    return tuple([ZonedAmount(name, (zone,), amount) for zone, held in zones.items() for name, amount in held.items()])
+
+
+def _bases(seen: Node, gone: Sequence[ZonedAmount], held: Held, unsure: Sequence[tuple[Held, ...]]) -> tuple[States, ...] | None:
+    """Every combination of what is unsure; None for too many."""
+    if not (gone or held or unsure):
+        return seen.bases
+    found: dict[States, None] = {}
+    combinations = ((base, ways) for base in seen.bases for ways in product(*unsure))
+    for base, ways in islice(combinations, MOST_STATES + 1):
+        found[_changed(seen.rules, base, gone, (*held, *[item for way in ways for item in way]))] = None
+    return tuple(found) if _count(seen, unsure) <= MOST_STATES else None
+
+
+def _count(seen: Node, unsure: Sequence[tuple[Held, ...]]) -> int:
+    count = len(seen.bases)
+    for ways in unsure:
+        count *= len(ways)
+    return count
+
+
+def _changed(rules: Rules, states: States, gone: Sequence[ZonedAmount], held: Held) -> States:
+    freed = [*gone, *[_negative(item) for item in held if item.amount < 0]]
+    taken = [item for item in held if item.amount > 0]
+    return tuple(_each(rules, states, freed, taken))
+
+
+def _each(rules: Rules, states: States, freed: Sequence[ZonedAmount], taken: Sequence[ZonedAmount]) -> Iterator[object]:
+    for book, state in zip(rules.books, states, strict=True):
+        yield book.hold(book.release(state, freed), taken)
