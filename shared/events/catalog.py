@@ -25,8 +25,8 @@ class Entry(NamedTuple):
 
 
 _GROWN = {
-    "NodeReported": 2,
-    "NodeReportChanged": 2,
+    "NodeReported": 3,
+    "NodeReportChanged": 3,
     "NodeObserved": 2,
     "NodeEnded": 2,
     "PodEnded": 2,
