@@ -15,7 +15,7 @@ from services.scheduler.deciding.explanation.wording import headline
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.placing import ColumnarPlacing
-from services.scheduler.deciding.prediction.prediction import predict
+from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Shape
 from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT
 from services.scheduler.extender.wire import Offer

@@ -11,8 +11,7 @@ from copy import copy
 
 import msgspec
 
-from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.feasibility.alignment import NO, aligned
+from services.scheduler.deciding.feasibility.bounds import possible
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
 from shared.domain.demand import peak
@@ -43,9 +42,9 @@ def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
     return admit(settle(state), pod).admitted
 
 
-def may_fit(facts: NodeFacts, plan: Plan, config: CycleConfig) -> bool:
+def may_fit(facts: NodeFacts, plan: Plan) -> bool:
     """Could some state that the bounds allow take the pod?"""
-    return aligned(_hopeful(facts), plan, config) != NO
+    return possible(_hopeful(facts), plan)
 
 
 def leaves_open(facts: NodeFacts) -> bool:

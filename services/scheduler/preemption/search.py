@@ -121,7 +121,7 @@ class _Search:
             return False
         if plan.mode == "free":
             return True
-        if not freed.tied and not may_fit(freed, plan, self._config):
+        if not freed.tied and not may_fit(freed, plan):
             return False
         state = self._state(facts)
         return leaves_open(freed) if state is None else admits(state, self._pod, going)
