@@ -68,7 +68,7 @@ def _check_hidden(pod: Pod, before: KubeletState, after: KubeletState) -> None:
 
 def _check_listed(pod: Pod, before: KubeletState, after: KubeletState, runs: bool, stored: bool) -> None:
     was, charge, taken = _charged(pod, before, after)
-    charge.admitted, groups, report = runs, _groups(after, pod), report_of(after, stored)
+    charge.admitted, groups, report = runs, _groups(after, pod) or _groups(before, pod), report_of(after, stored)
     listed = by_key(report.placements or ())[pod.key]
     if not covers(charge.demand, listed):
         return
@@ -90,5 +90,8 @@ def _within(taken: ZoneAmounts, charge: Charge, groups: bool) -> None:
 
 
 def _groups(state: KubeletState, pod: Pod) -> bool:
-    """Whether the pod has memory of several zones: how it is split between them is the Memory Manager's."""
+    """Whether memory stands in several zones at once: how it is split between them is the Memory Manager's, and what a pod gives
+    back of such zones may be another's."""
+    if any(node.cells.bit_count() > 1 for node in state.memory.nodes.values()):
+        return True
     return any(block.mask.bit_count() > 1 for held in placements(state, pod) for block in held.memory)
