@@ -167,14 +167,14 @@ async def test_constraints_of_the_pod_are_kube_schedulers_affair() -> None:
     assert seen.pod.key == "ns/p"
 
 
-async def test_scores_are_0_to_10_and_favour_the_emptier_zone() -> None:
+async def test_scores_are_0_to_10_and_favour_the_better_fit() -> None:
     world = World()
     await world.node("full", zone(0, 8, 4))
     await world.node("empty", zone(0, 8))
     async with world.at_work():
         found = await world.post("prioritize", {"Pod": pod("p"), "NodeNames": ["full", "empty", "nobody"]})
     scores = {each["Host"]: each["Score"] for each in found}
-    assert 10 >= scores["empty"] > scores["full"] >= scores["nobody"] == 0
+    assert 10 >= scores["full"] > scores["empty"] > scores["nobody"] == 0
 
 
 async def test_a_bind_reserves_and_answers_with_the_binders_outcome() -> None:
