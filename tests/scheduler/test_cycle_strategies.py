@@ -99,7 +99,7 @@ def test_every_pod_goes_where_the_score_is_best_by_now(
     strategy: str, nodes: list[list[tuple[int, int, int]]], asked: list[list[tuple[int, int, int]]], turns: list[int]
 ) -> None:
     """Own reservations change scores, up or down, for every other shape, too: what the table keeps must never be stale."""
-    made = World(CycleConfig(strategy=strategy))
+    made = World(CycleConfig(strategy=strategy, steps_node=1024, steps_last_resort=1024))
     for number, zones in enumerate(nodes):
         made.node(f"n{number}", *(zone(at, amounts(*free), WITH_GPUS) for at, free in enumerate(zones)))
     for number, turn in enumerate(turns):

@@ -1,4 +1,4 @@
-"""What the default mode makes of upstream's score defects, asked where it decides: by the cycle, with its default strategy.
+"""What the default mode makes of upstream's score defects, asked where it decides: by the cycle, with LeastAllocated.
 
 `defects/test_scores.py` shows each defect in the original and the strategies one by one; here they stand behind the filter.
 """
@@ -39,7 +39,7 @@ def one(held: Amounts) -> Pod:
 
 def test_fractions_of_a_cpu_are_told_apart() -> None:
     """They are not pinned, so that the node as a whole is scored."""
-    small = World()
+    small = World(CycleConfig(strategy="LeastAllocated"))
     small.observe("n", allocatable=amounts(8, 16, pods=10))
     small.report(report("n", (zone(0, WHOLE),), tracked=("cpu",)))
     placed = [small.cluster.place(one({"cpu": cpu, "memory": GIB})) for cpu in (1100, 1500, 1900)]
@@ -90,7 +90,7 @@ def test_a_burstable_pod_is_scored_by_its_device() -> None:
     assert (few, many) == (0, 75)
 
 
-def test_the_default_judges_a_node_by_the_zone_that_suits_best() -> None:
+def test_least_allocated_judges_a_node_by_the_zone_that_suits_best() -> None:
     """A zone that would be full neither hides nor counts: nodes are alike that have as much room in their best zone. The other
     strategies take the worst zone that fits, as the kubelet chooses among them."""
     pod = one(amounts(4, 8))
@@ -105,11 +105,11 @@ AMOUNTS = st.tuples(st.integers(1, 8), st.integers(1, 16))
 @settings(max_examples=200, deadline=None)
 @example([(4, 8), (8, 16)], (4, 8), [(1, 1)])
 @given(st.lists(AMOUNTS, min_size=1, max_size=4), AMOUNTS, st.lists(AMOUNTS, min_size=1, max_size=6))
-def test_the_default_never_rises_while_a_node_fills(
+def test_least_allocated_never_rises_while_a_node_fills(
     free: list[tuple[int, int]], asked: tuple[int, int], others: list[tuple[int, int]]
 ) -> None:
     """That is why it takes the best zone: a score kept from before a reservation is then a bound on the true one."""
-    made = World()
+    made = World(CycleConfig(strategy="LeastAllocated"))
     made.node("n", *(zone(at, amounts(*each), WHOLE) for at, each in enumerate(free)))
     facts = made.cluster.node("n")
     assert facts is not None
