@@ -90,6 +90,9 @@ class Decider:
         with timed(names.DECIDE_LATENCY):
             proposals = core.decide(self._batch_pods, self._clock.monotonic_s())
         self._complain(core)
+        over_budget = core.cluster.take_over_budget()
+        if over_budget:
+            count(names.OVER_BUDGET, over_budget)
         for case in core.shadow.take():
             count(names.SHADOW_CASES, outcome=case.outcome)
             if case.outcome != "agreed":

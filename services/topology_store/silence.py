@@ -54,7 +54,7 @@ class Silence:
         """Keep account of what was heard, and of locked nodes, until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
-            self._account()
+            self.account()
             await self._look_after_locked()
 
     async def run(self, leadership: Leadership) -> None:
@@ -69,7 +69,7 @@ class Silence:
             await self.expire(lease)
             await self._clock.sleep(TICK_S)
 
-    def _account(self) -> None:
+    def account(self) -> None:
         """Move the moment up to which silence counts; after a time of deafness nobody was silent."""
         until_s = self._clock.monotonic_s() - self._bus.unheard_s()
         if until_s <= self._until_s:
@@ -80,7 +80,7 @@ class Silence:
 
     async def expire(self, lease: Lease) -> None:
         """Say which nodes have fallen silent."""
-        self._account()
+        self.account()
         found = []
         for node, known in self._reports.known.items():
             silent_s = self._until_s - self._reports.heard_s.setdefault(node, self._until_s)

@@ -74,6 +74,9 @@ RELAY_OVERTAKEN = event("relay.overtaken", "Another relay moved the position: th
 DECIDE_LATENCY = seconds("topolog_decide_latency", "How long one deciding batch took, without I/O.")
 DECIDE_BATCH = sizes("topolog_decide_batch_proposals", "How many proposals one deciding batch made.")
 DECIDE_CONFLICTS = counter("topolog_decide_conflicts", "Proposals that lost a race, or were sent twice, and are decided again.")
+OVER_BUDGET = counter(
+    "topolog_verdicts_over_budget", "Judgements of a node that met their last budget of steps: the pod is refused there."
+)
 RESERVED = counter("topolog_reservations", "Pods for which a reservation was appended.")
 QUEUE_READY = gauge("topolog_queue_ready_pods", "Pods that wait to be decided.")
 QUEUE_WAITING = gauge("topolog_queue_waiting_pods", "Pods that fit nowhere now and wait for a change.")

@@ -149,6 +149,10 @@ class UpstreamPlacing:
         """A nomination of another scheduler's, or of an earlier configuration, is not kept."""
         return False
 
+    def take_over_budget(self) -> int:
+        """The plugin searches nothing."""
+        return 0
+
     def tick(self) -> bool:
         """One resync of the plugin's cache; what it flushes may help whoever waits."""
         self._start()

@@ -68,6 +68,9 @@ class Placing(Protocol):
     def tick(self) -> bool:
         """The resync period went by; True when waiting pods may fit now."""
 
+    def take_over_budget(self) -> int:
+        """Judgements since the last call that met their last budget."""
+
 
 class ColumnarPlacing(Cluster):
     """The default: the ledger's own view in columns. It learns from nodes alone, and has nothing to resync."""
@@ -125,3 +128,8 @@ class ColumnarPlacing(Cluster):
     def tick(self) -> bool:
         """Nothing waits for a clock."""
         return False
+
+    def take_over_budget(self) -> int:
+        """Searches that ended without an answer."""
+        taken, self.counts.over_budget = self.counts.over_budget, 0
+        return taken
