@@ -2,7 +2,9 @@
 
 A proven pod stands where the report lists it, and what its init containers may still hold is told apart in every way. What is
 listed for a pod that ended is free; what a live pod held before, in this boot, it may hold still. Claims of nominees are held
-for them. Must not know the pod that is to be decided.
+for them. Where pods ended that the report may still count, and others are on their way, those may have come before or after the
+ends: such states are not enumerated. A report without placements tells amounts by zone and no groups of zones: enough where only
+single zones are taken. Must not know the pod that is to be decided.
 """
 
 from __future__ import annotations
@@ -57,6 +59,10 @@ def kubelet_states(
 ) -> KubeletStates | None:
     """The node under this policy and scope, for a newcomer with or without init containers; None where it has more states than
     are told apart."""
+    if node.listed is None:
+        if policy != SINGLE_NUMA_NODE:
+            return None
+        report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
     listed, charges = node.listed or {}, list(charges)
     placements = [placement for key in listed for placement in listed[key]]
     report, extra = _by_uid(report, charges)
@@ -78,6 +84,8 @@ def kubelet_states(
             bounds.add(EARLIER)
         elif demand:
             coming.append(Coming(request_of(demand), charge.admitted))
+    if coming and (node.ended or node.freed):
+        return None
     gone = _gone(node, charges)
     held = tuple(item for claim in claims.values() for item in _amounts(claim))
     bases = _bases(seen, gone, held, unsure + _freed(node, bounds))
