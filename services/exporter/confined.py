@@ -25,7 +25,8 @@ def pods(found: tuple[ListedPod, ...], known: Zones) -> tuple[ListedPod, ...]:
 def checkpoints(found: Checkpoints, known: Zones) -> Checkpoints:
     """What the checkpoints say, in zones that there are."""
     holdings = {uid: _containers(held, known) for uid, held in found.holdings.items()}
-    return Checkpoints(found.read, holdings, found.free)
+    groups = {zone: _within(group, known) for zone, group in found.groups.items()}
+    return Checkpoints(found.read, holdings, found.free, groups)
 
 
 def _containers(held: Mapping[str, ListedContainer], known: Zones) -> dict[str, ListedContainer]:

@@ -7,8 +7,10 @@ nothing else is asked. Must not know the ledger, nor in which order pods come.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from shared.domain.report import ZonedAmount
 from shared.hints.provider import NO_OPINION, Book, Own, State
 from shared.hints.request import Questions, Request, Step
 from shared.hints.splits import TooManyChoicesError
@@ -64,6 +66,10 @@ class Rules:
             for at, (book, state) in enumerate(zip(self.books, states, strict=True))
             for after in book.later(state)
         ]
+
+    def released(self, states: States, held: Sequence[ZonedAmount]) -> States:
+        """The node once a pod that held this has ended."""
+        return tuple([book.release(state, held) for book, state in zip(self.books, states, strict=True)])
 
     def _admit(self, states: States, request: Request) -> Admitted:
         ways, refused = [_Way(states, (None,) * len(states), ())], False

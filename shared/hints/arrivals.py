@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
+from shared.domain.report import ZonedAmount
 from shared.hints.admission import Admitted, Rules, States
 from shared.hints.request import Request
 from shared.hints.splits import TooManyChoicesError
@@ -47,10 +48,12 @@ class Coming(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The node in one of its states, and how many pods of each kind have yet to come."""
+    """The node in one of its states, and how many pods of each kind have yet to come. `left`: what an ended pod held is free by
+    now; others may have come before that."""
 
     states: States
     coming: tuple[int, ...]
+    left: bool = True
 
 
 class Reachable(NamedTuple):
@@ -61,38 +64,41 @@ class Reachable(NamedTuple):
     doomed: frozenset[int]
 
 
-def reachable(rules: Rules, bases: Collection[States], coming: Sequence[Coming], budget: Budget) -> Reachable:
+def reachable(
+    rules: Rules, bases: Collection[States], coming: Sequence[Coming], budget: Budget, leaving: Sequence[ZonedAmount] = ()
+) -> Reachable:
     """Whatever the pods on their way may make of the node. Raises OverBudgetError."""
     by_key = {(each.there, each.request.key): each for each in coming}
     keys = Counter((each.there, each.request.key) for each in coming)
     counts = tuple([keys[key] for key in by_key])
     kinds, doomed = tuple(by_key.values()), set[int]()
-    found = dict.fromkeys(Moment(states, counts) for states in bases)
+    found = dict.fromkeys(Moment(states, counts, not leaving) for states in bases)
     pending = list(found)
     while pending:
         moment = pending.pop()
-        for after in _next(rules, kinds, moment, doomed, budget):
+        left = [] if moment.left else [Moment(rules.released(moment.states, leaving), moment.coming)]
+        for after in (*left, *_next(rules, kinds, moment, doomed, budget)):
             if after not in found:
                 found[after] = None
                 pending.append(after)
     there = [kind for kind, each in enumerate(kinds) if each.there]
-    moments = [moment for moment in found if not any(moment.coming[kind] for kind in there)]
+    moments = [moment for moment in found if moment.left and not any(moment.coming[kind] for kind in there)]
     return Reachable(kinds, tuple(moments), frozenset(doomed))
 
 
 def _next(rules: Rules, kinds: Sequence[Coming], moment: Moment, doomed: set[int], budget: Budget) -> list[Moment]:
     """One pod comes, or an init container's pod starts to run. A refused pod leaves the state as it was; one that is known to be
     there was not refused."""
-    found = [Moment(states, moment.coming) for states in rules.later(moment.states)]
+    found = [Moment(states, moment.coming, moment.left) for states in rules.later(moment.states)]
     for kind, count in enumerate(moment.coming):
         if count:
             budget.spend()
             admitted = _admit(rules, moment.states, kinds[kind].request)
             coming = (*moment.coming[:kind], count - 1, *moment.coming[kind + 1 :])
-            found += [Moment(states, coming) for states in admitted.states]
+            found += [Moment(states, coming, moment.left) for states in admitted.states]
             if admitted.refused and not kinds[kind].there:
                 doomed.add(kind)
-                found.append(Moment(moment.states, coming))
+                found.append(Moment(moment.states, coming, moment.left))
     return found
 
 

@@ -200,4 +200,4 @@ class CpuHints:
         if known is not None:
             return Observed(known[0], (known[1],))
         book, free = by_counts(report, pooled)
-        return Observed(book, (free,), frozenset({NO_IDS}) if fine else frozenset())
+        return Observed(book, (free,), frozenset({NO_IDS}) if fine and not pooled else frozenset())

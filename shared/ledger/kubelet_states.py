@@ -2,9 +2,9 @@
 
 A proven pod stands where the report lists it, and what its init containers may still hold is told apart in every way. What is
 listed for a pod that ended is free; what a live pod held before, in this boot, it may hold still. Claims of nominees are held
-for them. Where pods ended that the report may still count, and others are on their way, those may have come before or after the
-ends: such states are not enumerated. A report without placements tells amounts by zone and no groups of zones: enough where only
-single zones are taken. Must not know the pod that is to be decided.
+for them. Where several pods ended that the report may still count, and others are on their way, those may have come before or
+after each end: such states are not enumerated. A report without placements tells amounts by zone and no groups of zones: enough
+where only single zones are taken. Must not know the pod that is to be decided.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ Held = tuple[ZonedAmount, ...]
 
 
 class KubeletStates(NamedTuple):
-    """`bases` are the states before any of the pods on their way (`coming`) is admitted; `bounds` names what of them is only
+    """`bases` are the states before any of the pods on their way (`coming`) is admitted, and `leaving` what an
+    ended pod held when the report was made, free by now, though others may have come before; `bounds` names what of them is only
     known within bounds, empty where the state is known exactly."""
 
     rules: Rules
     bases: tuple[States, ...]
     coming: tuple[Coming, ...]
     bounds: frozenset[str]
+    leaving: Held = ()
 
 
 def kubelet_states(
@@ -84,12 +86,13 @@ def kubelet_states(
             bounds.add(EARLIER)
         elif demand:
             coming.append(Coming(request_of(demand), charge.admitted))
-    if coming and (node.ended or node.freed):
+    if coming and (node.freed or len(node.ended) > 1 or any(key not in listed for key in node.ended)):
         return None
     gone = _gone(node, charges)
+    leaving, gone = (tuple(gone), []) if coming else ((), gone)
     held = tuple(item for claim in claims.values() for item in _amounts(claim))
     bases = _bases(seen, gone, held, unsure + _freed(node, bounds))
-    return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds))
+    return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds), leaving)
 
 
 def _ids_matter(report: Report, charges: Sequence[Charge], policy: str) -> bool:

@@ -12,6 +12,8 @@ from copy import copy
 import msgspec
 
 from services.scheduler.deciding.feasibility.bounds import possible
+from services.scheduler.deciding.feasibility.outlook import outlook_of
+from services.scheduler.deciding.feasibility.verdict import ADMITTED, searched
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
 from shared.domain.demand import peak
@@ -22,6 +24,9 @@ from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
 from shared.ledger.state import LedgerNode
 from shared.ledger.view import subtract
+
+MOST_STEPS = 256
+"""Admissions that are looked at for one node."""
 
 
 def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
@@ -44,7 +49,11 @@ def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
 
 def may_fit(facts: NodeFacts, plan: Plan) -> bool:
     """Could some state that the bounds allow take the pod?"""
-    return possible(_hopeful(facts), plan)
+    if not possible(_hopeful(facts), plan):
+        return False
+    states = outlook_of(facts, plan).states
+    known = states is not None and not states.bounds and not states.coming
+    return not known or searched(facts, plan, MOST_STEPS) == ADMITTED
 
 
 def leaves_open(facts: NodeFacts) -> bool:

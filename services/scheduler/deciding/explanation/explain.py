@@ -132,7 +132,8 @@ def _preemption(facts: NodeFacts | None, refusal: Refusal) -> str:
     if why:
         return f"; nobody is evicted there, whatever the priority: {why}"
     at_best = max((zone.get(refusal.resource, 0) for zone in facts.upper.values()), default=0)
-    waits = bool(refusal.resource) and refusal.best < refusal.asked <= at_best
+    zonal = bool(refusal.resource) and refusal.reason is not Reason.NODE_RESOURCE
+    waits = zonal and refusal.best < refusal.asked <= at_best
     return "; it may fit already: nobody is evicted before the node's next report tells" if waits else ""
 
 

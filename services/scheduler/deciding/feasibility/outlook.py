@@ -32,10 +32,11 @@ class Outlook:
 
     def before(self, steps: int) -> Reachable | None:
         """Every moment that may come before the newcomer; None where `steps` do not reach that far."""
-        if self._before is None and self.states is not None and steps > self._steps:
+        states = self.states
+        if self._before is None and states is not None and steps > self._steps:
             self._steps = steps
             try:
-                self._before = reachable(self.states.rules, self.states.bases, self.states.coming, Budget(steps))
+                self._before = reachable(states.rules, states.bases, states.coming, Budget(steps), states.leaving)
             except OverBudgetError:
                 self._before = None
         return self._before
@@ -49,7 +50,7 @@ class Outlook:
         try:
             now = self._likely
             if now is None:
-                now = states.bases[0]
+                now = states.rules.released(states.bases[0], states.leaving)
                 for each in states.coming:
                     now = _after(states, now, each.request)
                 self._likely = now
@@ -64,7 +65,7 @@ class Outlook:
             return
         request, likely = request_of(charge.demand), self._likely
         states = self.states
-        self.states = KubeletStates(states.rules, states.bases, (*states.coming, Coming(request)), states.bounds)
+        self.states = states._replace(coming=(*states.coming, Coming(request)))
         self._before, self._steps, self._likely = None, -1, None
         if likely is not None and len(states.coming) < MOST_COMING:
             try:
