@@ -51,15 +51,15 @@ def scene(seed: int, policy: str, scope: str, zones: int | None = None, unsettle
     gpus = {f"g{z}-{i}": 1 << z for z in range(count) for i in range(rng.randint(0, 2))}
     base = kubelet(count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1}, **settings)
     for at in range(rng.randint(0, 3)):
-        base = _ran(base, random_pod(rng, f"settled{at}"))
+        base = _ran(base, random_pod(rng, f"settled{at}", True))
     base, came = settle(base), []
     state = base
     for at in range(rng.randint(0, unsettled)):
-        verdict = admit(state, pod := random_pod(rng, f"unsettled{at}"))
+        verdict = admit(state, pod := random_pod(rng, f"unsettled{at}", True))
         if verdict.admitted or rng.random() < STRAY:
             state = verdict.state
             came.append(pod)
-    return Scene(base, tuple(came), random_pod(rng, "decided"))
+    return Scene(base, tuple(came), random_pod(rng, "decided", True))
 
 
 def _ran(state: KubeletState, pod: Pod) -> KubeletState:
@@ -68,23 +68,24 @@ def _ran(state: KubeletState, pod: Pod) -> KubeletState:
     return start_containers(verdict.state, pod) if verdict.admitted else settle(verdict.state)
 
 
-def random_pod(rng: random.Random, name: str) -> Pod:
-    """One to three containers, now and then an init container or a sidecar first; mostly Guaranteed."""
+def random_pod(rng: random.Random, name: str, wide: bool = False) -> Pod:
+    """One to three containers, now and then an init container or a sidecar first; mostly Guaranteed. `wide`: memory that no single
+    zone has, and hugepages, too."""
     kinds: list[ContainerKind] = [rng.choice(("init", "sidecar")) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
     kinds += ["app"] * rng.choice((1, 1, 2))
     sizes = rng.choice(((1, 2, 3), (1, 2), (2, 4, 6)))
-    containers = tuple(_container(rng, f"c{at}", kind, sizes) for at, kind in enumerate(kinds))
+    containers = tuple(_container(rng, f"c{at}", kind, sizes, wide) for at, kind in enumerate(kinds))
     qos: Qos = "Guaranteed" if rng.random() < 0.9 else "Burstable"
     return Pod(name, "ns", name, qos, containers)
 
 
-def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequence[int]) -> Container:
-    asked = {"cpu": rng.choice(sizes) * 1000, "memory": rng.choice((1, 8, 20, 30, 50, 80)) * GIB}
+def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequence[int], wide: bool) -> Container:
+    asked = {"cpu": rng.choice(sizes) * 1000, "memory": rng.choice((1, 8, 20, 30, 50, 80) if wide else (1, 8, 20, 30, 50)) * GIB}
     if rng.random() < 0.15:
         asked["cpu"] = 500
     if rng.random() < 0.3:
         asked[GPU] = rng.choice((1, 1, 2))
-    if rng.random() < 0.15:
+    if wide and rng.random() < 0.15:
         asked["hugepages-2Mi"] = rng.choice((1, 2, 3)) * GIB
     return Container(name, kind, asked, asked)
 

@@ -50,7 +50,7 @@ def _pod(rng: random.Random, name: str, inits: bool, priority: int) -> Pod:
 def world_of(full: Full) -> World:
     """A ledger that has seen every pod run, and the newest report with the kubelet's checkpoints."""
     world = World(CycleConfig())
-    world.observe(NODE, allocatable={"cpu": 10**6, "memory": 1 << 50, GPU: 100, "pods": 1000})
+    world.observe(NODE, allocatable={"cpu": 10**6, "memory": 1 << 50, GPU: 100, "hugepages-2Mi": 1 << 50, "pods": 1000})
     for active in full.state.pods.values():
         world.running(active.pod, NODE)
     world.report(report_of(full.state, stored=True))
