@@ -69,8 +69,8 @@ def _ran(state: KubeletState, pod: Pod) -> KubeletState:
 
 
 def random_pod(rng: random.Random, name: str, wide: bool = False) -> Pod:
-    """One to three containers, now and then an init container or a sidecar first; mostly Guaranteed. `wide`: memory that no single
-    zone has, and hugepages, too."""
+    """One to three containers, now and then an init container or a sidecar first; mostly Guaranteed. `wide`: memory that no
+    single zone has, and hugepages, too."""
     kinds: list[ContainerKind] = [rng.choice(("init", "sidecar")) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
     kinds += ["app"] * rng.choice((1, 1, 2))
     sizes = rng.choice(((1, 2, 3), (1, 2), (2, 4, 6)))
