@@ -14,7 +14,7 @@ from services.binder import core as binder
 from services.scheduler.observing import news
 from shared.eventlog.memory import MemoryEventLog
 from shared.events import binding_facts
-from shared.ledger import charging, settle
+from shared.ledger import charging
 from tests.simulation import runner
 from tests.simulation.world import Broken, World
 
@@ -63,7 +63,6 @@ def hasty(work: binder.Work, reply: binder.Reply) -> object:
 ORDINARY_JUDGE = binder.judge
 
 BROKEN_RULES: dict[str, tuple[object, str, object, str]] = {
-    "a listing alone proves a pod": (settle, "covers", always(True), "S4"),
     "a charge releases nothing": (charging, "restore", always(None), "ledger|S9|L2"),
     "a lost answer is taken for a no": (binder, "judge", hasty, "S4|S5|S7|L"),
     "pods that a list lacks live on": (news, "absent_pods", always([]), "L|S9"),
