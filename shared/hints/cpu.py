@@ -34,10 +34,11 @@ class Left(NamedTuple):
 
 
 class CpuCounts:
-    """`zones` bear CPUs, ascending; `capacity` counts all of a zone's CPUs, reserved ones too. `pooled`: zones do not matter."""
+    """`zones` bear CPUs, ascending; `capacity` counts all of a zone's CPUs, `allocatable` those that are not reserved. `pooled`:
+    zones do not matter."""
 
-    def __init__(self, zones: tuple[int, ...], capacity: Counts, pooled: bool) -> None:
-        self.zones, self.capacity, self.pooled = zones, capacity, pooled
+    def __init__(self, zones: tuple[int, ...], capacity: Counts, allocatable: Counts, pooled: bool) -> None:
+        self.zones, self.capacity, self.allocatable, self.pooled = zones, capacity, allocatable, pooled
         self._index = {zone: at for at, zone in enumerate(zones)}
         self._ascending = sorted(capacity, reverse=True)
 
@@ -117,7 +118,7 @@ class CpuCounts:
             if item.resource == CPU and item.zones:
                 at = 0 if self.pooled else self._index.get(item.zones[0])
                 if at is not None:
-                    back[at] += item.amount // MILLI
+                    back[at] = max(back[at], min(back[at] + item.amount // MILLI, self.allocatable[at]))
         return tuple(back)
 
     def hold(self, state: Counts, held: Sequence[ZonedAmount]) -> Counts:
@@ -169,19 +170,20 @@ def _plus(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _book(zones: tuple[int, ...], capacity: Counts, pooled: bool) -> CpuCounts:
+def _book(zones: tuple[int, ...], capacity: Counts, allocatable: Counts, pooled: bool) -> CpuCounts:
     """Nodes of one kind share their book."""
-    return CpuCounts(zones, capacity, pooled)
+    return CpuCounts(zones, capacity, allocatable, pooled)
 
 
 def by_counts(report: Report, pooled: bool) -> tuple[CpuCounts, Counts]:
     """The book and what is free as the report counts it."""
     bearing = [zone for zone in sorted(report.zones, key=lambda zone: zone.id) if CPU in zone.resources]
     capacity = tuple([zone.resources[CPU].capacity // MILLI for zone in bearing])
+    allocatable = tuple([zone.resources[CPU].allocatable // MILLI for zone in bearing])
     free = tuple([zone.resources[CPU].available // MILLI for zone in bearing])
     if pooled and bearing:
-        return _book((bearing[0].id,), (sum(capacity),), True), (sum(free),)
-    return _book(tuple([zone.id for zone in bearing]), capacity, False), free
+        return _book((bearing[0].id,), (sum(capacity),), (sum(allocatable),), True), (sum(free),)
+    return _book(tuple([zone.id for zone in bearing]), capacity, allocatable, False), free
 
 
 class CpuHints:

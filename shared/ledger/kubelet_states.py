@@ -4,13 +4,12 @@ A proven pod stands where the report lists it, and what its init containers may 
 listed for a pod that ended is free; what a live pod held before, in this boot, it may hold still. Claims of nominees are held
 for them. Where several pods ended that the report may still count, and others are on their way, those may have come before or
 after each end: such states are not enumerated. A report without placements tells amounts by zone and no groups of zones: enough
-where only single zones are taken. Must not know the pod that is to be decided.
+where only single zones are taken, or none. Must not know the pod that is to be decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, product
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -61,7 +60,7 @@ def kubelet_states(
 ) -> KubeletStates | None:
     """The node under this policy and scope, for a newcomer with or without init containers; None where it has more states than
     are told apart."""
-    if node.listed is None:
+    if node.listed is None and not _all_free(report):
         if policy != SINGLE_NUMA_NODE:
             return None
         report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
@@ -91,8 +90,13 @@ def kubelet_states(
     gone = _gone(node, charges)
     leaving, gone = (tuple(gone), []) if coming else ((), gone)
     held = tuple(item for claim in claims.values() for item in _amounts(claim))
-    bases = _bases(seen, gone, held, unsure + _freed(node, bounds))
+    bases = _bases(seen, gone, held, _freed(node, bounds) + unsure)
     return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds), leaving)
+
+
+def _all_free(report: Report) -> bool:
+    """Nothing is held: a report without placements tells as much as one with them."""
+    return all(each.available == each.allocatable for zone in report.zones for each in zone.resources.values())
 
 
 def _ids_matter(report: Report, charges: Sequence[Charge], policy: str) -> bool:
@@ -190,29 +194,23 @@ def _amounts(zones: ZoneAmounts) -> Held:
 
 
 def _bases(seen: Node, gone: Sequence[ZonedAmount], held: Held, unsure: Sequence[tuple[Held, ...]]) -> tuple[States, ...] | None:
-    """Every combination of what is unsure; None for too many."""
-    if not (gone or held or unsure):
-        return seen.bases
-    found: dict[States, None] = {}
-    combinations = ((base, ways) for base in seen.bases for ways in product(*unsure))
-    for base, ways in islice(combinations, MOST_STATES + 1):
-        found[_changed(seen.rules, base, gone, (*held, *[item for way in ways for item in way]))] = None
-    return tuple(found) if _count(seen, unsure) <= MOST_STATES else None
-
-
-def _count(seen: Node, unsure: Sequence[tuple[Held, ...]]) -> int:
-    count = len(seen.bases)
+    """Every state that the combinations of what is unsure lead to; None for too many. Ends come first in `unsure`: what they give
+    back ends where a zone has all that it can have."""
+    found = dict.fromkeys(_freed_of(seen.rules, states, gone) for states in seen.bases) if gone else dict.fromkeys(seen.bases)
     for ways in unsure:
-        count *= len(ways)
-    return count
+        found = dict.fromkeys(_changed(seen.rules, states, way) for states in found for way in ways)
+        if len(found) > MOST_STATES:
+            return None
+    return tuple(dict.fromkeys(_changed(seen.rules, states, held) for states in found)) if held else tuple(found)
 
 
-def _changed(rules: Rules, states: States, gone: Sequence[ZonedAmount], held: Held) -> States:
-    freed = [*gone, *[_negative(item) for item in held if item.amount < 0]]
+def _changed(rules: Rules, states: States, held: Held) -> States:
     taken = [item for item in held if item.amount > 0]
-    return tuple(_each(rules, states, freed, taken))
+    states = _freed_of(rules, states, [_negative(item) for item in held if item.amount < 0])
+    return tuple([book.hold(state, taken) for book, state in zip(rules.books, states, strict=True)]) if taken else states
 
 
-def _each(rules: Rules, states: States, freed: Sequence[ZonedAmount], taken: Sequence[ZonedAmount]) -> Iterator[object]:
-    for book, state in zip(rules.books, states, strict=True):
-        yield book.hold(book.release(state, freed), taken)
+def _freed_of(rules: Rules, states: States, freed: Sequence[ZonedAmount]) -> States:
+    if not freed:
+        return states
+    return tuple([book.release(state, freed) for book, state in zip(rules.books, states, strict=True)])

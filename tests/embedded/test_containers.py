@@ -15,6 +15,7 @@ import pytest
 
 from services.embedded.nats import NatsAddress, NatsSettings, render_config
 from services.embedded.servers import EmbeddedServers
+from shared.bus.subjects import inbox_prefix
 from tests.fixtures.ports import free_port
 from tests.fixtures.servers import short_folder
 
@@ -136,7 +137,13 @@ async def test_the_exporters_user_may_publish_reports_and_nothing_else(folder: P
             refused.append(str(error))
 
         port = servers.nats_url.rpartition(":")[2]
-        exporter = await nats.connect(f"nats://127.0.0.1:{port}", user="exporter", password="reports only", error_cb=note)
+        exporter = await nats.connect(
+            f"nats://127.0.0.1:{port}",
+            user="exporter",
+            password="reports only",
+            error_cb=note,
+            inbox_prefix=inbox_prefix("exporter"),
+        )
         assert (await exporter.jetstream().publish("topolog.report.n1", b"x")).seq == 1
         await exporter.publish("topolog.fact.pod.bound", b"forged")
         await exporter.subscribe("topolog.>")

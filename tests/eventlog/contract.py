@@ -10,6 +10,7 @@ from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.errors import CommitInvalid
 from shared.eventlog.limits import MAX_FACT_BYTES
 from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, EventLog, Fenced, Place
+from shared.events.catalog import CATALOG
 from shared.events.cluster_facts import PodEnded, PodRunning
 from shared.events.codec import decode
 from tests.eventlog.words import commit, draft, given, place, places, seen
@@ -41,7 +42,7 @@ class AppendingContract:
         assert decode(read) == fact
         assert (read.role, read.epoch, read.time_us, read.commit_id) == ("scheduler", 7, 123_456, "c")
         assert (read.correlation, read.causation, read.trace) == ("uid", 0, "00-ab-cd-01")
-        assert (read.type, read.schema) == ("PodEnded", 1)
+        assert (read.type, read.schema) == ("PodEnded", CATALOG["PodEnded"].schema)
 
     async def test_a_conflict_tells_the_actual_version_and_appends_nothing_of_its_commit(self, log: EventLog) -> None:
         await given(log, "a")

@@ -83,7 +83,7 @@ def test_a_pod_is_explained_and_the_past_is_shown() -> None:
         story = topolog("replay", "explain", "default/told", "--data-dir", str(path)).stdout
         steps = ("queued", "reserved on", "charged to", "intended", "bound to", "running on")
         assert all(step in story for step in steps), story
-        at = topolog("replay", "at", "999999", "--data-dir", str(path), "--json").stdout
+        at = topolog("replay", "at", "now", "--data-dir", str(path), "--json").stdout
         assert '"default/told"' in at
         listed = topolog("replay", "log", "--pod", "told", "--type", "PodReserved", "--data-dir", str(path), "--json").stdout
         assert listed.count('"type":"PodReserved"') == 1

@@ -98,6 +98,18 @@ CONTENT = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "x"}},
+    "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"},
+}
+CONTROLLER: dict[str, Any] = {
+    "metadata": {"name": "x"},
+    "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": "x"}},
+        "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    },
+}
 BASES: dict[str, dict[str, Any]] = {
     "pods": {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
     "nodes": {"metadata": {"name": "x"}},
@@ -105,6 +117,12 @@ BASES: dict[str, dict[str, Any]] = {
     "services": {"metadata": {"name": "x"}},
     "events": {"metadata": {"name": "x"}, "involvedObject": {"namespace": "default"}},
     "leases": {"metadata": {"name": "x"}},
+    "configmaps": {"metadata": {"name": "x"}, "data": {"key": "value"}},
+    "priorityclasses": {"metadata": {"name": "x"}, "value": 1},
+    "deployments": CONTROLLER,
+    "replicasets": CONTROLLER,
+    "statefulsets": CONTROLLER,
+    "jobs": {"metadata": {"name": "x"}, "spec": {"template": TEMPLATE}},
     "poddisruptionbudgets": {"metadata": {"name": "x"}, "spec": {"minAvailable": 1, "selector": {}}},
     "noderesourcetopologies": {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
