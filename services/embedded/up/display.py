@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from rich.console import Console
 
-from services.embedded.up.status import Status, Workload
+from services.embedded.up.status import Status
 from shared.domain.quantity import format_amount
 
 LINE_EVERY_S = 5.0
@@ -147,6 +147,9 @@ def _infeasible(one: dict[str, Any]) -> str:
     return f"{one.get('task', '')} asks for {asked}, which fits no node"
 
 
-def is_over(pods: Workload, idle_after_s: float) -> bool:
-    """True when every feasible pod has ended, or nothing has happened for too long."""
-    return pods.done or (pods.created >= pods.total > 0 and pods.quiet_s > idle_after_s)
+def is_over(status: Status, idle_after_s: float) -> bool:
+    """True when every feasible pod has ended and the scheduler knows it, or nothing has happened for too long."""
+    pods = status.workload
+    if pods.done and status.heard and status.scheduling.live <= len(pods.infeasible):
+        return True
+    return pods.created >= pods.total > 0 and pods.quiet_s > idle_after_s

@@ -188,7 +188,7 @@ class Up:
             while not self._stopping.is_set():
                 await self._look(ports)
                 self._display.show(self._status)
-                if self._options.exit_when_idle and is_over(self._status.workload, self._options.idle_after_s):
+                if self._options.exit_when_idle and is_over(self._status, self._options.idle_after_s):
                     return
                 if failure.done():
                     raise failure.result()
@@ -205,7 +205,10 @@ class Up:
         numbers: Scheduling = await ask(f"http://127.0.0.1:{ports.by_name[SCHEDULER]}/stats", Scheduling, before.scheduling)
         passed_s = max(now_s - before.elapsed_s, 1e-3)
         rate = (numbers.position - before.scheduling.position) / passed_s if before.scheduling.position else 0.0
-        self._status = Status(round(now_s, 1), workload, numbers, max(rate, 0.0), self._restarts, SIMULATOR in ports.by_name)
+        heard = numbers is not before.scheduling
+        self._status = Status(
+            round(now_s, 1), workload, numbers, max(rate, 0.0), self._restarts, SIMULATOR in ports.by_name, heard
+        )
 
     def _heard(self, event: ChildEvent) -> None:
         if event.kind is ChildEventKind.RESTARTED:

@@ -63,9 +63,15 @@ class Scheduling(msgspec.Struct, frozen=True):
     reserved: int = 0
     conflicts: int = 0
 
+    @property
+    def live(self) -> int:
+        """Pods whose end the scheduler has not heard of."""
+        return self.pods_pending + self.pods_reserved + self.pods_intended + self.pods_bound + self.pods_running
+
 
 class Status(msgspec.Struct, frozen=True):
-    """One moment. `facts_per_s` over the time since the status before; `workload` counts only what is `simulated`."""
+    """One moment. `facts_per_s` over the time since the status before; `workload` counts only what is `simulated`; `heard` tells
+    that the scheduler itself has just given its numbers."""
 
     elapsed_s: float
     workload: Workload = Workload()
@@ -73,6 +79,7 @@ class Status(msgspec.Struct, frozen=True):
     facts_per_s: float = 0.0
     restarts: int = 0
     simulated: bool = True
+    heard: bool = False
 
 
 class _Simulation(msgspec.Struct):
