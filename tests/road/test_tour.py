@@ -34,12 +34,15 @@ def steps() -> list[Step]:
 
 
 def missing(expected: list[str], printed: str) -> str:
-    """The first expected line that is not there in order, or "". `…` stands for anything, spaces for any number of them."""
-    lines = iter(printed.splitlines())
+    """The first expected line that is not there, or "". `…` stands for anything, spaces for any number of them. In any order: a
+    kubelet's word that a pod runs and the report that proves it race."""
+    lines = printed.splitlines()
     for wanted in expected:
         pattern = ".*".join(r"\s+".join(map(re.escape, part.split())) for part in wanted.split("…"))
-        if not any(re.search(pattern, line) for line in lines):
+        found = next((line for line in lines if re.search(pattern, line)), None)
+        if found is None:
             return wanted
+        lines.remove(found)
     return ""
 
 
