@@ -12,7 +12,10 @@ from typing import Annotated, TypeVar
 import typer
 
 from services.cli.log_source import LogSource
-from services.cli.output import CommandError, json_line
+from services.cli.output import EXIT_USAGE, CommandError, json_line
+from services.cli.progress import progress_bar
+from services.replay.filters import FilterError
+from services.replay.listing import position_of
 from services.upkeep.errors import UpkeepRefused
 from shared.eventlog.port import EventLog
 
@@ -41,6 +44,8 @@ def run(source: LogSource, use: Callable[[EventLog], Awaitable[T]]) -> T:
         return asyncio.run(session())
     except UpkeepRefused as refused:
         raise CommandError(refused.problem, refused.remedy) from refused
+    except FilterError as error:
+        raise CommandError(str(error), error.remedy or "topolog log --help", EXIT_USAGE) from error
 
 
 @log_app.command("skip")
@@ -66,6 +71,36 @@ def skip_command(
         json_line({"skipped": position, "type": row.type, "stream": row.stream, "position": at})
     else:
         print(f"fact {position} ({row.type} on {row.stream}) counts as never told (position {at}); services fold the log anew")
+
+
+@log_app.command("export")
+def export_command(
+    out: Annotated[Path, typer.Option("--out", help="The file to write; FILE.topolog.gz by convention.")],
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    from_: Annotated[str, typer.Option("--from", help="First position or time; the beginning without it.")] = "",
+    to: Annotated[str, typer.Option("--to", help="Last position or time; the head without it.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Write the log, or a range of it, to one compressed file that carries its own hash.
+
+    Replay reads such a file where it takes --database-url, and `topolog log import` restores a log from it. An interruption
+    leaves FILE as it was.
+    """
+    from services.upkeep.exporting import Exported, export
+
+    async def write(log: EventLog) -> Exported:
+        first = await position_of(log, from_, "--from") if from_ else 1
+        last = await position_of(log, to, "--to") if to else await log.head()
+        with progress_bar("exporting", last - first + 1, not as_json) as advance:
+            return await export(log, out, first, last, lambda position: advance(position - first + 1))
+
+    written = run(LogSource(database_url, data_dir), write)
+    if as_json:
+        json_line(written)
+    else:
+        size = f"{written.bytes / 1e6:,.1f} MB" if written.bytes >= 1e5 else f"{written.bytes:,} bytes"
+        print(f"positions {written.first} to {written.last} stand in {written.file} ({size}, sha256 {written.sha256[:16]}...)")
 
 
 @log_app.command("begin-timeline")

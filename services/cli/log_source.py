@@ -1,4 +1,5 @@
-"""Which log a command reads: a database URL, or the data folder of a `topolog up` that runs or has stopped."""
+"""Which log a command reads: a database URL, the data folder of a `topolog up` that runs or has stopped, or a file of
+`topolog log export` (or a folder of archived ones), which is given where a URL may be."""
 
 from __future__ import annotations
 
@@ -20,6 +21,11 @@ class LogSource:
         self._data_dir = data_dir
         self._writes = writes
         self._stack = AsyncExitStack()
+
+    def file(self) -> Path | None:
+        """The exported history that was named instead of a URL."""
+        url = self._url.removeprefix("file://")
+        return Path(url).expanduser() if url and "://" not in url else None
 
     def state_urls(self) -> list[str]:
         """`/state` of the services that run on the data folder, for `verify`."""
@@ -54,6 +60,9 @@ class LogSource:
         return self._data_dir or default_data_dir()
 
     async def __aenter__(self) -> EventLog:
+        file = self.file()
+        if file is not None:
+            return self._opened(file)
         from shared.eventlog.errors import LogNotMigrated, LogUnavailable
         from shared.eventlog.postgres import PostgresEventLog
         from shared.eventlog.postgres_engine import READER, WRITER
@@ -66,6 +75,17 @@ class LogSource:
             raise CommandError(problem, "topolog up, or --database-url of a running log") from error
         self._stack.push_async_callback(log.close)
         return log
+
+    def _opened(self, file: Path) -> EventLog:
+        from shared.eventlog.file_log import FileLog
+        from shared.eventlog.history_file import HistoryFileError
+
+        if self._writes:
+            raise CommandError(f"{file} is a history in a file, which takes nothing", "--database-url, or --data-dir", EXIT_USAGE)
+        try:
+            return FileLog.open(file)
+        except HistoryFileError as error:
+            raise CommandError(str(error), "another copy of it, or: topolog log export --out FILE") from error
 
     async def _url_of_folder(self, folder: Path) -> str:
         from services.embedded.data_dir import DataDir, read_addresses

@@ -13,9 +13,11 @@ from shared.domain.quantity import format_amount
 if TYPE_CHECKING:
     from services.cli.foreign_pod import ForeignPod
     from services.replay.commands import Verdict
+    from services.replay.differing import Difference
     from services.replay.predictions import Predictions
     from services.replay.shadow import Judgement
     from services.replay.telling import Story
+    from services.replay.why_not import WhyNot
 
 POD_WIDTH, NODE_WIDTH = 28, 10
 WIDE_FROM = 110
@@ -165,3 +167,41 @@ def shadow(found: Judgement) -> None:
         instead = f"; {judged.instead} instead" if judged.instead not in ("", judged.node) else ""
         got = f"rejected: {case.reason}" if case.reason else "ran"
         out.print(f"{case.outcome:>9}  {judged.pod} on {judged.node}: {said}{instead}; it {got}", markup=False)
+
+
+def difference(found: Difference) -> None:
+    """Two states: the pods that are different, then node by node."""
+    out = console()
+    (first, second), (one, other) = found.positions, found.hashes
+    out.print(f"{found.before} (position {first}, state {one}) -> {found.after} (position {second}, state {other})", markup=False)
+    if not found.differs:
+        out.print("no difference in pods, zones, charges and verdicts", markup=False)
+        return
+    rows = [(each.pod, *(_arrow(pair) for pair in (each.stage, each.node, each.verdict))) for each in found.pods]
+    out.print(table("", ("pod", "stage", "node", "verdict"), rows))
+    for node in found.nodes:
+        was, there = node.there
+        out.print(f"\n{node.node}" + ("" if was and there else " (came)" if there else " (went)"), markup=False)
+        for flag, pair in node.flags.items():
+            out.print(f"  {flag}: {_arrow((str(pair[0]), str(pair[1])))}", markup=False)
+        for charge, pair in node.charges.items():
+            out.print(f"  {charge}: {_arrow(pair)}", markup=False)
+        for what, (before, after) in node.zones.items():
+            resource = what.split()[2]
+            out.print(
+                f"  {what.replace('_', ' ')}: {format_amount(resource, before)} -> {format_amount(resource, after)}", markup=False
+            )
+
+
+def _arrow(pair: tuple[str, str]) -> str:
+    before, after = pair
+    return before if before == after else f"{before or 'none'} -> {after or 'none'}"
+
+
+def why_not(found: WhyNot) -> None:
+    """The answer, then the near miss in full."""
+    out = console()
+    out.print(f"{found.pod} on {found.node} at position {found.position}, {found.time}", markup=False, style="bold")
+    for line in (found.answer, *found.lines):
+        for wrapped in _wrapped(line, columns(), 4 if line.startswith("  ") else 2):
+            out.print(wrapped, markup=False)

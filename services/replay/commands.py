@@ -12,6 +12,7 @@ from services.replay import reading
 from services.replay.filters import FilterError
 from services.replay.verifying import Audit, Violation
 from shared.eventlog.port import EventLog
+from shared.eventlog.redactions import redactions
 from shared.eventlog.skips import skips
 from shared.ledger.digest import digest
 from shared.ledger.fold import GapError
@@ -73,7 +74,7 @@ async def verify(log: EventLog, state_urls: list[str], named: Sequence[str] = ()
     wanted = {state.position: state for state in live if state.projection == "ledger"}
     audit, begun, hashes = Audit(), time.monotonic(), {}
     end = max([await log.head(), *wanted])
-    audit.aside.skipped = await skips(log)
+    audit.aside.skipped, audit.redacted = await skips(log), await redactions(log)
     try:
         async for envelope in reading.envelopes(log, 0, end):
             audit.see(envelope)

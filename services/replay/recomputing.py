@@ -52,7 +52,7 @@ async def recomputed(log: EventLog, wanted: Sequence[tuple[Envelope, Decision]],
         return {at.position: "not recomputed: an upstream cache decides here" for at, _ in wanted}
     waiting: dict[int, list[Made]] = {}
     for at, fact in wanted[-MOST:]:
-        waiting.setdefault(fact.based_on, []).append(Made(at, fact, await _mates(log, at, fact)))
+        waiting.setdefault(fact.based_on, []).append(Made(at, fact, await mates(log, at, fact)))
     told, ledger, aside = dict[int, str](), Ledger(), Aside()
     aside.skipped = await skips(log)
     async for envelope in reading.envelopes(log, 0, max(waiting, default=0)):
@@ -62,7 +62,7 @@ async def recomputed(log: EventLog, wanted: Sequence[tuple[Envelope, Decision]],
     return told
 
 
-async def _mates(log: EventLog, at: Envelope, fact: Decision) -> tuple[PodReserved, ...]:
+async def mates(log: EventLog, at: Envelope, fact: Decision) -> tuple[PodReserved, ...]:
     """Reservations of the same writer and batch that were decided before this decision, wherever they were appended."""
     found, aside = list[PodReserved](), Aside()
     until = min(await log.head(), at.position + BATCH_SPREAD)

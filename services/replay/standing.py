@@ -35,11 +35,12 @@ async def stand_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
         "pods": len(ledger.pods),
         "set_aside": list(aside.streams.values()),
         "waiting": sorted(entry.pod.key for entry in ledger.pods.values() if entry.stage == "pending"),
-        "nodes": [_node(ledger, ledger.nodes[name]) for name in shown],
+        "nodes": [node_stand(ledger, ledger.nodes[name]) for name in shown],
     }
 
 
-def _node(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
+def node_stand(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
+    """One node: report, flags, zones, charges."""
     report = node.report
     return {
         "node": node.name,

@@ -171,6 +171,7 @@ def _for(verb: str) -> Callable[[Any, Names], str]:
 
 _SENTENCES: dict[type[Fact], Callable[[Any, Names], str]] = {
     log.LogOpened: lambda fact, _: f"the log begins, timeline {fact.timeline}",
+    log.FactsRedacted: lambda fact, _: f"personal text was masked in {len(fact.rows)} facts: {fact.reason}",
     log.FactSkipped: lambda fact, _: f"fact {fact.position} counts as never told" + (f": {fact.reason}" if fact.reason else ""),
     report.NodeReported: _reported,
     report.NodeReportChanged: _changed,

@@ -74,5 +74,5 @@ CATALOG: dict[str, Entry] = {
         binding.PodEvicted,
         binding.EvictRefused,
     ),
-    **_area("log", log.LogOpened, log.FactSkipped),
+    **_area("log", log.LogOpened, log.FactSkipped, log.FactsRedacted),
 }

@@ -32,4 +32,18 @@ class FactSkipped(msgspec.Struct, frozen=True, tag=True):
         return About()
 
 
-LogFact = LogOpened | FactSkipped
+class FactsRedacted(msgspec.Struct, frozen=True, tag=True):
+    """An operator (`by`) had personal text masked in the facts at these positions, which are about a pod that ended. `rows` is
+    position -> SHA-256 (hex) of the payload as it was appended: the hash chain goes on with it, and vouches for it."""
+
+    rows: dict[int, str]
+    uid: str
+    by: str
+    reason: str
+
+    @property
+    def about(self) -> About:
+        return About(pod=self.uid)
+
+
+LogFact = LogOpened | FactSkipped | FactsRedacted

@@ -1,0 +1,80 @@
+"""`topolog replay diff` and `replay why-not`: options in, tables out. What differs and why is told by `services.replay`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli import replay_print
+from services.cli.log_source import LogSource
+from services.cli.output import EXIT_FAILED, json_line
+from services.cli.replay import NEGATIVE_POSITIONS, Database, DataDir, Json, replay_app, run
+from services.replay.differing import State, difference, state_of
+from services.replay.listing import position_of
+from services.replay.reading import ledger_at
+from shared.eventlog.port import EventLog
+
+
+@replay_app.command("diff", context_settings=NEGATIVE_POSITIONS)
+def diff_command(
+    before: Annotated[
+        str, typer.Argument(help="A moment (500, head, -100, 10m ago, a time), or a file of `topolog log export`.")
+    ],
+    after: Annotated[str, typer.Argument(help="As the first one. FILE@MOMENT is a moment of a file.")],
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    node: Annotated[str, typer.Option(help="Only this node.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Show what is different between two positions, or two histories: pods, zones, charges and verdicts, by node.
+
+    Exit code 1 when they differ.
+    """
+    one, other = (_state(text, database_url, data_dir) for text in (before, after))
+    found = difference(one, other, node)
+    if as_json:
+        json_line(found)
+    else:
+        replay_print.difference(found)
+    if found.differs:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _state(text: str, database_url: str, data_dir: Path | None) -> State:
+    """The state that one argument names."""
+    path, _, moment = text.partition("@")
+    in_file = Path(path).expanduser().exists()
+    source = LogSource(path, None) if in_file else LogSource(database_url, data_dir)
+
+    async def fold(log: EventLog) -> State:
+        wanted = moment if in_file else text
+        return state_of(text, await ledger_at(log, await position_of(log, wanted or "head")))
+
+    return run(source, fold, "diff")
+
+
+@replay_app.command("why-not", context_settings=NEGATIVE_POSITIONS)
+def why_not_command(
+    pod: Annotated[str, typer.Argument(help="Pod uid, name or namespace/name; of namesakes the newest.")],
+    node: Annotated[str, typer.Option(help="The node that it did not get.")],
+    at: Annotated[str, typer.Option("--at", help="When: 500, head, 10m ago, a time. The pod's last decision without it.")] = "",
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Tell what stood in a pod's way on one node at one moment, and what would have helped.
+
+    Decided with the scheduler's settings (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG) as they are here.
+    """
+    from services.cli.deciding_here import deciding_here
+    from services.replay.why_not import why_not
+
+    cycle = deciding_here(os.environ).cycle
+    found = run(LogSource(database_url, data_dir), lambda log: why_not(log, pod, node, at, cycle), "why-not")
+    if as_json:
+        json_line(found)
+    else:
+        replay_print.why_not(found)

@@ -1,0 +1,70 @@
+"""The state that decides, as it stood at a position: what the scheduler follows, and the columns it decides on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from services.replay import reading
+from services.scheduler import following
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.following import Followed
+from shared.eventlog.port import EventLog
+from shared.eventlog.skips import skips
+from shared.events.catalog import Fact
+from shared.events.envelope import Envelope
+from shared.events.scheduling_facts import PodReserved
+from shared.events.setting_aside import UNFOLDABLE, Aside
+from shared.ledger.fold import Touched
+
+
+async def followed_at(log: EventLog, position: int) -> tuple[Followed, Aside]:
+    """What the scheduler follows, folded up to a position; and what had to be set aside."""
+    followed, aside = Followed(), Aside(await skips(log))
+    async for envelope in reading.envelopes(log, 0, position):
+        follow(followed, envelope, aside)
+    return followed, aside
+
+
+def follow(followed: Followed, envelope: Envelope, aside: Aside) -> tuple[Fact | None, Touched]:
+    """Fold one fact as the scheduler does: the fact (None: passed over) and the nodes that it touched."""
+    fact = aside.fact_of(envelope)
+    if fact is not None:
+        try:
+            return fact, following.evolve(followed, envelope, fact)
+        except UNFOLDABLE as error:
+            aside.spoilt(envelope, error)
+    following.pass_over(followed, envelope, moves=envelope.stream not in aside.streams)
+    return None, ()
+
+
+def usable(followed: Followed, name: str, aside: Aside) -> bool:
+    """Whether the scheduler would look at the node: its object was seen, and none of its streams is set aside."""
+    node = followed.ledger.nodes.get(name)
+    return node is not None and node.observed is not None and not {f"node/{name}", f"report/{name}"} & aside.streams.keys()
+
+
+def placing_at(
+    followed: Followed, cycle: CycleConfig, aside: Aside | None = None, mates: Iterable[PodReserved] = ()
+) -> ColumnarPlacing:
+    """Columns made from the state, with the reservations that the same batch made before standing in."""
+    placing, aside = ColumnarPlacing(cycle), Aside() if aside is None else aside
+    placing.learn(followed.asides)
+    for name in sorted(followed.ledger.nodes):
+        if usable(followed, name, aside):
+            placing.put_node(followed.ledger.nodes[name])
+    for uid, entry in followed.ledger.pods.items():
+        placing.follow(uid, entry)
+    for mate in mates:
+        charge(placing, followed, mate)
+    return placing
+
+
+def charge(placing: ColumnarPlacing, followed: Followed, mate: PodReserved) -> bool:
+    """Let a recorded reservation stand in until the fold brings it; False where pod or node is not known."""
+    entry = followed.ledger.pods.get(mate.uid)
+    if entry is None or placing.node(mate.node) is None:
+        return False
+    placing.charge(Placed(mate.node, mate.score, mate.candidates, mate.report_version, mate.predicted), entry.pod)
+    return True

@@ -1,0 +1,121 @@
+"""`topolog replay why-not`: what stood in the way of a pod on one node at one moment, and what would have helped.
+
+The deciding rooms answer, on the state as it stood: nothing is decided here. Pure but for reading.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from services.replay.deciding_state import followed_at, placing_at
+from services.replay.filters import FilterError, clock
+from services.replay.listing import position_of
+from services.replay.names import Names, require_node, require_pod
+from services.replay.near_miss import near_miss
+from services.replay.recomputing import Decision, mates
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.following import Followed
+from shared.domain.refusal import Refusal
+from shared.eventlog.port import EventLog
+from shared.events import streams
+from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.codec import UndecodableFact, decode
+from shared.events.envelope import Envelope
+from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
+from shared.events.setting_aside import Aside
+
+
+class WhyNot(msgspec.Struct, frozen=True):
+    """`refusal` is empty where nothing stood in the way: `answer` then says what was better, or that the pod is there. `instead`
+    is where the pod would go, "" for nowhere; scores are 0..100, -1 for none."""
+
+    pod: str
+    uid: str
+    node: str
+    position: int
+    time: str
+    answer: str
+    lines: list[str]
+    refusal: dict[str, Any] = {}
+    instead: str = ""
+    score: int = -1
+    instead_score: int = -1
+
+
+async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleConfig) -> WhyNot:
+    """At `moment`; "" is the pod's last decision. Raises FilterError for a pod, node or moment that the log does not know."""
+    uid = (await require_pod(log, pod))[-1]
+    await require_node(log, node)
+    history = await _history(log, uid)
+    decisions = [(envelope, fact) for envelope, fact in history if isinstance(fact, PodReserved | PodVerdictChanged)]
+    beside: tuple[PodReserved, ...] = ()
+    if moment:
+        position = await position_of(log, moment, "--at")
+    elif decisions:
+        position, beside = decisions[-1][1].based_on, await mates(log, *decisions[-1])
+    else:
+        position = await log.head()
+    _require_alive(pod, history, position)
+    followed, aside = await followed_at(log, position)
+    placing = placing_at(followed, cycle, aside, beside)
+    found = _judged(followed, placing, aside, uid, node)
+    time = clock((await log.read(position - 1, 1))[0].time_us)
+    names = Names(log)
+    if found.refusal:
+        await names.find(uid for zone in found.refusal.get("zones", ()) for uid in zone.get("holders", ()))
+    lines = near_miss(found.refusal, names.known) if found.refusal else []
+    return msgspec.structs.replace(found, position=position, time=time, lines=lines)
+
+
+async def _history(log: EventLog, uid: str) -> list[tuple[Envelope, Any]]:
+    found, read = [], 0
+    while page := await log.read_stream(streams.pod(uid), read, 500):
+        read = page[-1].version
+        for envelope in page:
+            try:
+                found.append((envelope, decode(envelope)))
+            except UndecodableFact:
+                continue
+    return found
+
+
+def _require_alive(pod: str, history: list[tuple[Envelope, Decision | PodObserved | PodEnded]], position: int) -> None:
+    first = next(envelope.position for envelope, fact in history if isinstance(fact, PodObserved))
+    ended = next((envelope.position for envelope, fact in history if isinstance(fact, PodEnded)), 0)
+    if position < first or (ended and position >= ended):
+        until = f"to {ended - 1}" if ended else "on"
+        raise FilterError(f"pod {pod!r} is not in the log at position {position}", f"--at a position from {first} {until}")
+
+
+def _judged(followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str, node: str) -> WhyNot:
+    entry = followed.ledger.pods[uid]
+    found = WhyNot(entry.pod.key, uid, node, 0, "", "", [])
+    if entry.node == node:
+        return msgspec.structs.replace(found, answer=f"it is there: {entry.stage} on {node}")
+    problem = entry.problem or aside.streams.get(streams.pod(uid), "")
+    if problem:
+        return msgspec.structs.replace(found, answer=f"the pod goes nowhere: {problem}")
+    refusal = placing.verdict(entry.pod, node)
+    if refusal is not None:
+        return msgspec.structs.replace(found, answer=_headline(refusal), refusal=msgspec.to_builtins(refusal))
+    shape, facts = placing.shape(entry.pod), placing.node(node)
+    placing.sweep_if_new(shape)
+    score = placing.score(shape, facts) if facts is not None else -1
+    chosen = placing.place(entry.pod)
+    if not isinstance(chosen, Placed) or chosen.node == node:
+        return msgspec.structs.replace(
+            found, answer="nothing stood in the way: the pod would go there", score=score, instead=node
+        )
+    text = f"nothing stood in the way: {node} would take it with score {score}, but {chosen.node} had {chosen.score}"
+    if score == chosen.score:
+        text += ", and ties are broken by a hash of the pod's uid"
+    fields = {"answer": text, "score": score, "instead": chosen.node, "instead_score": chosen.score}
+    return msgspec.structs.replace(found, **fields)
+
+
+def _headline(refusal: Refusal) -> str:
+    return f"{refusal.node} refuses it: {refusal.reason}"

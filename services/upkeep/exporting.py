@@ -1,0 +1,69 @@
+"""`topolog log export`: a range of the log as one checked file, which is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from services.upkeep.errors import UpkeepRefused
+from shared.eventlog.history_file import Header, Writer
+from shared.eventlog.port import EventLog
+from shared.eventlog.redactions import redactions
+
+PAGE = 10_000
+CONSUMERS = ("relay",)
+"""Those whose place is kept in the log; all others fold."""
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """What stands in the file."""
+
+    file: str
+    first: int
+    last: int
+    bytes: int
+    sha256: str
+
+
+async def export(log: EventLog, out: Path, first: int, last: int, progress: Callable[[int], None] = lambda _: None) -> Exported:
+    """Write positions `first`..`last`. An interruption leaves `out` as it was, beside `out`.partial. Raises UpkeepRefused."""
+    if not 1 <= first <= last:
+        raise UpkeepRefused(f"there is nothing from {first} to {last}", "topolog log status")
+    header = await _header(log, first, last)
+    partial = out.with_name(out.name + ".partial")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            writer, position = Writer(file, header), first - 1
+            while position < last:
+                page = await log.read(position, min(PAGE, last - position))
+                if not page or page[0].position != position + 1:
+                    raise UpkeepRefused(f"position {position + 1} cannot be read", "topolog replay verify")
+                writer.add(page)
+                position = page[-1].position
+                progress(position)
+            digest = writer.end()
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(out)
+    except OSError as error:
+        raise UpkeepRefused(f"{out} cannot be written: {error.strerror}", "name another file with --out") from error
+    return Exported(str(out), first, last, out.stat().st_size, digest)
+
+
+async def _header(log: EventLog, first: int, last: int) -> Header:
+    identity = await log.identity()
+    before = await log.read(first - 2, 1) if first > 1 else []
+    checkpoints = {name: min(await log.load_checkpoint(name), last) for name in CONSUMERS}
+    return Header(
+        log_id=identity.log_id,
+        timeline=identity.timeline,
+        first=first,
+        last=last,
+        before=before[0].chain.hex() if before else "",
+        redacted=await redactions(log),
+        checkpoints={name: position for name, position in checkpoints.items() if position},
+    )

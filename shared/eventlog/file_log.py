@@ -1,0 +1,153 @@
+"""A log that is read from files: an export, or a folder of archived ones. It answers what a reader asks, and takes nothing.
+
+The files are checked once, when they are opened; after that a block is unpacked when it is asked for, and few are kept.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.history_file import SUFFIX, Block, Header, HistoryFileError, checked, header_of, unpack
+from shared.eventlog.limits import MAX_PAGE
+from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome, Place
+from shared.events.envelope import Envelope
+
+KEPT_BLOCKS = 8
+
+
+class _Where(msgspec.Struct, frozen=True):
+    """A block of one of the files."""
+
+    path: Path
+    first: int
+    offset: int
+    size: int
+
+
+class FileLog:
+    """An EventLog for readers. Raises HistoryFileError when it is opened on what is no history."""
+
+    def __init__(self, headers: Sequence[Header]) -> None:
+        self._headers = headers
+        self.first, self.last = headers[0].first, headers[-1].last
+        self._blocks: list[_Where] = []
+        self._starts: list[int] = []
+        self._streams: dict[str, array[int]] = {}
+        self._heads: dict[str, int] = {}
+        self._kept: OrderedDict[int, list[Envelope]] = OrderedDict()
+
+    @classmethod
+    def open(cls, path: Path) -> FileLog:
+        """A file, or all histories of a folder, which must continue each other."""
+        files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        if not files:
+            raise HistoryFileError(f"{path} holds no *{SUFFIX}")
+        ordered = sorted(((header_of(file), file) for file in files), key=lambda pair: pair[0].first)
+        log = cls([header for header, _ in ordered])
+        for (before, _), (after, file) in pairwise(ordered):
+            if after.log_id != before.log_id or after.first != before.last + 1:
+                raise HistoryFileError(f"{file} begins at {after.first}: it does not continue what ends at {before.last}")
+        for _, file in ordered:
+            for item in checked(file):
+                if isinstance(item, Block):
+                    log._learn(file, item)
+        return log
+
+    def _learn(self, path: Path, block: Block) -> None:
+        self._blocks.append(_Where(path, block.envelopes[0].position, block.offset, block.size))
+        self._starts.append(block.envelopes[0].position)
+        for envelope in block.envelopes:
+            self._streams.setdefault(envelope.stream, array("q")).append(envelope.position)
+            self._heads[envelope.stream] = envelope.version
+
+    async def identity(self) -> LogIdentity:
+        return LogIdentity(self._headers[-1].log_id, self._headers[-1].timeline)
+
+    async def head(self) -> int:
+        return self.last
+
+    async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
+        found: list[Envelope] = []
+        for envelope in self._from(max(after + 1, self.first)):
+            if len(found) >= min(limit, MAX_PAGE):
+                break
+            found.append(envelope)
+        return found
+
+    async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
+        positions = self._streams.get(stream)
+        if positions is None:
+            return []
+        start = max(0, after_version - (self._heads[stream] - len(positions)))
+        return [self._at(position) for position in positions[start : start + min(limit, MAX_PAGE)]]
+
+    async def versions(self, streams: Sequence[str]) -> dict[str, int]:
+        return {stream: self._heads.get(stream, 0) for stream in streams}
+
+    async def wait(self, after: int, timeout_s: float) -> bool:
+        return self.last > after
+
+    async def load_checkpoint(self, consumer: str) -> int:
+        return self._headers[-1].checkpoints.get(consumer, 0)
+
+    async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
+        return None
+
+    async def close(self) -> None:
+        self._kept.clear()
+
+    def _from(self, position: int) -> Iterator[Envelope]:
+        for number in range(max(0, bisect_right(self._starts, position) - 1), len(self._blocks)):
+            block = self._unpacked(number)
+            yield from block[max(0, position - block[0].position) :]
+
+    def _at(self, position: int) -> Envelope:
+        block = self._unpacked(bisect_right(self._starts, position) - 1)
+        return block[position - block[0].position]
+
+    def _unpacked(self, number: int) -> list[Envelope]:
+        if number in self._kept:
+            self._kept.move_to_end(number)
+            return self._kept[number]
+        where = self._blocks[number]
+        try:
+            with where.path.open("rb") as file:
+                file.seek(where.offset)
+                found = unpack(file.read(where.size))
+        except OSError as error:
+            raise LogUnavailable(f"{where.path} cannot be read any more: {error.strerror}") from error
+        self._kept[number] = found
+        if len(self._kept) > KEPT_BLOCKS:
+            self._kept.popitem(last=False)
+        return found
+
+    # -- what a file cannot do -----------------------------------------------------------------------------------------
+
+    async def begin_timeline(self) -> LogIdentity:
+        raise self._fixed()
+
+    async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
+        raise self._fixed()
+
+    async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
+        raise self._fixed()
+
+    async def release(self, lease: Lease) -> None:
+        raise self._fixed()
+
+    async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
+        raise self._fixed()
+
+    async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
+        raise self._fixed()
+
+    def _fixed(self) -> LogUnavailable:
+        return LogUnavailable("a history in a file takes no facts; give --database-url of a running log, or --data-dir")

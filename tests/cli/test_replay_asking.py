@@ -1,0 +1,102 @@
+"""`topolog replay diff | why-not` and `topolog log export` on a small history in a real Postgres and in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from services.cli.main import main
+from shared.eventlog.port import Commit, Draft
+from shared.eventlog.postgres import PostgresEventLog
+from tests.cli.test_replay import HISTORY
+from tests.eventlog.conftest import log_url  # noqa: F401 - fixture
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def topolog(log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:  # noqa: F811
+    """Run `topolog ...` on the history: exit code, what it printed, what it complained of."""
+
+    async def write() -> None:
+        log = await PostgresEventLog.open(log_url)
+        for number, drafts in enumerate(HISTORY):
+            facts = tuple(Draft(stream, fact) for stream, fact in drafts)
+            await log.append([Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, facts)])
+        await log.close()
+
+    asyncio.run(write())
+    monkeypatch.setenv("TOPOLOG_DATABASE_URL", log_url)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["topolog", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), shown.out, shown.err
+
+    return run
+
+
+def test_diff_tells_what_changed_between_two_positions_and_nothing_for_equal_ones(topolog: Run) -> None:
+    code, out, _ = topolog("replay", "diff", "2", "head", "--json")
+    found = json.loads(out)
+    assert code == 1
+    assert {each["pod"]: each["stage"] for each in found["pods"]} == {"ns/web": ["", "running"], "ns/big": ["", "pending"]}
+    (node,) = found["nodes"]
+    assert node["charges"] == {"ns/web (uid-web)": ["", "proven zone 0"]}
+    assert node["zones"]["zone 0 cpu surely_free"] == [8000, 6000]
+    assert "zone 0 cpu surely free: 8 -> 6" in topolog("replay", "diff", "2", "head")[1]
+    code, out, _ = topolog("replay", "diff", "7", "7")
+    assert (code, "no difference" in out) == (0, True)
+
+
+def test_a_log_and_its_export_do_not_differ(topolog: Run, tmp_path: Path) -> None:
+    file = str(tmp_path / "x.topolog.gz")
+    code, out, _ = topolog("log", "export", "--out", file)
+    assert (code, out.startswith("positions 1 to 11 stand in")) == (0, True)
+    assert topolog("replay", "diff", "head", file)[0] == 0
+    code, out, _ = topolog("replay", "diff", f"{file}@3", "head")
+    assert (code, "pending -> running" in out) == (1, True)
+    code, out, _ = topolog("replay", "verify", "--json", "--database-url", file)
+    assert (code, json.loads(out)["positions"]) == (0, 11)
+    assert "ns/web" in topolog("replay", "explain", "web", "--database-url", file)[1]
+
+
+def test_a_range_is_exported_and_a_file_takes_no_facts(topolog: Run, tmp_path: Path) -> None:
+    file = str(tmp_path / "x.topolog.gz")
+    assert json.loads(topolog("log", "export", "--out", file, "--from", "3", "--to", "5", "--json")[1])["first"] == 3
+    code, out, _ = topolog("replay", "verify", "--database-url", file)
+    assert (code, "position 1 is missing" in out) == (1, True)
+    code, _, err = topolog("log", "skip", "3", "--reason", "x", "--database-url", file)
+    assert (code, "takes nothing" in err) == (2, True)
+    code, _, err = topolog("log", "export", "--out", file, "--from", "99")
+    assert (code, "outside the log" in err) == (2, True)
+
+
+def test_why_not_tells_what_stood_in_the_way_and_what_would_have_helped(topolog: Run) -> None:
+    code, out, _ = topolog("replay", "why-not", "big", "--node", "n1", "--at", "9")
+    assert (code, "n1 refuses it: can never be aligned there" in out) == (0, True)
+    assert "would fit: ask for at most 8 cpu at once" in " ".join(out.split())
+    found = json.loads(topolog("replay", "why-not", "ns/web", "--node", "n1", "--json")[1])
+    assert (found["position"], found["refusal"], found["score"] >= 0) == (3, {}, True)
+    assert "it is there: running on n1" in topolog("replay", "why-not", "web", "--node", "n1", "--at", "head")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("web", "--node", "n9"), "no node 'n9'"),
+        (("wob", "--node", "n1"), "did you mean ns/web?"),
+        (("web", "--node", "n1", "--at", "1"), "is not in the log at position 1"),
+        (("web", "--node", "n1", "--at", "soon"), "is no moment"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_with_a_remedy(topolog: Run, arguments: tuple[str, ...], problem: str) -> None:
+    code, _, err = topolog("replay", "why-not", *arguments)
+    assert (code, problem in err, "  try: " in err) == (2, True, True)
