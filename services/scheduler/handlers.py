@@ -1,7 +1,7 @@
 """The deciding loop: wait for the fold, decide, append, hear the outcomes.
 
-A decision is made only when the fold has reached everything this process appended before, so that own reservations never
-count twice and never go missing. Must not know Kubernetes or how the log is stored.
+A decision is made only under a lease, and only when the fold has reached everything this process appended before, so that own
+reservations never count twice and never go missing. Must not know Kubernetes or how the log is stored.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.reserving.proposals import Proposal, firsts
-from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Outcome, Place
+from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Lease, Outcome, Place
 from shared.events.scheduling_facts import NodeReadmitted, NodeSetAside, PodReadmitted
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point
+from shared.runtime.held import Held
 from shared.runtime.projector import Folded, Projector
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, observe, set_gauge, timed
@@ -28,10 +29,13 @@ IDLE_S = 1.0
 
 
 class Decider:
-    """Runs `SchedulerCore.decide` against the log."""
+    """Runs `SchedulerCore.decide` against the log, under the lease that `held` lends."""
 
-    def __init__(self, log: EventLog, clock: Clock, batch_pods: int = BATCH_PODS, resync_period_s: float = 0.0) -> None:
+    def __init__(
+        self, log: EventLog, held: Held, clock: Clock, batch_pods: int = BATCH_PODS, resync_period_s: float = 0.0
+    ) -> None:
         self._log = log
+        self._held = held
         self._clock = clock
         self._batch_pods = batch_pods
         self._resync_period_s = resync_period_s
@@ -58,14 +62,15 @@ class Decider:
         self._woken.set()
 
     async def run(self, projector: Projector[SchedulerCore]) -> None:
-        """Decide until cancelled."""
+        """Decide until cancelled. A shadow appends nothing, and so needs no lease."""
         while True:
             await projector.wait_live()
+            lease = None if projector.state.config.shadow else await self._held.lease()
             if not await projector.wait_for(self._must_reach, REACH_TIMEOUT_S):
                 continue
             self._woken.clear()
             self._tick(projector.state)
-            if await self._decide(projector.state):
+            if await self._decide(projector.state, lease):
                 await asyncio.sleep(0)
             else:
                 await self._rest()
@@ -84,7 +89,7 @@ class Decider:
             self._resync_at_s = now_s + self._resync_period_s
             core.tick()
 
-    async def _decide(self, core: SchedulerCore) -> bool:
+    async def _decide(self, core: SchedulerCore, lease: Lease | None) -> bool:
         """One batch; False when there was nothing to append."""
         seen = self._place
         with timed(names.DECIDE_LATENCY):
@@ -106,24 +111,26 @@ class Decider:
         set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())
         set_gauge(names.NODES_SET_ASIDE, len(core.asides.nodes))
         set_gauge(names.PODS_BARRED, len(core.asides.barred))
-        if not proposals:
+        if not proposals or lease is None:
             return core.queue.ready_count() > 0
         observe(names.DECIDE_BATCH, len(proposals))
         while proposals:
-            proposals = await self._send(core, proposals, seen)
+            proposals = await self._send(core, proposals, seen, lease)
         return True
 
-    async def _send(self, core: SchedulerCore, proposals: Sequence[Proposal], seen: Place) -> list[Proposal]:
+    async def _send(self, core: SchedulerCore, proposals: Sequence[Proposal], seen: Place, lease: Lease) -> list[Proposal]:
         """Append the first of each node; returns what is left to append.
 
         The next reservation on a node expects the version that the one before it makes, and was decided with that one in mind.
         Another scheduler's facts may make the same version: so it is sent only after the one before it was appended.
         """
         first, rest = firsts(proposals)
-        commits = [self._commit(core, proposal, seen) for proposal in first]
+        commits = [self._commit(core, proposal, seen, lease) for proposal in first]
         # The overlay stands until the log has answered.
         outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
         crash_point("scheduler.after_reserve")
+        if any(isinstance(outcome, Fenced) for outcome in outcomes):
+            self._held.refused(lease)
         lost = set()
         for proposal, outcome in zip(first, outcomes, strict=True):
             self._hear(core, proposal, outcome)
@@ -146,11 +153,11 @@ class Decider:
             count(names.COMPARISONS, times, result=result)
         core.marks.comparisons.clear()
 
-    def _commit(self, core: SchedulerCore, proposal: Proposal, seen: Place) -> Commit:
+    def _commit(self, core: SchedulerCore, proposal: Proposal, seen: Place, lease: Lease) -> Commit:
         return Commit(
             commit_id=proposal.commit_id,
-            role=ROLE,
-            epoch=0,
+            role=lease.role,
+            epoch=lease.epoch,
             time_us=self._clock.now_us(),
             drafts=proposal.drafts,
             correlation=proposal.correlation,

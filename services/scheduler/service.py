@@ -1,4 +1,4 @@
-"""The scheduler service: composition only. Decider, observer (leased) and relay (leased) over one fold of the log."""
+"""The scheduler service: composition only. Decider (one of many), observer and relay (leased) over one fold of the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.scheduler.extender.asking import Extender
 from services.scheduler.extender.server import ExtenderServer
 from services.scheduler.extender.settings import ExtenderSettings
 from services.scheduler.folding import fold_of
-from services.scheduler.handlers import Decider
+from services.scheduler.handlers import ROLE, Decider
 from services.scheduler.observing.observer import ROLE as OBSERVER
 from services.scheduler.observing.observer import Observer
 from services.scheduler.settings import SchedulerSettings
@@ -27,8 +27,10 @@ from shared.kube import rights
 from shared.kube.client import KubeClient
 from shared.ledger.digest import digest
 from shared.runtime.app import Exit, Service, run_service
+from shared.runtime.held import Held
 from shared.runtime.http import json_response
 from shared.runtime.leadership import Leadership
+from shared.runtime.membership import Membership
 from shared.runtime.projector import Folded, Projector
 from shared.runtime.relay import Relay
 from shared.runtime.settings import SettingsInvalid, load
@@ -42,7 +44,8 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         logs.get("scheduler").warning(names.UNWISE_ARGUMENT, problem=warning)
     log = await PostgresEventLog.open(settings.database_url, production=settings.production)
     service.on_close("log", log.close)
-    decider = Decider(log, service.clock, settings.batch_pods, choice.resync_period_s)
+    held = Held()
+    decider = Decider(log, held, service.clock, settings.batch_pods, choice.resync_period_s)
     observers: list[Observer] = []
     extenders: list[Extender] = []
 
@@ -61,6 +64,8 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     projector = Projector("scheduler", log, fold_of(choice.core), after=folded, on_reset=reset, health=service.health)
     service.task("fold", projector.run)
     service.task("decide", lambda: _decide(decider, projector))
+    if not settings.shadow:
+        _join(service, settings, log, held, projector)
     if settings.extender.port:
         extenders.append(_extend(service, settings.extender, decider, projector))
     if settings.observe:
@@ -78,6 +83,18 @@ async def _decide(decider: Decider, projector: Projector[SchedulerCore]) -> None
     gc.collect()
     gc.freeze()
     await decider.run(projector)
+
+
+def _join(service: Service, settings: SchedulerSettings, log: EventLog, held: Held, projector: Projector[SchedulerCore]) -> None:
+    """Schedulers of one name are members of one role; who has yet to replay the log is none."""
+    role, ttl_s = f"{ROLE}/{settings.scheduler_name}", settings.lease_ttl_s
+    membership = Membership(log, role, service.holder, ttl_s=ttl_s, clock=service.clock, health=service.health)
+
+    async def join() -> None:
+        await projector.wait_live()
+        await membership.run(held.keep)
+
+    service.task("member", join)
 
 
 def _extend(service: Service, settings: ExtenderSettings, decider: Decider, projector: Projector[SchedulerCore]) -> Extender:

@@ -14,13 +14,14 @@ from services.topology_store.core import Accepted, Decision, Known
 from services.topology_store.following import PREFIX, Nodes
 from shared.bus.port import Bus, Message
 from shared.domain.report import Report
-from shared.eventlog.port import Appended, Commit, Draft, EventLog, Outcome
+from shared.eventlog.port import Appended, Commit, Draft, EventLog, Fenced, Lease, Outcome
 from shared.eventlog.skips import skips
 from shared.events import streams
 from shared.events.report_facts import NodeReported, NodeReportRefused
 from shared.events.setting_aside import Aside
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
+from shared.runtime.held import Held
 from shared.runtime.projector import Folded, Projector
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
@@ -44,7 +45,8 @@ class Reports:
     """What the topology-store knows, and how it learns. `known` is the fold of the report streams, by node; `heard_s` when each
     node was last believed, on the monotonic clock."""
 
-    def __init__(self, log: EventLog, bus: Bus, clock: Clock, exporter_wins: bool = True) -> None:
+    def __init__(self, log: EventLog, held: Held, bus: Bus, clock: Clock, exporter_wins: bool = True) -> None:
+        self._held = held
         self._exporter_wins = exporter_wins
         self._log = log
         self._bus = bus
@@ -127,7 +129,8 @@ class Reports:
         return Heard(read, len(message.data), from_headers(message.headers), min(message.time_us // 1000 or now_ms, now_ms))
 
     async def _round(self, waiting: Sequence[Heard]) -> list[Heard]:
-        """Judge the first report of each node; returns what is left to judge."""
+        """Judge the first report of each node; returns what is left to judge. Facts are made under a lease of this store."""
+        lease = await self._held.lease()
         left, chosen = [], dict[str, tuple[Heard, Accepted]]()
         for heard in waiting:
             report = heard.report
@@ -141,12 +144,16 @@ class Reports:
                 core.heard(self._known(report.node), report, decision, heard.at_ms)
                 self._believed(heard, decision)
                 count(names.REPORTS, verdict=decision.reason)
-        outcomes = await self.append([self.commit(node, accepted, heard.trace) for node, (heard, accepted) in chosen.items()])
+        commits = [self.commit(node, accepted, lease, heard.trace) for node, (heard, accepted) in chosen.items()]
+        outcomes = await self.append(commits)
         for (heard, accepted), outcome in zip(chosen.values(), outcomes, strict=True):
             report = heard.report
             if isinstance(outcome, Appended):
                 core.evolve(self._known(report.node), accepted.fact, accepted.expected + 1, heard.at_ms)
                 self._tell(heard, accepted)
+            elif isinstance(outcome, Fenced):
+                self._held.refused(lease)
+                left.insert(0, heard)
             elif await self._overtaken(report):
                 self._contested(report)
                 left = [other for other in left if (other.report.node, other.report.boot_id) != (report.node, report.boot_id)]
@@ -215,12 +222,12 @@ class Reports:
         """The outcomes, one for each commit."""
         return await append_until_answered(self._log, self._clock, self._out, commits) if commits else []
 
-    def commit(self, node: str, accepted: Accepted, trace: str = "", role: str = ROLE, epoch: int = 0) -> Commit:
+    def commit(self, node: str, accepted: Accepted, lease: Lease, trace: str = "") -> Commit:
         """The commit of one decision."""
         return Commit(
             commit_id=accepted.commit_id,
-            role=role,
-            epoch=epoch,
+            role=lease.role,
+            epoch=lease.epoch,
             time_us=self._clock.now_us(),
             drafts=(Draft(streams.report(node), accepted.fact, accepted.expected),),
             correlation=node,

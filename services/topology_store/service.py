@@ -1,13 +1,14 @@
-"""The topology-store service: composition only. Report loop, silence watch (leased), topology objects (taken in by every replica,
-mirrored by the one with the lease), and topology over HTTP."""
+"""The topology-store service: composition only. Report loop (one of many), silence watch (leased), topology objects (taken in by
+every replica, mirrored by the one with the lease), and topology over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from services.topology_store import following, http
 from services.topology_store.following import Nodes
-from services.topology_store.handlers import Reports
+from services.topology_store.handlers import ROLE, Reports
 from services.topology_store.intake import Intake
 from services.topology_store.mirror import Mirror
 from services.topology_store.mirroring import Terms
@@ -27,7 +28,9 @@ from shared.kube.port import KubeUnavailableError
 from shared.runtime.app import Service, Work, run_service
 from shared.runtime.groups import lease_losses
 from shared.runtime.health import Health
+from shared.runtime.held import Held
 from shared.runtime.leadership import Leadership
+from shared.runtime.membership import Membership
 from shared.runtime.projector import Fold, Projector
 from shared.telemetry import logs, names
 
@@ -42,14 +45,18 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
     service.on_close("bus", bus.close)
     await bus.ensure_streams()
-    reports = Reports(log, bus, service.clock, exporter_wins=settings.reports == "both")
+    held = Held()
+    reports = Reports(log, held, bus, service.clock, exporter_wins=settings.reports == "both")
+    leasing: dict[str, Any] = {"ttl_s": settings.lease_ttl_s, "clock": service.clock, "health": service.health}
+    membership = Membership(log, ROLE, service.holder, **leasing)
+    service.task("member", lambda: membership.run(held.keep))
     service.task("fold", follow(log, reports, service.health).run)
     if settings.reports != "nrt":
         service.task("reports", reports.run)
     silence = Silence(reports, log, bus, settings.report_max_age_s, service.clock, service.health)
     service.health.check("bus", silence.waits_for)
     service.task("hearing", silence.hear)
-    leadership = Leadership(log, SILENCE, service.holder, ttl_s=settings.lease_ttl_s, clock=service.clock, health=service.health)
+    leadership = Leadership(log, SILENCE, service.holder, **leasing)
     service.task("silence", lambda: silence.run(leadership))
     kube = _kube(service, settings)
     if kube is not None:

@@ -88,7 +88,7 @@ class Silence:
             if isinstance(decision, Accepted):
                 found.append((node, decision))
                 self._out.warning(names.NODE_SILENT, node=node, silent_s=int(silent_s))
-        commits = [self._reports.commit(node, decision, role=ROLE, epoch=lease.epoch) for node, decision in found]
+        commits = [self._reports.commit(node, decision, lease) for node, decision in found]
         outcomes = await self._reports.append(commits)
         for (node, decision), outcome in zip(found, outcomes, strict=True):
             if isinstance(outcome, Fenced):

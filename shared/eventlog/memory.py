@@ -168,6 +168,19 @@ class MemoryEventLog:
         if self._leases.get(lease.role, (None, 0.0, 0.0))[0] == lease:
             self._leases[lease.role] = (Lease(lease.role, "", lease.epoch), 0.0, 0.0)
 
+    async def members(self, role: str) -> list[Lease]:
+        return [lease for each in sorted(self._leases) if each.startswith(f"{role}/") and (lease := self._alive(each))]
+
+    def _alive(self, role: str) -> Lease | None:
+        held, until_s, granted_s = self._leases[role]
+        if held.holder and until_s > self._now_s():
+            self._leases[role] = (held, min(until_s, self._now_s() + granted_s), granted_s)
+            return held
+        if held.holder:
+            self._leases[role] = (Lease(role, "", held.epoch), 0.0, 0.0)
+            self._epochs[role] += 1
+        return None
+
     async def load_checkpoint(self, consumer: str) -> int:
         return self._checkpoints.get(consumer, 0)
 

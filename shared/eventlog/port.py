@@ -94,7 +94,8 @@ Outcome = Appended | Duplicate | Conflict | Fenced
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A role held by `holder` until `ttl_s` after its last renewal; `epoch` rises with every change of holder."""
+    """A role held by `holder` until `ttl_s` after its last renewal, or until its session with the log ends; `epoch` rises with
+    every change of holder."""
 
     role: str
     holder: str
@@ -137,6 +138,10 @@ class EventLog(Protocol):
 
     async def release(self, lease: Lease) -> None:
         """Give the lease up early; harmless when it was lost."""
+
+    async def members(self, role: str) -> list[Lease]:
+        """The live leases of roles `<role>/...`, by role. Whoever is found gone is counted out for good: its epoch is raised, so
+        that it writes nothing more."""
 
     async def load_checkpoint(self, consumer: str) -> int:
         """The last position whose effect `consumer` has completed, 0 when it is new."""

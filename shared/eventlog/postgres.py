@@ -1,6 +1,6 @@
 """The event log in Postgres: reads, versions, checkpoints, snapshots and leases; appending and waiting have their own files.
 
-Ordinary queries go through SQLAlchemy's pool down to asyncpg; the appender and the listener hold a connection each.
+Ordinary queries go through SQLAlchemy's pool down to asyncpg; appender, listener and leases have a connection each.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome, Place
 from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_engine import LOST_CONNECTION, WRITER, connect, make_engine, masked_url
 from shared.eventlog.postgres_logins import require_modest
+from shared.eventlog.postgres_session import Session
 from shared.eventlog.postgres_watch import HeadWatch
 from shared.events.envelope import Envelope
 from shared.telemetry.reasons import plain
@@ -74,6 +75,7 @@ class PostgresEventLog:
         self._engine = make_engine(url, pool_size, settings, role)
         self._watch = HeadWatch(lambda: connect(url, settings, role=role), self._head_once)
         self._appender = Appender(lambda: connect(url, settings, role=role), self._watch.heard, retry_for_s)
+        self._session = Session(lambda: connect(url, settings, role=role))
 
     @classmethod
     async def open(cls, url: str, *, production: bool | None = None, **options: Any) -> PostgresEventLog:
@@ -127,12 +129,16 @@ class PostgresEventLog:
         return await self._watch.wait(after, timeout_s)
 
     async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
-        # Not retried: a lease that cannot be renewed in time must be seen as lost, not waited for.
-        row = await self._once(lambda c: c.fetchrow("SELECT topolog_acquire($1, $2, $3) AS epoch", role, holder, ttl_s))
-        return None if row["epoch"] is None else Lease(role, holder, row["epoch"])
+        epoch = await self._leasing(lambda c: c.fetchval("SELECT topolog_acquire($1, $2, $3)", role, holder, ttl_s))
+        return None if epoch is None else Lease(role, holder, epoch)
 
     async def release(self, lease: Lease) -> None:
-        await self._once(lambda c: c.execute("SELECT topolog_release($1, $2, $3)", lease.role, lease.holder, lease.epoch))
+        asked = "SELECT topolog_release($1, $2, $3)"
+        await self._leasing(lambda c: c.execute(asked, lease.role, lease.holder, lease.epoch))
+
+    async def members(self, role: str) -> list[Lease]:
+        rows = await self._leasing(lambda c: c.fetch("SELECT * FROM topolog_members($1)", role))
+        return [Lease(*row) for row in rows]
 
     async def load_checkpoint(self, consumer: str) -> int:
         row = await self._fetchrow("SELECT position FROM checkpoint WHERE consumer = $1", consumer)
@@ -155,6 +161,7 @@ class PostgresEventLog:
     async def close(self) -> None:
         await self._appender.close()
         await self._watch.close()
+        await self._session.close()
         await self._engine.dispose()
 
     async def _head_once(self) -> int:
@@ -176,6 +183,13 @@ class PostgresEventLog:
                 return await self._once(use)
         raise AssertionError("a retry context ends by return or raise")
 
+    async def _leasing(self, use: Callable[[Any], Awaitable[T]]) -> T:
+        """Not retried: a lease that cannot be renewed in time must be seen as lost, not waited for."""
+        try:
+            return await self._session.run(use)
+        except _UNREACHABLE as error:
+            raise self._unavailable(error) from error
+
     async def _once(self, use: Callable[[Any], Awaitable[T]]) -> T:
         """Run `use` with a pooled asyncpg connection. Raises LogUnavailable when the connection was lost."""
         try:
@@ -186,7 +200,10 @@ class PostgresEventLog:
                     await pooled.invalidate()
                     raise
         except _UNREACHABLE as error:
-            raise LogUnavailable(
-                f"Postgres at {masked_url(self._url)} does not answer ({plain(error)}); "
-                "is it up, and does TOPOLOG_DATABASE_URL name it?"
-            ) from error
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> LogUnavailable:
+        return LogUnavailable(
+            f"Postgres at {masked_url(self._url)} does not answer ({plain(error)}); "
+            "is it up, and does TOPOLOG_DATABASE_URL name it?"
+        )

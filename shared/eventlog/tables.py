@@ -58,6 +58,7 @@ lease = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("expires_at", DateTime(timezone=True), nullable=False),
     Column("granted_s", Double),
+    Column("session", Boolean, nullable=False),
 )
 checkpoint = Table(
     "checkpoint", metadata, Column("consumer", Text, primary_key=True), Column("position", BigInteger, nullable=False)

@@ -41,6 +41,7 @@ BUS_STREAMS_MADE_ANEW = counter(
 
 # Process.
 LEADER = gauge("topolog_leader", "1 while this process holds the role's lease.", "role")
+MEMBERS = gauge("topolog_members", "Live members of a role that several processes share, as this one sees them.", "role")
 LEASE_LOST = counter("topolog_leases_lost", "Leases lost while their work ran.", "role")
 KUBE_READY = gauge("topolog_kube_ready", "1 while the Kubernetes API answers and grants what this service needs.")
 TASK_RUNNING = gauge("topolog_task_running", "1 while a task of the service runs.", "task")
@@ -63,6 +64,7 @@ LOG_UNAVAILABLE = event("log.unavailable", "The log does not answer; what needs 
 SNAPSHOT_UNUSABLE = event("snapshot.unusable", "A snapshot could not be read and was ignored; the log is replayed instead.")
 LEASE_GAINED = event("lease.gained", "This process now holds a role.")
 LEASE_GONE = event("lease.lost", "Another holder has the role, or it could not be renewed in time; its work was stopped.")
+MEMBERS_CHANGED = event("members.changed", "A member of a shared role came, or is gone; what it had to do is the others' now.")
 RETRYING = event("retry.scheduled", "Something outside (Postgres, mostly) did not answer; the same is tried again after a pause.")
 BUS_UP = event("bus.connected", "The connection to the bus is up.")
 BUS_DOWN = event("bus.disconnected", "The connection to the bus was lost; it is tried again for ever.")

@@ -26,7 +26,7 @@ from services.scheduler.folding import fold_of
 from services.scheduler.handlers import Decider
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.eventlog.memory import MemoryEventLog
-from shared.eventlog.port import Commit, Draft
+from shared.eventlog.port import Commit, Draft, Lease
 from shared.events import streams
 from shared.events.binding_facts import BindIntended, PodBound
 from shared.events.catalog import Fact
@@ -34,6 +34,7 @@ from shared.events.cluster_facts import NodeObserved
 from shared.events.report_facts import NodeReported
 from shared.events.scheduling_facts import PodReserved
 from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.held import Held
 from shared.runtime.projector import Projector
 from tests.fixtures.ports import free_port
 
@@ -115,7 +116,7 @@ class Bench:
 async def measure(options: argparse.Namespace) -> dict[str, object]:
     bench = Bench(options)
     await bench.fill()
-    decider, extenders = Decider(bench.log, SYSTEM_CLOCK), list[Extender]()
+    decider, extenders = Decider(bench.log, Held(Lease("scheduler/topolog/0", "bench", 1)), SYSTEM_CLOCK), list[Extender]()
 
     def after(core: SchedulerCore, page: Any) -> None:
         decider.folded(core, page)

@@ -290,5 +290,32 @@ class LeasingContract:
         assert lease.epoch == 42
 
 
-class EventLogContract(AppendingContract, ReadingContract, HistoryContract, LeasingContract):
+class MembersContract:
+    """Roles that many hold, each under a lease of its own."""
+
+    async def test_members_are_the_live_leases_under_the_role(self, log: EventLog) -> None:
+        mine, yours = await log.acquire("role/0", "me", 30), await log.acquire("role/1", "you", 30)
+        await log.acquire("role", "leader", 30)
+        await log.acquire("roles/0", "stranger", 30)
+        assert await log.members("role") == [mine, yours]
+        assert yours is not None
+        await log.release(yours)
+        assert await log.members("role") == [mine]
+        assert await log.members("nobody") == []
+
+    async def test_a_silent_member_is_counted_out_once_for_good(self, log: EventLog) -> None:
+        old = await log.acquire("role/0", "paused", 0.02)
+        assert old is not None
+        assert await log.append([commit("a", role="role/0", epoch=old.epoch)]) == [Appended(1, 1, {"s": 1})]
+        await asyncio.sleep(0.05)
+        assert await log.members("role") == []
+        assert await log.members("role") == []
+        assert await log.append([commit("b", role="role/0", epoch=old.epoch)]) == [Fenced("role/0", old.epoch, old.epoch + 1)]
+        new = await log.acquire("role/0", "paused", 30)
+        assert new is not None
+        assert new.epoch == old.epoch + 2
+        assert await log.members("role") == [new]
+
+
+class EventLogContract(AppendingContract, ReadingContract, HistoryContract, LeasingContract, MembersContract):
     """The whole contract."""

@@ -108,6 +108,36 @@ async def test_the_old_leader_writes_nothing_once_a_new_one_holds_the_role(log_u
     await other.close()
 
 
+async def test_a_lease_ends_with_the_session_of_its_holder(log_url: str, postgres_log: PostgresEventLog) -> None:
+    """As by kill -9: nobody releases anything, and nobody waits for the ttl."""
+    dying = await PostgresEventLog.open(log_url)
+    old, member = await dying.acquire("binder", "old", 60), await dying.acquire("scheduler/0", "old", 60)
+    assert old is not None
+    assert await postgres_log.acquire("binder", "new", 60) is None
+    assert await postgres_log.members("scheduler") == [member]
+    dying._session._drop()
+    async with asyncio.timeout(10):
+        while (new := await postgres_log.acquire("binder", "new", 60)) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert await postgres_log.members("scheduler") == []
+    fenced = await dying.append([commit("late", role="binder", epoch=old.epoch), commit("too", role="scheduler/0", epoch=1)])
+    assert fenced == [Fenced("binder", old.epoch, new.epoch), Fenced("scheduler/0", 1, 2)]
+    await dying.close()
+
+
+async def test_a_holder_that_lost_its_session_and_lives_takes_its_leases_into_the_next(
+    log_url: str, postgres_log: PostgresEventLog
+) -> None:
+    holder = await PostgresEventLog.open(log_url)
+    lease = await holder.acquire("binder", "alive", 60)
+    holder._session._drop()
+    assert await holder.acquire("binder", "alive", 60) == lease
+    await asyncio.sleep(0.1)
+    assert await holder.acquire("binder", "alive", 60) == lease, "the server may have seen the old session end only now"
+    assert await postgres_log.acquire("binder", "other", 60) is None
+    await holder.close()
+
+
 class _LosesAnswers:
     """A connection that sends, and loses the first `losses` answers."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-HISTORY = "migrations/versions/0003_history.py"
+HISTORY, LEASES = "migrations/versions/0003_history.py", "migrations/versions/0004_sessions_of_leases.py"
 POSTGRES = "tests/eventlog/test_postgres.py"
 LATER = "tests/eventlog/test_history.py"
 CURSOR, CONSUMER = "shared/eventlog/cursor.py", "shared/runtime/consumer.py"
@@ -29,14 +29,14 @@ class Mutation(NamedTuple):
 TESTED = (
     Mutation(
         "a change of lease does not wait for the append in flight",
-        HISTORY,
+        LEASES,
         "    PERFORM 1 FROM counter FOR UPDATE;\n    SELECT * INTO held",
         "    SELECT * INTO held",
         f"{LATER} -k in_flight",
     ),
     Mutation(
         "a lease outlives a clock that was set back",
-        HISTORY,
+        LEASES,
         "WHERE l.role = the_role AND l.expires_at > clock_timestamp() +",
         "WHERE false AND l.expires_at > clock_timestamp() +",
         f"{LATER} -k clock",

@@ -11,9 +11,10 @@ import msgspec
 
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.memory import MemoryEventLog
-from shared.eventlog.port import LogIdentity
+from shared.eventlog.port import Lease, LogIdentity
 from shared.events.envelope import Envelope
 from shared.runtime.consumer import ConsumerOptions
+from shared.runtime.held import Held
 
 QUICK = ConsumerOptions(page_facts=3, poll_s=0.03, pause_s=0.01)
 
@@ -71,6 +72,11 @@ def undecodable(at: int) -> Callable[[list[Envelope]], list[Envelope]]:
 def hole(at: int) -> Callable[[list[Envelope]], list[Envelope]]:
     """Damage that hides the fact at a position."""
     return lambda page: [fact for fact in page if fact.position != at]
+
+
+def lent(role: str = "test/0", epoch: int = 1) -> Held:
+    """A lease that lasts."""
+    return Held(Lease(role, "test", epoch))
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.memory import MemoryEventLog
-from shared.eventlog.port import Commit, Draft, Outcome
+from shared.eventlog.port import Commit, Draft, Lease, Outcome
 from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeObserved, PodObserved
@@ -20,6 +20,8 @@ from shared.events.codec import decode
 from shared.events.report_facts import NodeReported
 from shared.events.scheduling_facts import NodeCharged, PodReserved
 from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.held import Held
+from shared.runtime.membership import Membership
 from shared.runtime.projector import Fold, Projector
 from tests.ledger.given import pod, report, zone
 from tests.runtime.helpers import QUICK, running, until
@@ -34,7 +36,7 @@ class RoughLog(MemoryEventLog):
         self.troubles: list[str] = []
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        trouble = self.troubles.pop(0) if self.troubles and commits[0].role == "scheduler" else "none"
+        trouble = self.troubles.pop(0) if self.troubles and commits[0].role.startswith("scheduler/") else "none"
         if trouble == "before":
             raise LogUnavailable("not sent")
         outcomes = await super().append(commits)
@@ -67,13 +69,15 @@ class Scene:
     @asynccontextmanager
     async def schedulers(self, count: int = 1) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            for _ in range(count):
-                decider = Decider(self.log, SYSTEM_CLOCK)
+            for number in range(count):
+                held = Held()
+                member = Membership(self.log, "scheduler/topolog", f"s{number}")
+                decider = Decider(self.log, held, SYSTEM_CLOCK)
                 fold: Fold[SchedulerCore] = Fold(
                     lambda: SchedulerCore(CoreConfig()), lambda core, envelope, fact: core.evolve(envelope, fact)
                 )
                 projector = Projector("s", self.log, fold, after=decider.folded, on_reset=decider.reset, options=QUICK)
-                await stack.enter_async_context(running(projector.run(), decider.run(projector)))
+                await stack.enter_async_context(running(projector.run(), decider.run(projector), member.run(held.keep)))
             yield
 
     async def reservations(self, count: int) -> list[PodReserved]:
@@ -139,11 +143,11 @@ async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again
         (streams.node("n1"), NodeCharged("n1", large.uid)),
     ):
         await scene.tell(stream, fact)
-    decider = Decider(scene.log, SYSTEM_CLOCK)
-    assert await decider._decide(core)
+    decider, lease = Decider(scene.log, Held(), SYSTEM_CLOCK), Lease("scheduler/topolog/0", "s", 1)
+    assert await decider._decide(core, lease)
     assert [one.uid for one in await scene._reserved()] == [large.uid]
     await fold_all(scene, core)
-    await decider._decide(core)
+    await decider._decide(core, lease)
     assert len(await scene._reserved()) == 3
 
 
@@ -182,5 +186,28 @@ async def test_a_skipped_fact_moves_its_streams_version_so_that_the_stream_can_b
         core.evolve(envelope, decode(envelope))
     await scene.tell(streams.node("n1"), NodeCharged("n1", "nobody"))
     core.pass_over((await scene.log.read(core.ledger.position))[0])
-    assert await Decider(scene.log, SYSTEM_CLOCK)._decide(core)
+    assert await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(core, Lease("scheduler/topolog/0", "s", 1))
     assert len(await scene._reserved()) == 1
+
+
+async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_epoch(scene: Scene) -> None:
+    """Paused for longer than its lease; what it decided before goes out when it wakes up, and once more under its next epoch."""
+    await scene.node("n1")
+    await scene.pods(2)
+    core = SchedulerCore(CoreConfig())
+    await fold_all(scene, core)
+    old = await scene.log.acquire("scheduler/topolog/0", "paused", 0.01)
+    assert old is not None
+    await asyncio.sleep(0.02)
+    assert await scene.log.members("scheduler/topolog") == []
+    held = Held(old)
+    decider = Decider(scene.log, held, SYSTEM_CLOCK)
+    await decider._decide(core, old)
+    assert await scene._reserved() == []
+    assert held._lease is None, "it asks for another lease"
+    new = await scene.log.acquire("scheduler/topolog/0", "paused", 30)
+    assert new is not None
+    await decider._decide(core, new)
+    made = [envelope for envelope in await scene.log.read(0) if envelope.type == "PodReserved"]
+    assert {(envelope.role, envelope.epoch) for envelope in made} == {(new.role, new.epoch)}
+    assert sorted(fact.uid for fact in await scene._reserved()) == ["uid-p0", "uid-p1"]

@@ -89,7 +89,7 @@ class Outside:
         outcomes = self.log.append_now(commits)
         for commit, outcome in zip(commits, outcomes, strict=True):
             if not isinstance(outcome, Appended):
-                self.mark(f"{type(outcome).__name__} {commit.role}")
+                self.mark(f"{type(outcome).__name__} {commit.role.partition('/')[0]}")
         return outcomes
 
     def _append(self, fiber: Fiber, commits: list[Commit]) -> str:

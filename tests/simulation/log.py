@@ -71,6 +71,10 @@ class SimLog:
         lease: Lease | None = at_once(self._log.acquire(role, holder, ttl_s))
         return lease
 
+    def members_now(self, role: str) -> list[Lease]:
+        members: list[Lease] = at_once(self._log.members(role))
+        return members
+
     @property
     def end(self) -> int:
         position: int = at_once(self._log.head())

@@ -18,6 +18,7 @@ from tests.simulation.log import SimClock, SimLog
 from tests.simulation.manifests import OURS
 from tests.simulation.node import Add
 from tests.simulation.process import Folded, Process
+from tests.simulation.seats import Seat
 
 TTL_S = 5.0
 KINDS = ("nodes", "pods")
@@ -47,7 +48,8 @@ class SchedulerProcess(Process):
     def begin(self) -> None:
         log, clock = cast(Any, self.log), cast(Any, self.clock)
         self.state = SchedulerCore(CoreConfig(scheduler_name=OURS, dirty_after_rejections=2))
-        self.decider = Decider(log, clock, self.batch)
+        self.seat = Seat(self.log, "scheduler/topolog", lambda: self.holder, self.mark)
+        self.decider = Decider(log, cast(Any, self.seat), clock, self.batch)
         self.observer = Observer(log, cast(Any, None), cast(Any, self), OURS, clock)
         self.lease, self.follows = None, {}
 
@@ -87,7 +89,7 @@ class SchedulerProcess(Process):
     def decide(self) -> str:
         """One batch."""
         before = self.state.counters.reserved
-        self.spawn("decide", self.decider._decide(self.state))
+        self.spawn("decide", self.decider._decide(self.state, self.seat.taken()))
         return f"at {self.position}, {self.state.counters.reserved - before} reserved"
 
     def lead(self) -> str:

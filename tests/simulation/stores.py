@@ -14,12 +14,14 @@ from shared.bus import subjects
 from shared.bus.memory import MemoryBus
 from shared.bus.port import Message
 from shared.domain.report import Report
-from shared.eventlog.port import Lease
 from shared.events.codec import decode
 from shared.runtime.health import Health
+from shared.runtime.leadership import LeaseLost
+from tests.simulation.fibers import Fiber
 from tests.simulation.log import SimClock, SimLog
 from tests.simulation.node import Add
 from tests.simulation.process import Process
+from tests.simulation.seats import TTL_S, Seat
 
 MAX_AGE_S = 60.0
 UNDER_WAY = 30
@@ -62,7 +64,8 @@ class StoreProcess(Process):
         self.begin()
 
     def begin(self) -> None:
-        self.reports = Reports(cast(Any, self.log), MemoryBus(), cast(Any, self.clock))
+        seat = Seat(self.log, "topology-store", lambda: self.holder, self.mark)
+        self.reports = Reports(cast(Any, self.log), cast(Any, seat), MemoryBus(), cast(Any, self.clock))
         position = 0
         while page := self.log.read_now(position):
             position = page[-1].position
@@ -91,5 +94,14 @@ class StoreProcess(Process):
         for _ in range(int(MAX_AGE_S / 2)):
             self.clock.now_ms += 1000
             self.silence.account()
-        self.spawn("expire", self.silence.expire(Lease(ROLE, self.name, 0)))
+        lease = self.log.acquire_now(ROLE, self.holder, TTL_S)
+        if lease is None:
+            return "another leads"
+        self.spawn("expire", self.silence.expire(lease))
         return ""
+
+    def failed(self, fiber: Fiber, error: Exception) -> None:
+        if isinstance(error, LeaseLost):
+            self.mark("fenced silence")
+        else:
+            super().failed(fiber, error)

@@ -187,6 +187,8 @@ class World:
     def _take_over(self, rival: SchedulerProcess | BinderProcess) -> str:
         """The leader is paused for longer than its lease; it does not know."""
         self.clock.now_ms += int(TTL_S * 1000) + 1
+        for role in ("scheduler/topolog", "topology-store"):
+            self.log.members_now(role)
         return rival.lead()
 
     def _fold(self, process: Process) -> str:

@@ -8,7 +8,7 @@ from services.upkeep.skipping import skip
 from shared.bus.memory import MemoryBus
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.health import Health
-from tests.runtime.helpers import FaultyLog, running, undecodable, until
+from tests.runtime.helpers import FaultyLog, lent, running, undecodable, until
 from tests.topology_store.words import message, report
 
 
@@ -17,7 +17,7 @@ class Following:
 
     def __init__(self, log: FaultyLog) -> None:
         self.health = Health()
-        self.reports = Reports(log, MemoryBus(), SYSTEM_CLOCK)
+        self.reports = Reports(log, lent("topology-store/0"), MemoryBus(), SYSTEM_CLOCK)
         self.projector = follow(log, self.reports, self.health)
 
     def free(self, node: str) -> int:

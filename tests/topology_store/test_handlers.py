@@ -18,7 +18,9 @@ from shared.events import streams
 from shared.events.codec import decode
 from shared.events.report_facts import NodeReported
 from shared.runtime.health import Health
-from tests.runtime.helpers import running, until
+from shared.runtime.held import Held
+from shared.runtime.membership import Membership
+from tests.runtime.helpers import lent, running, until
 from tests.topology_store.words import Hands, load, message, report
 
 
@@ -33,7 +35,7 @@ def log() -> MemoryEventLog:
 
 @pytest.fixture
 def store(log: MemoryEventLog) -> Reports:
-    return Reports(log, MemoryBus(), Hands())
+    return Reports(log, lent("topology-store/0"), MemoryBus(), Hands())
 
 
 async def test_several_reports_of_one_node_in_a_batch_are_judged_in_order(store: Reports, log: MemoryEventLog) -> None:
@@ -56,17 +58,17 @@ async def test_a_stream_that_somebody_else_moved_is_folded_again_and_the_report_
 
 
 async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: MemoryEventLog) -> None:
-    stores = [Reports(log, MemoryBus(), Hands()) for _ in range(2)]
+    stores = [Reports(log, lent("topology-store/0"), MemoryBus(), Hands()) for _ in range(2)]
     for at in range(1, 20):
         await stores[at % 2].take([message(report(at=at, free=at % 8))])
-    fresh = Reports(log, MemoryBus(), Hands())
+    fresh = Reports(log, lent("topology-store/0"), MemoryBus(), Hands())
     await load(fresh, log)
     assert fresh.known["n1"].report == report(at=19, free=3)
 
 
 async def test_a_report_kept_for_long_does_not_shut_out_the_boot_that_another_store_saw_since(log: MemoryEventLog) -> None:
     """A boot once superseded never returns: if the late report of the boot before were taken in, the node were deaf for ever."""
-    paused, other = (Reports(log, MemoryBus(), Hands()) for _ in range(2))
+    paused, other = (Reports(log, lent("topology-store/0"), MemoryBus(), Hands()) for _ in range(2))
     for store in (paused, other):
         await store.take([message(report(at=1, boot="first"))])
     await other.take([message(report(at=1, boot="third"))])
@@ -100,7 +102,7 @@ async def test_a_late_report_is_old_even_when_the_newest_one_was_no_news(store: 
 async def test_a_restart_knows_what_the_process_before_knew(store: Reports, log: MemoryEventLog) -> None:
     await store.take([message(report(at=1, boot="boot-1"))])
     await store.take([message(report(at=1, boot="boot-2"))])
-    again = Reports(log, MemoryBus(), Hands())
+    again = Reports(log, lent("topology-store/0"), MemoryBus(), Hands())
     await load(again, log)
     await again.take([message(report(at=2, boot="boot-2")), message(report(at=9, boot="boot-1"))])
     assert await types(log) == ["NodeReported", "NodeReported", "NodeReportRefused"]
@@ -116,7 +118,7 @@ async def jetstream(private_nats_url: str) -> AsyncIterator[Bus]:
 
 async def test_reports_travel_a_real_jetstream_into_the_log(jetstream: Bus, log: MemoryEventLog) -> None:
     await jetstream.publish(subjects.report("early"), message(report(node="early")).data, {})
-    store = Reports(log, jetstream, Hands())
+    store = Reports(log, lent("topology-store/0"), jetstream, Hands())
     projector = follow(log, store, Health())
     async with running(projector.run(), store.run()):
         await until(lambda: "early" in store.known)
@@ -132,3 +134,19 @@ async def test_reports_travel_a_real_jetstream_into_the_log(jetstream: Bus, log:
     facts = [decode(envelope) for envelope in await log.read(0)]
     assert {type(fact).__name__ for fact in facts} <= {"NodeReported", "NodeReportChanged"}
     assert "n3" not in store.known
+
+
+async def test_a_store_that_was_counted_out_appends_its_report_under_a_new_epoch_only() -> None:
+    log = MemoryEventLog("paused", lambda: now_s)
+    now_s, held = 0.0, Held()
+    store = Reports(log, held, MemoryBus(), Hands())
+    member = Membership(log, "topology-store", "paused", ttl_s=0.5)
+    async with running(member.run(held.keep)):
+        old = await held.lease()
+        await store.take([message(report(at=1))])
+        now_s = 0.6
+        assert await log.members("topology-store") == [], "another store looked"
+        await store.take([message(report(at=2, free=3))])
+    told = await log.read_stream(streams.report("n1"))
+    assert [(envelope.version, envelope.role) for envelope in told] == [(1, old.role), (2, old.role)]
+    assert told[0].epoch == old.epoch < told[1].epoch

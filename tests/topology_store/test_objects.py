@@ -31,7 +31,7 @@ from shared.kube.nrt_mirrored import EXPIRED_SINCE, is_mirrored
 from shared.kube.port import Answer
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.health import Health
-from tests.runtime.helpers import running
+from tests.runtime.helpers import lent, running
 from tests.topology_store.words import load, report
 
 PATH = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
@@ -43,7 +43,7 @@ class Cluster:
     def __init__(self, kube: KubeClient, log: MemoryEventLog) -> None:
         self.kube = kube
         self.log = log
-        self.reports = Reports(log, MemoryBus(), SYSTEM_CLOCK)
+        self.reports = Reports(log, lent("topology-store/0"), MemoryBus(), SYSTEM_CLOCK)
         self.intake = Intake(self.reports, SYSTEM_CLOCK)
         self.mirror = Mirror(kube, SYSTEM_CLOCK, Terms(keep_expired_s=1e9), 0.02, 1000.0)
         self._told = 0

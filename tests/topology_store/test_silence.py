@@ -20,7 +20,7 @@ from shared.ledger.fold import evolve
 from shared.ledger.state import Ledger
 from shared.runtime.health import Health
 from shared.runtime.leadership import Leadership
-from tests.runtime.helpers import running, until
+from tests.runtime.helpers import lent, running, until
 from tests.topology_store.words import Hands, load, message, report
 
 
@@ -30,7 +30,7 @@ class Store:
     def __init__(self, log: MemoryEventLog, clock: Hands, name: str = "store") -> None:
         self.log, self.clock, self.name = log, clock, name
         self.bus, self.health = MemoryBus(), Health()
-        self.reports = Reports(log, self.bus, clock)
+        self.reports = Reports(log, lent("topology-store/0"), self.bus, clock)
         self.silence = Silence(self.reports, log, self.bus, 30.0, clock, self.health)
 
     @asynccontextmanager

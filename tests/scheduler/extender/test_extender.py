@@ -33,7 +33,7 @@ from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.projector import Projector
 from tests.ledger.given import report, zone
-from tests.runtime.helpers import QUICK, running, until
+from tests.runtime.helpers import QUICK, lent, running, until
 
 Json = dict[str, Any]
 ROOMY = {"cpu": 64_000, "memory": 1 << 40, "pods": 110}
@@ -89,7 +89,7 @@ class World:
     async def at_work(self, binder: str = "binds", **settings: Any) -> AsyncIterator[World]:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        decider = Decider(self.log, SYSTEM_CLOCK)
+        decider = Decider(self.log, lent("scheduler/topolog/0"), SYSTEM_CLOCK)
         extenders: list[Extender] = []
 
         def after(core: SchedulerCore, page: Any) -> None:

@@ -1,0 +1,75 @@
+"""Members of a shared role: each its own place, each told of the others, who is gone counted out, and its place taken anew."""
+
+from __future__ import annotations
+
+import asyncio
+
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Fenced, Lease
+from shared.runtime.held import Held
+from shared.runtime.membership import Membership
+from tests.eventlog.words import commit
+from tests.runtime.helpers import running, until
+
+
+class Member:
+    """One process: its membership, the lease that it lends out, what it heard."""
+
+    def __init__(self, log: MemoryEventLog, name: str, ttl_s: float = 1.0) -> None:
+        self.held, self.heard = Held(), list[tuple[tuple[str, ...], str]]()
+        self.membership = Membership(log, "role", name, ttl_s=ttl_s, heard=lambda *change: self.heard.append(change))
+
+    async def run(self) -> None:
+        await self.membership.run(self.held.keep)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return self.membership.members
+
+
+async def test_every_member_has_a_place_of_its_own_and_hears_of_the_others() -> None:
+    log = MemoryEventLog()
+    members = [Member(log, name) for name in "abc"]
+    async with running(*(member.run() for member in members)) as tasks:
+        await until(lambda: all(member.members == ("role/0", "role/1", "role/2") for member in members))
+        assert {member.heard[-1][1] for member in members} == {"role/0", "role/1", "role/2"}
+        gone = members[1].heard[-1][1]
+        tasks[1].cancel()
+        left = tuple(role for role in ("role/0", "role/1", "role/2") if role != gone)
+        await until(lambda: members[0].members == members[2].members == left)
+        assert members[1].heard[-1] == ((), ""), "it knows that it is none any more"
+
+
+async def test_a_paused_member_is_counted_out_and_writes_nothing_more() -> None:
+    log = MemoryEventLog()
+    paused = await log.acquire("role/0", "paused", 0.05)
+    assert paused is not None
+    alive = Member(log, "alive")
+    async with running(alive.run()):
+        await until(lambda: len(alive.members) == 1)
+        sent = [commit("late", role=paused.role, epoch=paused.epoch)]
+        await until(lambda: log._epochs[paused.role] > paused.epoch)
+        (outcome,) = await log.append(sent)
+        assert isinstance(outcome, Fenced)
+
+
+async def test_a_member_that_the_log_refused_gives_its_place_up_and_stands_again() -> None:
+    log = MemoryEventLog()
+    member = Member(log, "a")
+    async with running(member.run()):
+        first = await member.held.lease()
+        member.held.refused(first)
+        second = await asyncio.wait_for(member.held.lease(), 10)
+        assert second.epoch > first.epoch
+        member.held.refused(first)
+        assert await member.held.lease() == second, "an old refusal says nothing about the new lease"
+
+
+async def test_a_member_that_was_counted_out_stops_before_its_next_renewal() -> None:
+    log = MemoryEventLog()
+    member = Member(log, "a", ttl_s=30)
+    async with running(member.run()):
+        first = await member.held.lease()
+        log._leases[first.role] = (Lease(first.role, "", first.epoch), 0.0, 0.0)
+        log._epochs[first.role] += 1
+        await until(lambda: member.held._lease not in (None, first))

@@ -1,0 +1,42 @@
+"""A member's lease in the simulation: taken when it is first needed, and again as soon as the log refused it.
+
+Nobody renews here: who is not heard of for longer than its lease may be counted out by any member that takes a place, and does
+not know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shared.eventlog.port import Lease
+from tests.simulation.log import SimLog
+
+TTL_S = 5.0
+PLACES = 9
+
+
+class Seat:
+    """What `shared.runtime.held.Held` is to the loops."""
+
+    def __init__(self, log: SimLog, role: str, holder: Callable[[], str], mark: Callable[[str], None]) -> None:
+        self._log, self._role, self._holder, self._mark = log, role, holder, mark
+        self._lease: Lease | None = None
+
+    async def lease(self) -> Lease:
+        """The lease that the process believes to hold."""
+        return self.taken()
+
+    def taken(self) -> Lease:
+        """The same."""
+        if self._lease is None:
+            taken = {lease.role for lease in self._log.members_now(self._role)}
+            role = next(role for place in range(PLACES) if (role := f"{self._role}/{place}") not in taken)
+            self._lease = self._log.acquire_now(role, self._holder(), TTL_S)
+            assert self._lease is not None
+        return self._lease
+
+    def refused(self, lease: Lease) -> None:
+        """The log took nothing under it."""
+        self._mark(f"fenced {self._role.partition('/')[0]}")
+        if lease == self._lease:
+            self._lease = None
