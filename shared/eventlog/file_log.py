@@ -143,6 +143,9 @@ class FileLog:
     async def release(self, lease: Lease) -> None:
         raise self._fixed()
 
+    async def members(self, role: str) -> list[Lease]:
+        raise self._fixed()
+
     async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
         raise self._fixed()
 
