@@ -5,7 +5,7 @@ S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each refusal o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -157,7 +157,7 @@ class Checks:
         if reserved is None or reserved.node != node.name:
             self.marks.add("foreign pod refused")
             return
-        causes = self._causes(node, pod.uid, reserved)
+        causes = self._causes(node, pod.uid, reserved, again)
         if not causes:
             self.broken.append(
                 f"S4: {node.name} refused {pod.name} {pod.uid} ({verdict.reason}: {verdict.message}), reserved at "
@@ -165,25 +165,36 @@ class Checks:
             )
         self.marks.update(f"refused after {cause}" for cause in causes)
 
-    def _causes(self, node: SimNode, uid: str, reserved: Reserved) -> set[str]:
+    def _causes(self, node: SimNode, uid: str, reserved: Reserved, again: bool) -> set[str]:
         causes = {
             each.what
             for each in node.changes
             if each.what in CAUSES and (each.at_ms >= reserved.report_ms or each.version > reserved.node_version)
         }
-        for other in node.arrived:
-            seen_at = self._seen_on.get((other, node.name), NEVER)
-            if other != uid and (other, node.name) not in self._ours and seen_at > reserved.based_on:
-                causes.add("foreign bind")
         if node.readmitted & set(node.kubelet.pods):
             causes.add("init containers readmitted")
-        for other in node.ended:
-            if self._ended_at.get(other, NEVER) > reserved.based_on:
-                causes.add("pod ended")
+        causes |= self._unforeseen(node, uid, reserved, again)
         for other in node.kubelet.pods:
             if other in self._ended_at and other != uid:
                 causes.add("pod deleted by force")
         return causes
+
+    def _unforeseen(self, node: SimNode, uid: str, reserved: Reserved, again: bool) -> set[str]:
+        """Ends and bindings by others that the decision could not know, where the kubelet would have admitted the pod without
+        them; at a readmission, and where a restart lies between, any."""
+        ends = {other for other in node.ended if self._ended_at.get(other, NEVER) > reserved.based_on}
+        foreign = {other for other in node.arrived if other != uid and self._foreign_since(other, node.name, reserved.based_on)}
+        informed = {other for other in node.arrived if other != uid and self._knew_one_of(ends, other)}
+        if not again and node.past.refused_without(uid, ends, foreign | informed):
+            return set()
+        return {cause for cause, found in (("pod ended", ends), ("foreign bind", foreign)) if found}
+
+    def _foreign_since(self, uid: str, node: str, position: int) -> bool:
+        return (uid, node) not in self._ours and self._seen_on.get((uid, node), NEVER) > position
+
+    def _knew_one_of(self, ends: Iterable[str], uid: str) -> bool:
+        decided = self.reserved.get(uid)
+        return decided is not None and any(self._ended_at.get(each, NEVER) <= decided.based_on for each in ends)
 
 
 def at_stream(log: SimLog, stream: str) -> list[Envelope]:

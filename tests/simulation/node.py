@@ -25,6 +25,7 @@ from shared.kubelet.device_state import DevicePool
 from shared.kubelet.fingerprint import ALL, EXCLUSIVE
 from shared.kubelet.machine import KubeletState
 from tests.simulation.cluster import Api
+from tests.simulation.counterfactual import Past
 from tests.simulation.log import SimClock
 from tests.simulation.profile import policies
 
@@ -50,6 +51,7 @@ class SimNode:
         self.kubelet = kubelet.start(shape)
         self.down = False
         self.changes: list[Changed] = []
+        self.past = Past()
         self.readmitted: set[str] = set()
         self.arrived: dict[str, int] = {}
         self.ended: dict[str, int] = {}
@@ -148,6 +150,7 @@ class SimNode:
         known = self.kubelet.pods.get(uid)
         if known is not None and known.phase != "waiting":
             self.ended[uid] = self.clock.now_ms
+            self.past.note("end", self.kubelet, known.pod)
         self._over.add(uid)
         self._queue = [other for other in self._queue if other != uid]
         self.kubelet = kubelet.end(self.kubelet, uid)
@@ -161,6 +164,7 @@ class SimNode:
 
     def _begin(self) -> str:
         uid = self._queue.pop(0)
+        self.past.note("admit", self.kubelet, self.kubelet.pods[uid].pod)
         self.kubelet, self._trial = kubelet.begin(self.kubelet, uid)
         self._steps = list(self._trial.steps[:-1])
         return "admitting"
@@ -262,6 +266,7 @@ class SimNode:
         self.api.put_node(msgspec.structs.replace(self.shape, devices=healthy), self.boot_id)
 
     def _changed(self, what: str) -> None:
+        self.past.note("restart", self.kubelet)
         self.changes.append(Changed(self.clock.now_ms, self.api.store.version, what))
 
     def heal(self) -> None:

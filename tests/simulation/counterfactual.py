@@ -1,0 +1,76 @@
+"""Whether a kubelet refused a pod because of what nobody could know: its past is played again without that.
+
+A node keeps its admissions and ends in order, each with the kubelet before it. What the decision could not foresee is left out:
+ends that were not in the log yet, pods that somebody else bound, and pods that were sent here in the knowledge of such an end.
+Where the pod is refused all the same, none of that is an excuse. Must not know the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence, Set
+from typing import Literal
+
+import msgspec
+
+from services.simulator import kubelet
+from services.simulator.kubelet import KubeletNode
+from shared.domain.pod import Pod
+
+KEPT = 256
+"""Events a node."""
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A pod's admission began, or it ended; `restart`: the kubelet's state came about in another way."""
+
+    kind: Literal["admit", "end", "restart"]
+    before: KubeletNode
+    pod: Pod | None = None
+
+
+class Past:
+    """The events of one node, the newest of them."""
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque(maxlen=KEPT)
+
+    def note(self, kind: Literal["admit", "end", "restart"], before: KubeletNode, pod: Pod | None = None) -> None:
+        """One more event; `before` is the kubelet that it meets."""
+        self.events.append(Event(kind, before, pod))
+
+    def refused_without(self, uid: str, ends: Set[str], admissions: Set[str]) -> bool | None:
+        """Would the pod's newest admission have been refused without these pods' ends and those pods' admissions? None where
+        nothing of it happened before, or the past does not reach back that far."""
+        events = self._until(uid)
+        out = [_left_out(each, ends, admissions) for each in events]
+        if not any(out):
+            return None
+        first = out.index(True)
+        if any(each.kind == "restart" for each in events[first:]):
+            return None
+        return _refused([each for each, gone in zip(events[first:], out[first:], strict=True) if not gone], events[first].before)
+
+    def _until(self, uid: str) -> Sequence[Event]:
+        events = list(self.events)
+        while events and not (events[-1].kind == "admit" and events[-1].pod and events[-1].pod.uid == uid):
+            events.pop()
+        return events
+
+
+def _left_out(event: Event, ends: Set[str], admissions: Set[str]) -> bool:
+    uid = event.pod.uid if event.pod is not None else ""
+    return uid in ends if event.kind == "end" else uid in admissions
+
+
+def _refused(events: Sequence[Event], node: KubeletNode) -> bool:
+    """The verdict of the last of these admissions."""
+    admitted = True
+    for event in events:
+        assert event.pod is not None
+        if event.kind == "end":
+            node = kubelet.end(node, event.pod.uid)
+            continue
+        node, trial = kubelet.begin(kubelet.assign(node, event.pod), event.pod.uid)
+        node, admitted = kubelet.settle(node, trial), trial.verdict.admitted
+    return not admitted
