@@ -77,13 +77,12 @@ def kubelet_states(
     bounds = set(seen.bounds)
     coming, unsure = [], []
     for charge in charges:
-        demand = _unlisted(charge, listed.get(charge.key, ()), bounds)
         if charge.proven or not charge.demand:
             unsure += _ways(_untold(charge.zones, report), HIDDEN, bounds)
         elif charge.held and charge.held_boot == report.boot_id:
             unsure.append(((), _amounts(charge.held)))
             bounds.add(EARLIER)
-        elif demand:
+        elif demand := _unlisted(charge, listed.get(charge.key, ()), bounds):
             coming.append(Coming(request_of(demand), charge.admitted))
     if coming and (node.freed or len(node.ended) > 1 or any(key not in listed for key in node.ended)):
         return None

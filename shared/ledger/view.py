@@ -66,8 +66,13 @@ def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
 
 
 def lower_bound(node: LedgerNode) -> ZoneAmounts:
-    """What is certainly free in each zone of the basis report; may be negative where charges overlap."""
+    """What is certainly free in each zone of the basis report; may be negative where charges overlap. Where the Memory Manager's
+    own figure is lower than what the listing leaves, it knows of more: init containers of a pod that a restarted kubelet admitted
+    again hold what they never use."""
     bound = _base(node)
+    for zone in node.basis.zones if node.basis is not None else ():
+        held = {name: zone.resources[name].available - free for name, free in zone.free.items() if name in zone.resources}
+        subtract(bound, {zone.id: {name: amount for name, amount in held.items() if amount > 0}})
     for charge in node.charges.values():
         subtract(bound, charge.zones)
     for claim in node.claims.values():

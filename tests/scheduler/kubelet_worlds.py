@@ -5,7 +5,7 @@ consistent with both, enumerated over the kubelet model.
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -122,16 +122,35 @@ def any_state(seed: int, policy: str, scope: str) -> KubeletState:
 
 def world_of(seen: Scene, config: CycleConfig, checkpoints: bool = True) -> World:
     """A ledger that knows all pods and has the production report, which proves those that run."""
-    world = World(config)
-    world.observe(NODE, allocatable={"cpu": 10**6, "memory": 1 << 50, GPU: 100, "hugepages-2Mi": 1 << 50, "pods": 1000})
-    for active in seen.base.pods.values():
-        world.bound(active.pod, NODE)
-    world.report(report_of(seen.base, checkpoints))
-    for active in seen.base.pods.values():
-        world.fold(f"pod/{active.pod.uid}", PodRunning(active.pod.uid, NODE))
+    world = proven_world(seen.base, config, checkpoints)
     for pod in seen.unsettled:
         world.bound(pod, NODE)
     return world
+
+
+def proven_world(
+    state: KubeletState, config: CycleConfig, checkpoints: bool = True, not_yet_running: Collection[str] = ()
+) -> World:
+    """A ledger that knows the pods of this kubelet, each proven by the production report, on a node that has enough of all."""
+    world = World(config)
+    world.observe(NODE, allocatable={**dict.fromkeys(_resources(state), 1 << 50), **_devices(state)})
+    for active in state.pods.values():
+        world.bound(active.pod, NODE)
+    world.report(report_of(state, checkpoints))
+    for active in state.pods.values():
+        if active.pod.uid not in not_yet_running:
+            world.fold(f"pod/{active.pod.uid}", PodRunning(active.pod.uid, NODE))
+    return world
+
+
+def _resources(state: KubeletState) -> set[str]:
+    tables = {name for node in state.memory.nodes.values() for name in node.tables}
+    return {"cpu", "memory", "pods", "hugepages-2Mi", "hugepages-1Gi", *tables}
+
+
+def _devices(state: KubeletState) -> dict[str, int]:
+    """What a kubelet offers of devices: the healthy ones, of zones or of none."""
+    return {name: sum(device.healthy for device in pool.values()) for name, pool in state.devices.registered.items()}
 
 
 # -- the truth ---------------------------------------------------------------------------------------------------------
@@ -240,12 +259,13 @@ def measured(
             found.unsound.append(seed)
         if refusal is not None and expected == "admitted":
             found.refused_needlessly.append(seed)
-            for name in _bounds(world):
+            for name in bounds_of(world):
                 found.bounded[name] = found.bounded.get(name, 0) + 1
     return found
 
 
-def _bounds(world: World) -> Iterable[str]:
+def bounds_of(world: World) -> list[str]:
+    """What the verdicts so far knew within bounds only, by name."""
     facts = world.cluster.node(NODE)
     outlooks = facts.outlooks[2].values() if facts is not None and facts.outlooks is not None else ()
     return sorted({name for each in outlooks if each.states is not None for name in each.states.bounds})

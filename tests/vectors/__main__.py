@@ -1,7 +1,8 @@
-"""`python -m tests.vectors PATH...`: replay vector files against our models and print what differs.
+"""`python -m tests.vectors [--scheduler] PATH...`: replay vector files against our models and print what differs.
 
 A line `<file>: <passed>/<total>` each, the first differences under it, and `N passed, M failed` at the end. Exits 1 on
-any failure and on any file that no kind recognises.
+any failure and on any file that no kind recognises. `--scheduler` looks at admission sequences only, through the scheduler's
+eyes (`scheduler_eyes`), prints a JSON line a file, and exits 1 on a verdict that is unsound or refuses needlessly.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.vectors.registry import UnreadableError, all_kinds, kind_of, load, results
+import msgspec
 
+from tests.vectors.kinds import admission_sequences
+from tests.vectors.registry import UnreadableError, all_kinds, kind_of, load, results
+from tests.vectors.scheduler_eyes import tally
+
+USAGE = "usage: python -m tests.vectors [--scheduler] PATH... (vector files or folders, .json or .json.gz)"
 SHOWN_CASES = 3
 SHOWN_DIFFERENCES = 4
 SHOWN_CHARS = 400
@@ -19,11 +25,37 @@ SHOWN_CHARS = 400
 
 def main(arguments: list[str]) -> int:
     """Run over all paths; the process's exit code."""
-    if not arguments:
-        print("usage: python -m tests.vectors PATH... (vector files or folders, .json or .json.gz)", file=sys.stderr)
+    paths = [argument for argument in arguments if argument != "--scheduler"]
+    if not paths:
+        print(
+            "usage: python -m tests.vectors [--scheduler] PATH... (vector files or folders, .json or .json.gz)", file=sys.stderr
+        )
         return 2
+    return _through_the_schedulers_eyes(paths) if len(paths) < len(arguments) else _through_the_models(paths)
+
+
+def _through_the_schedulers_eyes(paths: list[str]) -> int:
+    """Only sequences are looked at; without any, nothing was checked, and the exit code is 1."""
+    wrong = looked_at = 0
+    for path in _files(paths):
+        try:
+            doc = load(path)
+        except UnreadableError as error:
+            print(f"{path}: {error}", file=sys.stderr)
+            wrong += 1
+            continue
+        if admission_sequences.recognises(doc):
+            found = tally(doc)
+            looked_at, wrong = looked_at + 1, wrong + len(found.unsound) + len(found.refused_needlessly)
+            print(msgspec.json.encode({"file": path.name, **msgspec.structs.asdict(found)}).decode(), flush=True)
+    if not looked_at:
+        print("no admission sequences in these files", file=sys.stderr)
+    return 0 if looked_at and not wrong else 1
+
+
+def _through_the_models(paths: list[str]) -> int:
     passed = failed = strange = 0
-    for path in _files(arguments):
+    for path in _files(paths):
         counted = _run(path)
         if counted is None:
             strange += 1

@@ -10,6 +10,7 @@ import pytest
 
 from tests.vectors.__main__ import main
 from tests.vectors.registry import kind_of, load, results
+from tests.vectors.scheduler_eyes import tally
 
 DATA = Path(__file__).parent / "data"
 FILES = sorted(DATA.glob("*.json.gz"))
@@ -22,6 +23,25 @@ def test_every_recorded_case_holds(path: Path) -> None:
     assert kind is not None, f"no kind recognises {path.name}"
     wrong = [(name, differences) for name, differences in results(kind, doc) if differences]
     assert not wrong, wrong[:3]
+
+
+def test_the_scheduler_judges_every_seventh_recorded_sequence_as_the_kubelet_did() -> None:
+    doc = load(DATA / "admission_sequences.json.gz")
+    found = tally({"cases": doc["cases"][2::7]})
+    assert (found.unsound, found.refused_needlessly) == ([], [])
+    assert found.passed > 200
+    assert found.refused > 200
+
+
+def test_runner_through_the_schedulers_eyes_wants_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _quantities(tmp_path, value=2)
+    assert main(["--scheduler", str(tmp_path)]) == 1
+    assert "no admission sequences" in capsys.readouterr().err
+    doc = load(DATA / "admission_sequences.json.gz")
+    case = {**doc["cases"][0], "ops": doc["cases"][0]["ops"][:1]}
+    (tmp_path / "sequences.json").write_text(json.dumps({"cases": [case]}))
+    assert main(["--scheduler", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["admissions"] == 1
 
 
 def _quantities(tmp_path: Path, value: int) -> Path:

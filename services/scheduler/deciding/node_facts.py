@@ -20,9 +20,9 @@ from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 from shared.ledger.view import total
 
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
-Profile = tuple[str, policy.Rule, tuple[str, ...], tuple[tuple[str, str], ...], Layout]
-"""What nodes share when their zones can be judged at once: report state, rule, pinned resources, options, and the zones
-with their resources."""
+Profile = tuple[str, policy.Rule, tuple[str, ...], tuple[tuple[str, str], ...], Layout, tuple[str, ...]]
+"""What nodes share when their zones can be judged at once: report state, rule, pinned resources, options, the zones
+with their resources, and the resources of which some devices lie in no zone."""
 
 Bounds = Mapping[int, Amounts]
 
@@ -77,7 +77,7 @@ class NodeFacts:
         self.waiting: Any = None
         self.landings: dict[str, Any] = {}
         self.rule = policy.Rule()
-        self.profile: Profile = ("missing", self.rule, (), (), ())
+        self.profile: Profile = ("missing", self.rule, (), (), (), ())
         self.profile_id = -1
         self.tied: frozenset[int] = frozenset()
         self.totals: Amounts = {}
@@ -150,11 +150,12 @@ class NodeFacts:
     def _profile(self, node: LedgerNode, config: CycleConfig) -> Profile:
         report, state = node.basis, report_state(node)
         if report is None:
-            return (state, policy.Rule(), (), (), ())
+            return (state, policy.Rule(), (), (), (), ())
         labels = node.observed.labels if node.observed is not None else {}
         rule = policy.node_rule(report, labels, config.policy_precedence)
         tracked = policy.pinned(report, labels, config.policy_precedence)
-        return (state, rule, tracked, tuple(sorted(report.options.items())), self._layout())
+        placeless = tuple(sorted({group.resource for group in report.devices or () if not group.zones}))
+        return (state, rule, tracked, tuple(sorted(report.options.items())), self._layout(), placeless)
 
     def take_total(self, charge: Charge, totals: Amounts) -> None:
         """Take what a pod holds, beside what the report shows of it, out of `totals`."""

@@ -45,7 +45,8 @@ class Plan(msgspec.Struct, frozen=True):
     or best-effort: totals, and memory by zone). `parts` are in the kubelet's order, `kinds` their distinct amounts with
     how many parts ask for each. `together` is what all parts hold at once, empty where one zone with that much would not
     be enough to be sure (init containers, whole cores). `inits` says that the pod has init containers with a demand,
-    `names` which containers have one, `demand` container by container."""
+    `names` which containers have one, `demand` container by container. `placeless`: some devices of these lie in no zone, and
+    serve whoever may take from anywhere."""
 
     mode: str
     rule: policy.Rule
@@ -56,6 +57,7 @@ class Plan(msgspec.Struct, frozen=True):
     inits: bool = False
     names: tuple[str, ...] = ()
     demand: tuple[ContainerDemand, ...] = ()
+    placeless: frozenset[str] = frozenset()
 
 
 class Shape:
@@ -127,8 +129,7 @@ def _amounts_of(*many: Amounts) -> list[tuple[str, int]]:
 
 def make_plan(pod: Pod, wanted: str, profile: Profile) -> Plan:
     """How the pod's demand is aligned on nodes of this profile."""
-    _, node_rule, pinned, _, _ = profile
-    return _plan(zonal_demand(pod, pinned), policy.combined(node_rule, wanted), profile)
+    return _plan(zonal_demand(pod, profile[2]), policy.combined(profile[1], wanted), profile)
 
 
 def plan_of(demand: tuple[ContainerDemand, ...], profile: Profile) -> Plan:
@@ -147,7 +148,8 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     forcing = len(parts) > 1 and any(part.kind == "init" for part in parts)
     together = {} if whole_cores or forcing else _sum(parts)
     inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
-    return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names, demand)
+    placeless = frozenset(profile[5]) if mode == "spread" else frozenset[str]()
+    return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless)
 
 
 def _sum(parts: tuple[Part, ...]) -> Amounts:

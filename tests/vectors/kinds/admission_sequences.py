@@ -26,22 +26,28 @@ def recognises(doc: Json) -> bool:
     return {"ops", "kubelet", "machine", "devices", "final"} <= set(next(iter(doc["cases"]), {}))
 
 
+def started(case: Json) -> KubeletState | ConfigError:
+    """The kubelet of a case before its first pod."""
+    return build(_machine(case["machine"]), _config(case), _devices(case["devices"]))
+
+
 def check(case: Json) -> list[str]:
-    built = build(_machine(case["machine"]), _config(case), _devices(case["devices"]))
+    built = started(case)
     if isinstance(built, ConfigError):
         return [f"does not start: {built.message}"]
-    prefer = _preference(case["plugin_preferred_allocation"])
+    prefer = preference(case["plugin_preferred_allocation"])
     differences: list[str] = []
     state: KubeletState | None = built
     for at, op in enumerate(case["ops"]):
         if state is None:
             return [*differences, f"op {at}: the kubelet should be running"]
-        state, found = _play(state, op, prefer)
+        state, found = play(state, op, prefer)
         differences += [f"op {at} {op['op']}: {text}" for text in found]
     return differences + _compare("final", None if state is None else _final(settle(state)), case["final"])
 
 
-def _play(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[KubeletState | None, list[str]]:
+def play(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[KubeletState | None, list[str]]:
+    """The kubelet after one recorded step (None where it does not start again), and what differs from the record."""
     if op["op"] == "admit":
         return _admit(state, op, prefer)
     if op["op"] == "start" and op["uid"] not in state.pods:
@@ -175,7 +181,7 @@ def _devices(devices: Json) -> Registered:
     }
 
 
-def _preference(by_resource: dict[str, bool]) -> Preferred | None:
+def preference(by_resource: dict[str, bool]) -> Preferred | None:
     """The recorded plugin: what must be included, then the lowest ids."""
 
     def prefer(resource: str, available: frozenset[str], required: frozenset[str], size: int) -> frozenset[str]:

@@ -73,7 +73,8 @@ def possible(facts: NodeFacts, plan: Plan) -> bool:
     upper = facts.upper.values()
     if one_zone_each(facts, plan):
         return all(any(fits(part.amounts, zone) for zone in upper) for part in plan.parts)
-    return all(sum(zone.get(name, 0) for zone in upper) >= held for part in plan.parts for name, held in part.amounts.items())
+    asked = [(name, held) for part in plan.parts for name, held in part.amounts.items() if name not in plan.placeless]
+    return all(sum(zone.get(name, 0) for zone in upper) >= held for name, held in asked)
 
 
 def whole_cores_left(facts: NodeFacts, plan: Plan, threads_per_core: int) -> bool:

@@ -167,7 +167,8 @@ class Sweep:
         rest = {name: amount for name, amount in held.items() if not is_memory(name)}
         candidates, sure = self._every(), self._every()
         for part in plan.parts:
-            candidates &= self._total(self._columns.upper, part.amounts)
+            bounded = {name: amount for name, amount in part.amounts.items() if name not in plan.placeless}
+            candidates &= self._total(self._columns.upper, bounded)
         for name, amount in rest.items():
             row = self._columns.rows.get(name)
             sure &= self._columns.totals[row, self._selection] >= amount if row is not None else False

@@ -1,0 +1,83 @@
+"""Recorded admission sequences through the scheduler's eyes: before each admission the production report of the recorded kubelet
+is folded, all its pods proven, and the verdict is compared with what the real kubelet then did.
+
+A pass must be an admission, always. A refusal must be one, too, unless something of the state is only known within bounds;
+those are counted by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from services.scheduler.deciding.config import CycleConfig
+from shared.domain.pod import Pod
+from shared.kubelet.machine import KubeletState
+from shared.kubelet.options import ConfigError
+from tests.scheduler.kubelet_worlds import NODE, bounds_of, proven_world
+from tests.vectors.kinds.admission_sequences import play, preference, started
+from tests.vectors.shapes import pod_of
+
+Json = dict[str, Any]
+NOT_STARTED = "pods that have not started yet"
+UNHEALTHY = "unhealthy devices that no listing tells"
+
+
+class Tally(msgspec.Struct):
+    """Verdicts compared; `bounded` counts by name those where something was only known within bounds. The lists name
+    `<case> op <number>`; `refused_within_bounds` are needless refusals among the bounded."""
+
+    admissions: int = 0
+    passed: int = 0
+    refused: int = 0
+    bounded_verdicts: int = 0
+    bounded: dict[str, int] = {}
+    unsound: list[str] = []
+    refused_needlessly: list[str] = []
+    refused_within_bounds: list[str] = []
+
+
+def tally(doc: Json) -> Tally:
+    """All admissions of a file of sequences."""
+    found = Tally()
+    for case in doc["cases"]:
+        for at, passed, admitted, bounds in _verdicts(case):
+            found.admissions += 1
+            found.passed, found.refused = found.passed + passed, found.refused + (not passed)
+            found.bounded_verdicts += bool(bounds)
+            for name in bounds:
+                found.bounded[name] = found.bounded.get(name, 0) + 1
+            if passed is not admitted:
+                wrong = found.unsound if passed else found.refused_within_bounds if bounds else found.refused_needlessly
+                wrong.append(f"{case['id']} op {at}")
+    return found
+
+
+def _verdicts(case: Json) -> Iterator[tuple[int, bool, bool, list[str]]]:
+    """(step, whether the scheduler passed the node, whether the kubelet admitted, what was known within bounds only)."""
+    state, waiting = started(case), set[str]()
+    prefer = preference(case["plugin_preferred_allocation"])
+    for at, op in enumerate(case["ops"]):
+        if not isinstance(state, KubeletState):
+            return
+        if op["op"] == "admit":
+            pod = pod_of(op["pod"])
+            world = proven_world(state, CycleConfig(), not_yet_running=waiting)
+            refusal = world.cluster.verdict(pod, NODE)
+            yield at, refusal is None, op["expect"]["admitted"], [*bounds_of(world), *_unknown(state, pod, waiting)]
+            waiting |= {pod.uid}
+        elif op["op"] == "start":
+            waiting -= {op["uid"]}
+        state = play(state, op, prefer)[0] or ConfigError("it does not start again")
+
+
+def _unknown(state: KubeletState, pod: Pod, waiting: set[str]) -> Iterator[str]:
+    """What podresources and the checkpoints leave open: whether init containers have run, and where unhealthy devices lie."""
+    if any(each.kind == "init" for uid in waiting & set(state.pods) for each in state.pods[uid].pod.containers):
+        yield NOT_STARTED
+    asked = {name for each in pod.containers for name in each.requests}
+    pools = (pool for name, pool in state.devices.registered.items() if name in asked)
+    if any(not device.healthy for pool in pools for device in pool.values()):
+        yield UNHEALTHY
