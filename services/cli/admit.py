@@ -30,6 +30,7 @@ from shared.domain.resources import Amounts, is_device
 from shared.kubelet.admission import Admission, ConfigError, admit, build, remove, start_containers
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.node_level import shortage
+from shared.runtime import yaml_text
 from shared.telemetry.reasons import plain
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
@@ -175,7 +176,7 @@ def _documents(path: Path) -> list[Any]:
     if len(raw) > MAX_FILE_BYTES:
         raise CommandError(f"{path}: {len(raw)} bytes", f"write at most {MAX_FILE_BYTES} bytes", EXIT_USAGE)
     try:
-        return [document for document in yaml.safe_load_all(raw) if document is not None]
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        return [document for document in yaml_text.documents(raw) if document is not None]
+    except (yaml_text.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise CommandError(f"{path}: is no YAML: {reason}", "check indentation and quotes", EXIT_USAGE) from error

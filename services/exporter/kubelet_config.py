@@ -86,9 +86,9 @@ def _document(text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        import yaml
+        from shared.runtime import yaml_text
 
         try:
-            return yaml.safe_load(text)
-        except (yaml.YAMLError, RecursionError) as error:
+            return yaml_text.document(text)
+        except (yaml_text.YAMLError, RecursionError) as error:
             raise ValueError(str(error)) from error

@@ -97,15 +97,15 @@ def _flatten(tree: dict[str, Any], at: str, path: Path, found: dict[str, Value])
 
 def _document(path: Path) -> dict[str, Any]:
     """The file's mapping; empty where there is no such file."""
-    import yaml
+    from shared.runtime import yaml_text
 
     if not path.is_file():
         return {}
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
-        document = yaml.safe_load(data) if len(data) <= MAX_BYTES else None
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        document = yaml_text.document(data) if len(data) <= MAX_BYTES else None
+    except (OSError, yaml_text.YAMLError, ValueError, RecursionError) as error:
         raise RteConfigError(f"{path}: cannot be read as YAML: {error}") from error
     if not isinstance(document, dict | None) or len(data) > MAX_BYTES:
         raise RteConfigError(f"{path}: is no mapping of at most {MAX_BYTES} bytes")

@@ -12,11 +12,11 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 import msgspec
-import yaml
 
 from services.scheduler.compat.arguments import Arguments, PreemptionMode, ResyncScope, StrategyName
 from services.scheduler.compat.fingerprint import InformerMode, ResyncMethod
 from services.scheduler.compat.foreign import Detection
+from shared.runtime import yaml_text
 
 PLUGIN = "NodeResourceTopologyMatch"
 KIND = "NodeResourceTopologyMatchArgs"
@@ -56,8 +56,8 @@ def read_text(text: str) -> Outcome:
     if len(text) > LIMIT_TEXT_CHARS:
         return _failed(Problem("document", f"{len(text)} characters", f"keep it under {LIMIT_TEXT_CHARS}"))
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        document = yaml_text.document(text)
+    except (yaml_text.YAMLError, ValueError, RecursionError) as error:
         return _failed(Problem("document", type(error).__name__, f"write valid YAML or JSON ({' '.join(str(error).split())})"))
     return read(document)
 

@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-import yaml
 
 from services.simulator.api.core.kinds import Kind
 from services.simulator.api.core.refusals import Refusal, bad_request, refuse
 from services.simulator.api.core.strategies import unrecognized
 from services.simulator.api.http import protobuf
+from shared.runtime import yaml_text
 
 PATCH_FORMS = {
     "application/merge-patch+json": "merge",
@@ -93,8 +93,8 @@ def _echo(body: bytes) -> str:
 
 def _from_yaml(body: bytes) -> Any:
     try:
-        return yaml.safe_load(body)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return yaml_text.document(body)
+    except (yaml_text.YAMLError, ValueError, RecursionError) as error:
         return bad_request(f"error decoding YAML: {str(error).splitlines()[0]}")
 
 

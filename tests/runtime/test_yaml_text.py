@@ -1,0 +1,30 @@
+"""YAML of others: what is nested deeply is refused by name, what is long is read in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.runtime import yaml_text
+
+
+@pytest.mark.parametrize("text", [b"[" * 3_000_000, b"- " * 200_000, b"{a: " * 200_000, b"a:\n [[" + b"[" * 1500, b"[" * 101])
+def test_what_is_nested_too_deeply_is_refused_and_no_end_of_the_process(text: bytes) -> None:
+    for read in (yaml_text.document, yaml_text.documents):
+        with pytest.raises(ValueError, match=r"line \d: nested deeper than 100 levels"):
+            read(text)
+
+
+def test_a_long_text_and_a_hundred_levels_are_read() -> None:
+    long = "x" * 800_000
+    assert yaml_text.document(f'a: "{long}"') == {"a": long}
+    found = yaml_text.document("[" * 100 + "]" * 100)
+    for _ in range(99):
+        (found,) = found
+    assert found == []
+
+
+def test_documents_come_in_order_and_only_as_plain_values() -> None:
+    assert yaml_text.documents("a: 1\n---\n---\n[2]\n") == [{"a": 1}, None, [2]]
+    assert yaml_text.document("") is None
+    with pytest.raises(yaml_text.YAMLError):
+        yaml_text.document("!!python/object/apply:os.getpid []")
