@@ -68,7 +68,7 @@ def resume(node: KubeletNode, stored: KubeletState, pods: list[Pod]) -> tuple[Ku
     """
     wanted = {pod.uid: ActivePod(pod) for pod in pods}
     for base in (stored, node.state):
-        gone = tuple(sorted({*base.cpu.entries, *base.memory.entries, *base.devices.held} - set(wanted)))
+        gone = tuple(sorted(holders(base) - set(wanted)))
         begun = KubeletState(base.kubelet, base.cpu, base.memory, base.devices, wanted, Stale(gone, gone, gone))
         again = admission.restart(begun)
         if not isinstance(again, ConfigError):
@@ -80,6 +80,11 @@ def resume(node: KubeletNode, stored: KubeletState, pods: list[Pod]) -> tuple[Ku
     known = {pod.uid: KnownPod(pod, "running") for pod in pods if pod.uid not in out}
     state = admission.settle(again.state)
     return KubeletNode(state, state, node.allocatable, known), refused
+
+
+def holders(state: KubeletState) -> frozenset[str]:
+    """Uids of the pods that some manager's book names."""
+    return frozenset({*state.cpu.entries, *state.memory.entries, *state.devices.held})
 
 
 def assign(node: KubeletNode, pod: Pod) -> KubeletNode:

@@ -119,9 +119,10 @@ class KubeletAgent:
         return known.pod
 
     def _stop(self, uid: str) -> None:
-        pod = self.end(uid)
-        if pod is not None:
-            self._posts.stopped(pod)
+        known = self._node.pods.get(uid)
+        if known is not None:
+            self._posts.stopped(known.pod)
+            self.end(uid)
 
     def _admit_next(self) -> None:
         """Begin the admission of the next pod that is still there and has been listed long enough."""

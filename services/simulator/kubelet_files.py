@@ -1,7 +1,8 @@
 """A simulated kubelet's state on disk: the three checkpoints of its managers, in the kubelet's own format.
 
-They change with every pod, so they are written in place (a rename costs ten times as much), the larger ones without a
-checksum, and the folder is touched for those who watch it. Must not know when to save, nor judge what it loads.
+Each is replaced by renaming, so that a process killed half-way leaves the one before it whole; the larger ones have no
+checksum, because they change with every pod. The folder is touched for those who watch it. Must not know when to save, nor
+judge what it loads.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ DEVICE_FILE = "device-plugins/kubelet_internal_checkpoint"
 
 
 def save(folder: Path, before: KubeletState | None, after: KubeletState) -> None:
-    """Write the checkpoints of the managers whose book differs from `before`, as a kubelet does at every change."""
-    if before is None or before.cpu.entries != after.cpu.entries:
-        _write(folder / CPU_FILE, write_cpu(CpuCheckpoint(after.kubelet.cpu.policy, after.cpu.shared, after.cpu.entries)))
-    if before is None or before.memory is not after.memory:
-        _write(folder / MEMORY_FILE, write_memory(memory_checkpoint(after.memory), seal=False))
+    """Write the checkpoints of the managers whose book differs from `before`, in the order in which a kubelet's managers allocate
+    and save: devices, CPUs, memory (kubelet 1.36)."""
     if before is None or before.devices is not after.devices:
         (folder / DEVICE_FILE).parent.mkdir(exist_ok=True)
-        _write(folder / DEVICE_FILE, write_devices(device_checkpoint(after.devices), seal=False))
+        _replace(folder / DEVICE_FILE, write_devices(device_checkpoint(after.devices), seal=False))
+    if before is None or before.cpu.entries != after.cpu.entries:
+        _replace(folder / CPU_FILE, write_cpu(CpuCheckpoint(after.kubelet.cpu.policy, after.cpu.shared, after.cpu.entries)))
+    if before is None or before.memory is not after.memory:
+        _replace(folder / MEMORY_FILE, write_memory(memory_checkpoint(after.memory), seal=False))
     os.utime(folder)
 
 
@@ -81,10 +83,11 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _write(path: Path, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+def _replace(path: Path, data: bytes) -> None:
+    draft = path.with_name(path.name + ".new")
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        os.pwrite(file, data, 0)
-        os.ftruncate(file, len(data))
+        os.write(file, data)
     finally:
         os.close(file)
+    draft.replace(path)

@@ -28,6 +28,7 @@ from services.simulator.podresources_server import PodresourcesServer
 from services.simulator.workload import LIFETIME_ANNOTATION
 from shared.domain.manifest import ManifestError, pod_from_manifest
 from shared.domain.pod import Pod
+from shared.kubelet.machine import KubeletState
 
 log = structlog.get_logger()
 SLICE = 200
@@ -116,26 +117,32 @@ class KubeletRunner:
         stored, reason = kubelet_files.load(files.kubelet_dir, fresh.state)
         if reason:
             log.warning("kubelet state refused, starting empty", node=node.name, reason=reason)
-        pods = self._running_pods(node.name)
+        pods = self._admitted_pods(node.name, stored)
         refused: list[tuple[str, Any]] = []
         if pods:
-            fresh, refused = kubelet.resume(fresh, stored or fresh.state, pods)
+            fresh, refused = kubelet.resume(fresh, stored or fresh.state, [pod for pod, _running in pods])
         agent = KubeletAgent(fresh, files.kubelet_dir, self._delays, self._real, time.monotonic, _Posts(self, node.name))
         self._agents[node.name] = agent
         self._register(node, files)
         verdicts = dict(refused)
-        for pod in pods:
+        for pod, running in pods:
             if pod.uid in verdicts:
                 self.refused(node.name, pod, verdicts[pod.uid].reason, verdicts[pod.uid].message)
-            else:
+            elif running:
                 self._live(node.name, pod)
+            else:
+                self.started(node.name, pod)
 
-    def _running_pods(self, node: str) -> list[Pod]:
-        """Pods that ran when the kubelet stopped, oldest first."""
+    def _admitted_pods(self, node: str, stored: KubeletState | None) -> list[tuple[Pod, bool]]:
+        """Pods that this kubelet had admitted when it stopped, oldest first, each with whether it is known to run: one that the
+        checkpoints hold keeps its place, as on a kubelet, even if its status was not posted any more."""
+        held = kubelet.holders(stored) if stored is not None else frozenset()
         entries = self._cluster.list("pods", field_selector=f"spec.nodeName={node}")
-        running = [entry.obj for entry in entries if entry.obj["status"].get("phase") == "Running"]
-        running.sort(key=lambda obj: (obj["status"].get("startTime", ""), obj["metadata"]["uid"]))
-        return [pod for pod in map(pod_from_manifest, running) if isinstance(pod, Pod)]
+        there = [(entry.obj, entry.obj["status"].get("phase")) for entry in entries]
+        kept = [obj for obj, phase in there if phase == "Running" or (phase not in _ENDED and obj["metadata"]["uid"] in held)]
+        kept.sort(key=lambda obj: (obj["metadata"].get("creationTimestamp", ""), obj["metadata"]["uid"]))
+        read = [(pod_from_manifest(obj), obj["status"].get("phase") == "Running") for obj in kept]
+        return [(pod, running) for pod, running in read if isinstance(pod, Pod)]
 
     def _register(self, node: SimulatedNode, files: NodeFiles) -> None:
         self._addresses += 1
@@ -253,13 +260,15 @@ class KubeletRunner:
             self._virtual.add(self._clock.now() + lifetime, partial(self._finish, node, pod))
 
     def _finish(self, node: str, pod: Pod) -> None:
-        """The pod has lived its time: it ends by itself with success."""
+        """The pod has lived its time: it ends by itself with success. Told before its resources are free: a kubelet killed in
+        between finds it ended, and not a running pod that holds nothing."""
         agent = self._agents[node]
         obj = self._current(pod)
-        if obj is None or obj["metadata"].get("deletionTimestamp") or agent.end(pod.uid) is None:
+        if obj is None or obj["metadata"].get("deletionTimestamp") or not agent.knows(pod.uid):
             return
         status = pod_status.succeeded(obj, now_text())
         self._cluster.replace_status("pods", pod.name, pod.namespace, status, pod.uid)
+        agent.end(pod.uid)
 
     def _cluster_address(self, node: str) -> str:
         entry = self._cluster.get("nodes", node)

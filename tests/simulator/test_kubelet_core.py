@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+
+import pytest
 
 from services.exporter import wire
 from services.exporter.answers import ListedPod
@@ -133,6 +136,34 @@ def test_restart_frees_pods_that_ended_meanwhile(tmp_path: Path) -> None:
     again, trials = run(again, pod("c", 3))
     assert trials[0].verdict.admitted
     assert set(again.state.cpu.entries) == {"b", "c"}
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_a_kubelet_killed_while_it_saves_leaves_whole_files_in_the_order_of_its_managers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """Devices, then CPUs, then memory, as they are allocated; readmitted, the pod keeps what the files hold."""
+    kubelet_files.save(tmp_path, None, kubelet.start(machine()).state)
+    node, _ = run(kubelet.start(machine()), pod("a", 3, 1))
+    renames = iter(range(writes))
+    rename = Path.replace
+
+    def until_killed(draft: Path, target: Path) -> Path:
+        if next(renames, None) is None:
+            raise KeyboardInterrupt
+        return rename(draft, target)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "replace", until_killed)
+        with contextlib.suppress(KeyboardInterrupt):
+            kubelet_files.save(tmp_path, kubelet.start(machine()).state, node.state)
+    stored, reason = kubelet_files.load(tmp_path, kubelet.start(machine()).state)
+    assert stored is not None, reason
+    books = {"devices": stored.devices.held, "cpu": stored.cpu.entries, "memory": stored.memory.entries}
+    assert [name for name, book in books.items() if book] == list(books)[:writes]
+    again, refused = kubelet.resume(kubelet.start(machine()), stored, [pod("a", 3, 1)])
+    assert refused == []
+    assert listed(pod("a", 3, 1), again.shown) == listed(pod("a", 3, 1), node.shown)
 
 
 def test_damaged_checkpoint_is_named_and_not_used(tmp_path: Path) -> None:

@@ -226,6 +226,47 @@ async def test_whole_simulation_resumes_from_its_files(tmp_path: Path) -> None:
     second.store.close()
 
 
+async def test_a_kubelet_killed_before_it_told_that_a_pod_runs_keeps_the_pod_where_it_was(tmp_path: Path) -> None:
+    store = ClusterStore(journal_path=tmp_path / "journal")
+    first = await Cluster(tmp_path, store, "single-numa-node", Delays(0.01, 0.005, start_s=60.0)).start()
+    first.run("a", 3)
+    await eventually(lambda: bool(first.kubelets.agent(NODE).node.state.cpu.entries))
+    first.run("b", 3)
+    await eventually(lambda: len(first.kubelets.agent(NODE).node.state.cpu.entries) == 2)
+    before = await first.report()
+    first.store.delete("pods", "a", "default", grace_s=0)
+    await first.stop()
+    store.close()
+    second = await Cluster(tmp_path, ClusterStore(journal_path=tmp_path / "journal"), "single-numa-node", FAST).start()
+    placed = {name: where for name, where in held(before) if name == "b"}
+    assert dict(held(await second.report())) == placed
+    await eventually(lambda: second.phase("b") == "Running")
+    second.run("c", 3)
+    await eventually(lambda: second.phase("c") == "Running")
+    await second.stop()
+    second.store.close()
+
+
+async def test_an_end_is_told_before_what_the_pod_held_is_free(cluster: Cluster) -> None:
+    """Else a kubelet killed in between finds a running pod that holds nothing, and seeks a place for it anew."""
+    still_held: list[tuple[str, bool]] = []
+
+    def hear(change: Any) -> None:
+        obj = change.entry.obj
+        if obj["status"]["phase"] == "Succeeded":
+            books = cluster.kubelets.agent(NODE).node.state.cpu.entries
+            still_held.append((obj["metadata"]["name"], obj["metadata"]["uid"] in books))
+
+    cluster.store.listen("pods", hear)
+    cluster.run("short", 2, lifetime_s=0.01)
+    cluster.run("deleted", 2)
+    await eventually(lambda: (cluster.phase("short"), cluster.phase("deleted")) == ("Succeeded", "Running"))
+    cluster.store.delete("pods", "deleted", "default")
+    await eventually(lambda: cluster.phase("deleted") == "gone")
+    assert set(still_held) == {("short", True), ("deleted", True)}
+    await eventually(lambda: not cluster.kubelets.agent(NODE).node.state.cpu.entries)
+
+
 async def test_pod_that_cannot_be_read_is_refused_alone(cluster: Cluster) -> None:
     cluster.run("a")
     odd = workload.manifest(Task("odd", (TaskContainer("c", {CPU: 1000}),), 1), "s", "default", "w")
