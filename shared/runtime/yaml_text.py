@@ -37,4 +37,5 @@ def _check_depth(text: str | bytes) -> None:
         elif isinstance(event, _CLOSING):
             depth -= 1
         if depth > MAX_DEPTH:
-            raise ValueError(f"line {event.start_mark.line + 1}: nested deeper than {MAX_DEPTH} levels")
+            line = event.start_mark.line + 1 if event.start_mark else 0
+            raise ValueError(f"line {line}: nested deeper than {MAX_DEPTH} levels")
