@@ -23,6 +23,7 @@ from services.cli.output import EXIT_REJECTED, EXIT_USAGE, CommandError, console
 from services.cli.pod_files import MAX_PODS, WrongManifest
 from services.exporter.folders import FolderTree
 from services.exporter.sysfs import SysfsError, read_machine
+from shared.domain import yaml_text
 from shared.domain.effective import effective_request
 from shared.domain.manifest import ManifestError
 from shared.domain.pod import Pod
@@ -30,7 +31,6 @@ from shared.domain.resources import Amounts, is_device
 from shared.kubelet.admission import Admission, ConfigError, admit, build, remove, start_containers
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.node_level import shortage
-from shared.runtime import yaml_text
 from shared.telemetry.reasons import plain
 
 MAX_FILE_BYTES = 16 * 1024 * 1024

@@ -86,7 +86,7 @@ def _document(text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        from shared.runtime import yaml_text
+        from shared.domain import yaml_text
 
         try:
             return yaml_text.document(text)

@@ -97,7 +97,7 @@ def _flatten(tree: dict[str, Any], at: str, path: Path, found: dict[str, Value])
 
 def _document(path: Path) -> dict[str, Any]:
     """The file's mapping; empty where there is no such file."""
-    from shared.runtime import yaml_text
+    from shared.domain import yaml_text
 
     if not path.is_file():
         return {}

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from shared.runtime import yaml_text
+from shared.domain import yaml_text
 from shared.telemetry.logs import scrub
 
 T = TypeVar("T", bound=msgspec.Struct)

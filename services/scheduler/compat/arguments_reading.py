@@ -16,7 +16,7 @@ import msgspec
 from services.scheduler.compat.arguments import Arguments, PreemptionMode, ResyncScope, StrategyName
 from services.scheduler.compat.fingerprint import InformerMode, ResyncMethod
 from services.scheduler.compat.foreign import Detection
-from shared.runtime import yaml_text
+from shared.domain import yaml_text
 
 PLUGIN = "NodeResourceTopologyMatch"
 KIND = "NodeResourceTopologyMatchArgs"

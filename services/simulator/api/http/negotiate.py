@@ -11,7 +11,7 @@ from services.simulator.api.core.kinds import Kind
 from services.simulator.api.core.refusals import Refusal, bad_request, refuse
 from services.simulator.api.core.strategies import unrecognized
 from services.simulator.api.http import protobuf
-from shared.runtime import yaml_text
+from shared.domain import yaml_text
 
 PATCH_FORMS = {
     "application/merge-patch+json": "merge",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.runtime import yaml_text
+from shared.domain import yaml_text
 
 
 @pytest.mark.parametrize("text", [b"[" * 3_000_000, b"- " * 200_000, b"{a: " * 200_000, b"a:\n [[" + b"[" * 1500, b"[" * 101])
