@@ -39,6 +39,8 @@ DatabaseUrl = Annotated[str, typer.Option(envvar="TOPOLOG_DATABASE_URL", help="A
 NatsUrl = Annotated[str, typer.Option(envvar="TOPOLOG_NATS_URL", help="An outside NATS.")]
 Kubeconfig = Annotated[str, typer.Option(envvar="TOPOLOG_KUBECONFIG", help="An outside cluster; nothing is simulated.")]
 
+Schedulers = Annotated[int, typer.Option(help="Schedulers that share the pods out among them, 1 to 8.")]
+Standbys = Annotated[int, typer.Option(help="Further binders and topology-stores, ready to take over, 0 to 3.")]
 Advertise = Annotated[str, typer.Option(help="This machine's address as the nodes of an outside cluster reach it.")]
 
 
@@ -70,6 +72,8 @@ def up(
     nats_url: NatsUrl = "",
     kubeconfig: Kubeconfig = "",
     advertise: Advertise = "",
+    schedulers: Schedulers = 1,
+    standbys: Standbys = 0,
 ) -> None:
     """Run everything on this machine: Postgres, NATS, the services, a simulated cluster and a workload.
 
@@ -80,6 +84,7 @@ def up(
         **{"fresh": fresh, "pods": pods, "load": load, "speed": speed, "cache": cache, "report_interval_s": report_interval},
         **{"api_port": api_port, "exit_when_idle": exit_when_idle, "idle_after_s": idle_after, "json": as_json},
         **{"database_url": database_url, "nats_url": nats_url, "kubeconfig": kubeconfig, "advertise": advertise},
+        **{"schedulers": schedulers, "standbys": standbys},
     }
     raise typer.Exit(_run(data_dir, given, rest, plain))
 

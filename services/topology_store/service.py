@@ -99,11 +99,12 @@ def _objects(service: Service, settings: TopologyStoreSettings, log: EventLog, k
     if listeners:
         service.task("objects", Objects(kube, service.clock, *listeners).run)
     if writers:
-        _lead(service, settings, log, lambda: mirror.projector(log, service.health).run(), *writers)
+        service.task("mirror fold", mirror.projector(log, service.health).run)
+        _lead(service, settings, log, *writers)
 
 
 def _lead(service: Service, settings: TopologyStoreSettings, log: EventLog, *works: Work) -> None:
-    """One replica at a time folds the log for the writers, and writes."""
+    """One replica at a time writes; all of them fold what is written, so that each may take over at once."""
 
     async def lead(_lease: Lease) -> None:
         with lease_losses():

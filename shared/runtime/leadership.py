@@ -43,6 +43,7 @@ class Leadership:
     ) -> None:
         self.role = role
         self.lease: Lease | None = None
+        self._label = role
         self._log = log
         self._holder = holder
         self._ttl_s = ttl_s
@@ -118,13 +119,13 @@ class Leadership:
 
     def _enter(self, lease: Lease) -> None:
         self.lease = lease
-        set_gauge(names.LEADER, 1, role=self.role)
+        set_gauge(names.LEADER, 1, role=self._label)
         self._out.info(names.LEASE_GAINED, role=self.role, epoch=lease.epoch, holder=self._holder)
 
     async def _leave(self, lease: Lease) -> None:
         self.lease = None
-        set_gauge(names.LEADER, 0, role=self.role)
-        count(names.LEASE_LOST, role=self.role)
+        set_gauge(names.LEADER, 0, role=self._label)
+        count(names.LEASE_LOST, role=self._label)
         self._out.warning(names.LEASE_GONE, role=self.role, epoch=lease.epoch, holder=self._holder)
         try:
             async with asyncio.timeout(1.0):

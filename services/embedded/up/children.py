@@ -26,6 +26,10 @@ class Ports(msgspec.Struct, frozen=True):
 
     by_name: dict[str, int]
 
+    def of_all(self, name: str) -> list[int]:
+        """The ports of every process of a service."""
+        return [port for each, port in self.by_name.items() if each == name or each.startswith(f"{name}-")]
+
     def running(self) -> list[RunningService]:
         """The note for other commands."""
         return [RunningService(name, port) for name, port in self.by_name.items()]
@@ -34,7 +38,7 @@ class Ports(msgspec.Struct, frozen=True):
 def choose_ports(options: UpOptions, last_api_port: int = 0) -> Ports:
     """A free port for every child that serves HTTP; held open together so that none is given twice. The Kubernetes API keeps the
     port that it had last time, if that is free. Raises PortInUseError for a chosen port that is taken."""
-    names = [name for name, _ in SERVICES]
+    names = [name for name, _ in service_names(options)]
     if not options.kubeconfig:
         names += [SIMULATOR, *exporter_names(options)]
     held = [_held(options.api_port, last_api_port) if name == SIMULATOR else _any_port() for name in names]
@@ -62,6 +66,14 @@ def _held(chosen: int, last: int) -> socket.socket:
 def exporter_names(options: UpOptions) -> list[str]:
     """A few processes serve all simulated nodes."""
     return [f"exporter-{number}" for number in range(min(options.exporters, options.nodes))]
+
+
+def service_names(options: UpOptions) -> list[tuple[str, str]]:
+    """(name, module) of every service process: `scheduler`, `scheduler-2`, ..."""
+    many = {STORE: 1 + options.standbys, SCHEDULER: options.schedulers, BINDER: 1 + options.standbys}
+    return [
+        (name if number == 1 else f"{name}-{number}", module) for name, module in SERVICES for number in range(1, many[name] + 1)
+    ]
 
 
 def environment(options: UpOptions, database_url: str, nats_url: str, kubeconfig: str, trace_file: Path) -> dict[str, str]:
@@ -112,10 +124,10 @@ def start_file(folder: DataDir) -> Path:
     return folder.folder(SIMULATOR) / "start"
 
 
-def services(folder: DataDir, ports: Ports, env: Mapping[str, str]) -> list[ChildSpec]:
-    """topology-store, scheduler and binder, each its own process."""
+def services(options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str]) -> list[ChildSpec]:
+    """topology-stores, schedulers and binders, each its own process."""
     specs = []
-    for name, module in SERVICES:
+    for name, module in service_names(options):
         port = ports.by_name[name]
         own = {**env, "TOPOLOG_HTTP_PORT": str(port)}
         own["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)

@@ -12,6 +12,7 @@ POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 SCOPES = ("container", "pod")
 CACHES = ("ledger", "overreserve", "discardreserved", "passthrough")
 MAX_NODES, MAX_ZONES, MAX_PODS = 5_000, 8, 1_000_000
+MAX_SCHEDULERS, MAX_STANDBYS = 8, 3
 ENDLESS = -1
 """As a number of pods: without end."""
 
@@ -19,7 +20,8 @@ ENDLESS = -1
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for `_s`. `fresh` empties the data folder first. `pods` may be ENDLESS.
     `speed` is `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing
-    is simulated. Empty `database_url` and `nats_url` mean the embedded servers."""
+    is simulated. Empty `database_url` and `nats_url` mean the embedded servers. `schedulers` share the pods; `standbys` are
+    further binders and topology-stores, ready to take over."""
 
     data_dir: Path
     fresh: bool = False
@@ -43,6 +45,8 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: str = ""
     advertise: str = ""
     exporters: int = 2
+    schedulers: int = 1
+    standbys: int = 0
     extra_env: dict[str, str] = {}
 
 
@@ -58,6 +62,8 @@ def check(options: UpOptions) -> UpOptions:
         *([] if options.pods == ENDLESS else _between("--pods", options.pods, 0, MAX_PODS)),
         *_between("--report-interval", options.report_interval_s, 0.1, 3600),
         *_between("--exporters", options.exporters, 1, 64),
+        *_between("--schedulers", options.schedulers, 1, MAX_SCHEDULERS),
+        *_between("--standbys", options.standbys, 0, MAX_STANDBYS),
         *_between("--api-port", options.api_port, 0, 65_535),
         *_one_of("--policy", options.policy, POLICIES),
         *_one_of("--scope", options.scope, SCOPES),

@@ -21,7 +21,7 @@ from services.embedded.up.display import Display, Picture, is_over
 from services.embedded.up.options import ENDLESS, UpOptions
 from services.embedded.up.outside import check_outside, migrate
 from services.embedded.up.resuming import Shape, write_shape
-from services.embedded.up.status import Scheduling, Status, Workload, ask, read_workload
+from services.embedded.up.status import Status, Workload, ask_schedulers, read_workload
 from shared.eventlog.postgres_logins import SERVICE, make_login
 from shared.kube.client import configuration
 from shared.telemetry.reasons import plain
@@ -138,7 +138,7 @@ class Up:
         env = children.environment(
             options, addresses.database_url or "", addresses.nats_url or "", options.kubeconfig or simulated, traces
         )
-        specs = children.services(folder, ports, env)
+        specs = children.services(options, folder, ports, env)
         if not options.kubeconfig:
             specs += children.exporters(options, folder, ports, env)
         await self._supervisor.start(specs)
@@ -202,7 +202,7 @@ class Up:
         workload = before.workload
         if SIMULATOR in ports.by_name:
             workload = read_workload(self._simulation, before.workload)
-        numbers: Scheduling = await ask(f"http://127.0.0.1:{ports.by_name[SCHEDULER]}/stats", Scheduling, before.scheduling)
+        numbers = await ask_schedulers(ports.of_all(SCHEDULER), before.scheduling)
         passed_s = max(now_s - before.elapsed_s, 1e-3)
         rate = (numbers.position - before.scheduling.position) / passed_s if before.scheduling.position else 0.0
         heard = numbers is not before.scheduling

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -92,6 +93,19 @@ def read_workload(path: Path, default: Workload) -> Workload:
         return msgspec.json.decode(path.read_bytes(), type=_Simulation).workload or default
     except (OSError, msgspec.MsgspecError):
         return default
+
+
+async def ask_schedulers(ports: Sequence[int], before: Scheduling) -> Scheduling:
+    """The numbers of the scheduler that is furthest in the log; what each has done for itself is summed. `before` itself when
+    none answers."""
+    urls = [f"http://127.0.0.1:{port}/stats" for port in ports]
+    answers = await asyncio.gather(*(ask(url, Scheduling, None) for url in urls))
+    heard: list[Scheduling] = [answer for answer in answers if answer is not None]
+    if not heard:
+        return before
+    furthest = max(heard, key=lambda numbers: numbers.position)
+    done = {name: sum(getattr(numbers, name) for numbers in heard) for name in ("reserved", "conflicts")}
+    return msgspec.structs.replace(furthest, **done)
 
 
 async def ask(url: str, kind: type[Any], default: Any) -> Any:
