@@ -9,6 +9,7 @@ from __future__ import annotations
 from services.scheduler import following
 from services.scheduler.core import CoreConfig, SchedulerCore
 from shared.eventlog.snapshots import fingerprint
+from shared.hints import registry
 from shared.runtime.projector import Fold
 
 
@@ -27,7 +28,7 @@ def fold_of(config: CoreConfig) -> Fold[SchedulerCore]:
         evolve=SchedulerCore.evolve,
         pass_over=SchedulerCore.pass_over,
         set_aside=SchedulerCore.set_aside,
-        fingerprint=fingerprint(following, "scheduler"),
+        fingerprint=fingerprint(following, "scheduler", registry.PROVIDERS),
         dump=dump,
         load=lambda data: load(config, data),
     )

@@ -191,9 +191,14 @@ class CpuHints:
 
     name = "cpu"
 
+    by_amounts = True
+
     def owns(self, resource: str) -> bool:
         """cpu."""
         return resource == CPU
+
+    def zones(self, report: Report, resource: str) -> None:
+        """The report's amounts say it."""
 
     def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
         """By ids where they matter (`fine`) and the report tells them, else by what it counts as free."""

@@ -217,9 +217,14 @@ class DeviceHints:
 
     name = "devices"
 
+    by_amounts = True
+
     def owns(self, resource: str) -> bool:
         """Extended resources."""
         return is_device(resource)
+
+    def zones(self, report: Report, resource: str) -> None:
+        """The report's amounts say it."""
 
     def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
         """By device where the report tells them, else by the counts of its zones."""

@@ -263,9 +263,14 @@ class MemoryHints:
 
     name = "memory"
 
+    by_amounts = True
+
     def owns(self, resource: str) -> bool:
         """memory, hugepages-*."""
         return is_memory(resource)
+
+    def zones(self, report: Report, resource: str) -> None:
+        """The report's amounts say it."""
 
     def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
         """Free is the Memory Manager's own figure where its checkpoint was read, else what is allocatable less the listed blocks,

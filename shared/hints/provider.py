@@ -76,8 +76,18 @@ class HintProvider(Protocol):
         """For people and for the registry's fingerprint."""
         ...
 
+    @property
+    def by_amounts(self) -> bool:
+        """Whether the zone amounts of a report bound what this manager admits: enough in one zone beside everybody is enough. If
+        not, nodes are judged one by one, by hints and merge alone: that costs time, never a wrong verdict."""
+        ...
+
     def owns(self, resource: str) -> bool:
         """Does this manager hand the resource out?"""
+        ...
+
+    def zones(self, report: Report, resource: str) -> frozenset[int] | None:
+        """Zones that may ever give the resource; None for every zone in which the report shows some."""
         ...
 
     def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from shared.domain.report import Report
 from shared.hints.cpu import CpuHints
 from shared.hints.devices import DeviceHints
 from shared.hints.memory import MemoryHints
@@ -25,3 +26,25 @@ def owner_of(resource: str) -> int:
 @lru_cache(maxsize=4096)
 def _owner(providers: tuple[HintProvider, ...], resource: str) -> int:
     return max((at for at, provider in enumerate(providers) if provider.owns(resource)), default=-1)
+
+
+def amounts_are_all() -> bool:
+    """True where zone amounts bound what every provider admits."""
+    return _all_by_amounts(PROVIDERS)
+
+
+@lru_cache(maxsize=64)
+def _all_by_amounts(providers: tuple[HintProvider, ...]) -> bool:
+    return all(provider.by_amounts for provider in providers)
+
+
+def beyond_amounts(resource: str) -> bool:
+    """True for a resource whose provider is not bound by zone amounts."""
+    at = owner_of(resource)
+    return at >= 0 and not PROVIDERS[at].by_amounts
+
+
+def zones_of(report: Report, resource: str) -> frozenset[int] | None:
+    """Zones that may ever give the resource, as its provider says; None where the report's amounts say it."""
+    at = owner_of(resource)
+    return PROVIDERS[at].zones(report, resource) if at >= 0 else None

@@ -1,10 +1,11 @@
 """Charging: in which zones a pod could land, and what the view must therefore subtract.
 
 Every zone where the pod could land in any state between now and its proof. Computed from what *could* be free (`upper`),
-never from the pessimistic view, and only ever widened until the pod is proven. Kubelet 1.36 semantics: single-numa-node
-puts each container (or, in pod scope, the pod) into one zone; every other policy may spread over all of them. Of these only
-best-effort in container scope gives containers of one pod different masks without refusing the pod: none has no mask, pod
-scope one for all, and restricted admits only masks of the least size that hold an init container's CPUs too.
+never from the pessimistic view, and from what hint providers say of zones; only ever widened until the pod is proven. Kubelet
+1.36 semantics: single-numa-node puts each container (or, in pod scope, the pod) into one zone; every other policy may spread
+over all of them. Of these only best-effort in container scope gives containers of one pod different masks without refusing the
+pod: none has no mask, pod scope one for all, and restricted admits only masks of the least size that hold an init container's
+CPUs too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from shared.domain.demand import ContainerDemand, most, peak
 from shared.domain.report import Report
 from shared.domain.resources import CPU, Amounts
+from shared.hints.registry import amounts_are_all, beyond_amounts, zones_of
 from shared.ledger.state import Charge, ZoneAmounts
 
 WHOLE_POD = ""
@@ -39,6 +41,7 @@ def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: M
     if report.policy != "single-numa-node":
         each = [part.name for part in demand] if _each_by_itself(demand, report) else []
         return dict.fromkeys([WHOLE_POD, *each], tuple(zones)) if demand else {}
+    bound = _where_given(demand, report, bound)
     if report.scope == "pod":
         whole = peak(demand)
         return {WHOLE_POD: _holding(whole, zones, bound)} if whole else {}
@@ -49,6 +52,17 @@ def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: M
             before = (part.amounts, _holding(part.amounts, zones, bound))
         found[part.name] = before[1]
     return found
+
+
+def _where_given(demand: Collection[ContainerDemand], report: Report, bound: Mapping[int, Amounts]) -> Mapping[int, Amounts]:
+    """The bound without what a provider says that a zone can never give, whatever amounts the report shows there."""
+    if amounts_are_all():
+        return bound
+    for name in sorted({name for part in demand for name in part.amounts if beyond_amounts(name)}):
+        given = zones_of(report, name)
+        if given is not None:
+            bound = {zone: held if zone in given else {**held, name: 0} for zone, held in bound.items()}
+    return bound
 
 
 def _each_by_itself(demand: Collection[ContainerDemand], report: Report) -> bool:

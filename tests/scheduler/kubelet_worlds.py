@@ -45,21 +45,23 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 def scene(seed: int, policy: str, scope: str, zones: int | None = None, unsettled: int = 3, **settings: object) -> Scene:
-    """A random scene: 1 to 3 zones, a few pods that run already, up to `unsettled` that came after the report."""
+    """A random scene: 1 to 3 zones where their number is not given, a few pods that run already, up to `unsettled` that came
+    after the report. On more than three zones some scenes ask for more than a zone or two have."""
     rng = random.Random(seed)
     count = zones or rng.randint(1, 3)
     gpus = {f"g{z}-{i}": 1 << z for z in range(count) for i in range(rng.randint(0, 2))}
+    scale = rng.choice((1, 1, count // 2)) if count > 3 else 1
     base = kubelet(count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1}, **settings)
     for at in range(rng.randint(0, 3)):
-        base = _ran(base, random_pod(rng, f"settled{at}", True))
+        base = _ran(base, random_pod(rng, f"settled{at}", True, scale))
     base, came = settle(base), []
     state = base
     for at in range(rng.randint(0, unsettled)):
-        verdict = admit(state, pod := random_pod(rng, f"unsettled{at}", True))
+        verdict = admit(state, pod := random_pod(rng, f"unsettled{at}", True, scale))
         if verdict.admitted or rng.random() < STRAY:
             state = verdict.state
             came.append(pod)
-    return Scene(base, tuple(came), random_pod(rng, "decided", True))
+    return Scene(base, tuple(came), random_pod(rng, "decided", True, scale))
 
 
 def _ran(state: KubeletState, pod: Pod) -> KubeletState:
@@ -68,18 +70,18 @@ def _ran(state: KubeletState, pod: Pod) -> KubeletState:
     return start_containers(verdict.state, pod) if verdict.admitted else settle(verdict.state)
 
 
-def random_pod(rng: random.Random, name: str, wide: bool = False) -> Pod:
+def random_pod(rng: random.Random, name: str, wide: bool = False, scale: int = 1) -> Pod:
     """One to three containers, now and then an init container or a sidecar first; mostly Guaranteed. `wide`: memory that no
     single zone has, and hugepages, too."""
     kinds: list[ContainerKind] = [rng.choice(("init", "sidecar")) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
     kinds += ["app"] * rng.choice((1, 1, 2))
     sizes = rng.choice(((1, 2, 3), (1, 2), (2, 4, 6)))
-    containers = tuple(_container(rng, f"c{at}", kind, sizes, wide) for at, kind in enumerate(kinds))
+    containers = tuple(_container(rng, f"c{at}", kind, sizes, wide, scale) for at, kind in enumerate(kinds))
     qos: Qos = "Guaranteed" if rng.random() < 0.9 else "Burstable"
     return Pod(name, "ns", name, qos, containers)
 
 
-def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequence[int], wide: bool) -> Container:
+def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequence[int], wide: bool, scale: int) -> Container:
     asked = {"cpu": rng.choice(sizes) * 1000, "memory": rng.choice((1, 8, 20, 30, 50, 80) if wide else (1, 8, 20, 30, 50)) * GIB}
     if rng.random() < 0.15:
         asked["cpu"] = 500
@@ -87,6 +89,8 @@ def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequen
         asked[GPU] = rng.choice((1, 1, 2))
     if wide and rng.random() < 0.15:
         asked["hugepages-2Mi"] = rng.choice((1, 2, 3)) * GIB
+    if scale > 1:
+        asked = {name: amount * scale for name, amount in asked.items()}
     return Container(name, kind, asked, asked)
 
 
@@ -240,10 +244,16 @@ class Outcome(msgspec.Struct):
 
 
 def measured(
-    seeds: Iterable[int], policy: str, scope: str, unsettled: int, checkpoints: bool = True, **settings: object
+    seeds: Iterable[int],
+    policy: str,
+    scope: str,
+    unsettled: int,
+    checkpoints: bool = True,
+    into: Outcome | None = None,
+    **settings: object,
 ) -> Outcome:
-    """Judge a scene a seed."""
-    found = Outcome()
+    """Judge a scene a seed; counted `into` what was found before."""
+    found = into or Outcome()
     for seed in seeds:
         seen = scene(seed, policy, scope, unsettled=unsettled, **settings)
         expected = truth(seen)

@@ -18,6 +18,7 @@ from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, PODS, Amounts
 from shared.events.cluster_facts import NodeObserved
+from shared.hints.registry import beyond_amounts
 from shared.ledger.alike import kind_of
 from shared.ledger.state import ZoneAmounts
 
@@ -46,7 +47,7 @@ class Plan(msgspec.Struct, frozen=True):
     how many parts ask for each. `together` is what all parts hold at once, empty where one zone with that much would not
     be enough to be sure (init containers, whole cores). `inits` says that the pod has init containers with a demand,
     `names` which containers have one, `demand` container by container. `placeless`: some devices of these lie in no zone, and
-    serve whoever may take from anywhere."""
+    serve whoever may take from anywhere. `one_by_one`: some provider looks at more than amounts, so that no bound decides."""
 
     mode: str
     rule: policy.Rule
@@ -58,6 +59,7 @@ class Plan(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
     demand: tuple[ContainerDemand, ...] = ()
     placeless: frozenset[str] = frozenset()
+    one_by_one: bool = False
 
 
 class Shape:
@@ -149,7 +151,8 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     together = {} if whole_cores or forcing else _sum(parts)
     inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
     placeless = frozenset(profile[5]) if mode == "spread" else frozenset[str]()
-    return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless)
+    one_by_one = any(beyond_amounts(name) for part in demand for name in part.amounts)
+    return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless, one_by_one)
 
 
 def _sum(parts: tuple[Part, ...]) -> Amounts:

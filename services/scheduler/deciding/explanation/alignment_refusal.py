@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility.bounds import fits, possible
+from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, ENDANGERS, UNKNOWN, verdict
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -12,6 +13,8 @@ from services.scheduler.deciding.shape import Part, Plan, Shape
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import CPU, is_memory
+from shared.hints import registry
+from shared.hints.request import request_of
 
 
 def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig) -> Refusal | None:
@@ -25,7 +28,8 @@ def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleC
     if found == UNKNOWN:
         remedy = "wait for a newer topology report of the node, or raise steps_last_resort"
         return Refusal(facts.name, Reason.BRANCH_LIMIT, str(config.steps_last_resort), remedy=remedy)
-    return _smt(facts, plan, config) or _shortage(facts, plan) or _uncertain(facts, plan)
+    short = _smt(facts, plan, config) or _shortage(facts, plan)
+    return short or _unoffered(facts, plan, config.steps_last_resort) or _uncertain(facts, plan)
 
 
 def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
@@ -111,6 +115,22 @@ def _beside(facts: NodeFacts, part: Part, name: str) -> tuple[int, int]:
     found = [(held.get(name, 0), -zone) for zone, held in facts.lower.items() if fits(others, held)]
     best, zone = max(found, default=(0, -facts.zone_ids[0]))
     return best, -zone
+
+
+def _unoffered(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
+    """A resource whose provider looks at more than amounts, and may have no zone for it though there is enough."""
+    outlook = outlook_of(facts, plan) if plan.one_by_one else None
+    before = outlook.before(steps) if outlook is not None else None
+    if outlook is None or outlook.states is None or before is None:
+        return None
+    books = outlook.states.rules.books
+    for part, step in zip(plan.demand, request_of(plan.demand).steps, strict=True):
+        for at, (provider, asked) in enumerate(zip(registry.PROVIDERS, step.asked, strict=True)):
+            if asked and not provider.by_amounts and any(not books[at].single(m.states[at], None, asked) for m in before.moments):
+                reason = Reason.NO_SINGLE_ZONE if plan.rule.policy == SINGLE else Reason.NO_ZONE_SET
+                subject, remedy = f"of those that {provider.name} offers", f"wait until {provider.name} has some"
+                return Refusal(facts.name, reason, subject, asked[0][0], part.name, asked[0][1], remedy=remedy)
+    return None
 
 
 def _uncertain(facts: NodeFacts, plan: Plan) -> Refusal:

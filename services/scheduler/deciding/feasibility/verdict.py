@@ -30,6 +30,8 @@ NEWCOMER = ""
 
 def verdict(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int) -> Verdict:
     """The answer for a pod of this shape, whose plan is not `free`."""
+    if plan.one_by_one:
+        return searched(facts, plan, steps)
     if plan.whole_cores and facts.report is not None and facts.report.cpus is None:
         if not bounds.whole_cores_left(facts, plan, config.threads_per_core):
             return REFUSED

@@ -45,6 +45,8 @@ class Sweep:
             candidates, sure, scores = self._every(), self._every(), self._whole(shape)
         if isinstance(self._strategy, Registered) and not self._strategy.at_once:
             sure[:] = False
+        if plan.one_by_one:
+            candidates, sure = self._every(), ~self._every()
         candidates &= gate & self._fits_node(shape.request)
         return np.where(candidates, scores, NOT).astype(np.int16), sure | ~candidates
 

@@ -1,0 +1,131 @@
+"""One more hint provider in the registry changes verdict, charge, reservation, prediction and explanation.
+
+The provider is a licence that lives in zone 1, although the report shows some in each zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from services.scheduler.core import CoreConfig
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.folding import fold_of
+from shared.domain.pod import ContainerKind, Pod
+from shared.domain.report import Placement, Report, ZonedAmount
+from shared.hints import registry
+from shared.hints.provider import NO_OPINION, Asked, Observed, Own
+from shared.kubelet.hint import Hint, Hints
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
+
+LICENCE = "example.com/licence"
+HOME = 1
+
+
+class LicenceBook:
+    """The state is how many licences are left."""
+
+    def single(self, state: int, own: Own, asked: Asked) -> int:
+        return (1 << HOME if state >= asked[0][1] else 0) if asked else NO_OPINION
+
+    def hints(self, state: int, own: Own, asked: Asked) -> Hints:
+        return {LICENCE: [Hint(1 << HOME, True)] if state >= asked[0][1] else []} if asked else None
+
+    def allocate(self, state: int, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[int, Own]]:
+        wanted = asked[0][1] if asked else 0
+        return ((state - wanted, own),) if state >= wanted else ()
+
+    def release(self, state: int, held: Sequence[ZonedAmount]) -> int:
+        return state + sum(item.amount for item in held if item.resource == LICENCE)
+
+    def hold(self, state: int, held: Sequence[ZonedAmount]) -> int:
+        return state - sum(item.amount for item in held if item.resource == LICENCE)
+
+    def settled(self, state: int, own: Own) -> int:
+        return state
+
+    def later(self, state: int) -> Sequence[int]:
+        return ()
+
+
+BOOK = LicenceBook()
+
+
+class Licences:
+    name = "licences"
+    by_amounts = False
+
+    def owns(self, resource: str) -> bool:
+        return resource == LICENCE
+
+    def zones(self, report: Report, resource: str) -> frozenset[int]:
+        return frozenset({HOME})
+
+    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
+        home = next(each for each in report.zones if each.id == HOME)
+        return Observed(BOOK, (home.resources[LICENCE].available,))
+
+
+@pytest.fixture
+def with_licences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "PROVIDERS", (*registry.PROVIDERS, Licences()))
+
+
+def asking(name: str, cpu: int = 2) -> Pod:
+    return guaranteed(name, container("c", amounts(cpu=cpu, memory=1, **{LICENCE: 1})))
+
+
+def world(home_cpu: int = 8) -> World:
+    found = World()
+    held = amounts(cpu=8, memory=16, **{LICENCE: 2})
+    allocatable = {"cpu": 64_000, "memory": 1 << 40, "pods": 110, LICENCE: 8}
+    found.observe("n", allocatable=allocatable)
+    zones = (zone(0, held), zone(HOME, amounts(cpu=home_cpu, memory=16, **{LICENCE: 2}), held))
+    found.report(report("n", zones, tracked=("cpu", "memory", LICENCE)))
+    return found
+
+
+def placed(found: World, pod: Pod) -> Placed:
+    outcome = found.cluster.place(pod)
+    assert isinstance(outcome, Placed)
+    return outcome
+
+
+def test_without_it_amounts_decide_and_zone_0_is_predicted() -> None:
+    found = world()
+    assert placed(found, asking("p")).predicted == {"c": (0,)}
+    found.bound(asking("q"), "n")
+    assert found.ledger.nodes["n"].charges["q"].possible == {"c": (0, 1)}
+
+
+@pytest.mark.usefixtures("with_licences")
+def test_prediction_reservation_and_charge_follow_it() -> None:
+    found = world()
+    assert placed(found, asking("p")).predicted == {"c": (HOME,)}
+    assert set(found.cluster.charge(placed(found, asking("p")), asking("p"))) == {HOME}
+    found.bound(asking("q"), "n")
+    assert found.ledger.nodes["n"].charges["q"].possible == {"c": (HOME,)}
+
+
+@pytest.mark.usefixtures("with_licences")
+def test_the_verdict_follows_it_though_the_other_zone_has_room() -> None:
+    found = world(home_cpu=1)
+    assert found.cluster.verdict(asking("p"), "n") is not None
+    assert isinstance(world().cluster.place(asking("p")), Placed)
+
+
+@pytest.mark.usefixtures("with_licences")
+def test_reservations_use_it_up_and_the_refusal_names_it() -> None:
+    found = world()
+    for name in ("p", "q"):
+        found.cluster.charge(placed(found, asking(name, cpu=1)), asking(name, cpu=1))
+    refusal = found.cluster.verdict(asking("r", cpu=1), "n")
+    assert refusal is not None
+    assert refusal.resource == LICENCE
+
+
+def test_it_is_part_of_the_key_of_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fold_of(CoreConfig()).fingerprint
+    monkeypatch.setattr(registry, "PROVIDERS", (*registry.PROVIDERS, Licences()))
+    assert fold_of(CoreConfig()).fingerprint != before
