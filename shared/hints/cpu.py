@@ -190,7 +190,6 @@ class CpuHints:
     """Exclusive CPUs."""
 
     name = "cpu"
-
     by_amounts = True
 
     def owns(self, resource: str) -> bool:

@@ -216,7 +216,6 @@ class DeviceHints:
     """Hints for each device resource of its own; only zones with devices take part (kubernetes PR 138244)."""
 
     name = "devices"
-
     by_amounts = True
 
     def owns(self, resource: str) -> bool:

@@ -262,7 +262,6 @@ class MemoryHints:
     """Memory and hugepages together."""
 
     name = "memory"
-
     by_amounts = True
 
     def owns(self, resource: str) -> bool:

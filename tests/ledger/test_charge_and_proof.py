@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.domain.pod import Container
+from shared.domain.pod import Container, Pod
 from shared.domain.report import Placement, ZonedAmount
 from shared.events import streams
 from shared.events.binding_facts import BindRefused
@@ -152,13 +152,19 @@ def test_a_late_report_that_still_lists_an_ended_pod_does_not_take_its_room_back
     assert (history.free(0), history.free(1)) == (8, 8)
 
 
-def test_a_pod_recreated_under_its_name_is_not_proven_by_its_predecessors_listing() -> None:
+def a_pod_and_its_namesake(listed: Placement) -> tuple[History, Pod]:
+    """A pod of 6 CPUs that was listed and ended, and another of its name that was reserved then."""
     history = History()
     first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
     history.reserve(first)
-    history.report(*two_zones(free0=2), placements=(held("a", 0, 6),))
+    history.report(*two_zones(free0=2), placements=(listed,))
     history.end(first)
     history.reserve(second)
+    return history, second
+
+
+def test_a_pod_recreated_under_its_name_is_not_proven_by_its_predecessors_listing() -> None:
+    history, second = a_pod_and_its_namesake(held("a", 0, 6))
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
     assert not history.charge(second).proven
     history.report(*two_zones(), at=3)
@@ -167,35 +173,20 @@ def test_a_pod_recreated_under_its_name_is_not_proven_by_its_predecessors_listin
 
 
 def test_other_complete_placements_prove_a_recreated_pod() -> None:
-    history = History()
-    first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
-    history.reserve(first)
-    history.report(*two_zones(free0=2), placements=(held("a", 0, 6),))
-    history.end(first)
-    history.reserve(second)
+    history, second = a_pod_and_its_namesake(held("a", 0, 6))
     history.report(*two_zones(free1=2), at=2, placements=(held("a", 1, 6),))
     assert history.charge(second).proven
 
 
 def test_a_uid_from_the_kubelets_checkpoint_settles_the_question_of_the_name() -> None:
-    history = History()
-    first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
-    history.reserve(first)
-    history.report(*two_zones(free0=2), placements=(held("a", 0, 6, uid="uid-a"),))
-    history.end(first)
-    history.reserve(second)
+    history, second = a_pod_and_its_namesake(held("a", 0, 6, uid="uid-a"))
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6, uid="uid-second"),))
     assert history.charge(second).proven
 
 
 def test_what_is_listed_for_a_name_is_not_given_back_once_a_live_pod_bears_it() -> None:
     """An end under this name is remembered, but what the report lists is the newcomer's: held, surely and at best."""
-    history = History()
-    first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
-    history.reserve(first)
-    history.report(*two_zones(free0=2), placements=(held("a", 0, 6),))
-    history.end(first)
-    history.reserve(second)
+    history, second = a_pod_and_its_namesake(held("a", 0, 6))
     assert history.at_best(0) == 8
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6, uid="uid-second"),))
     assert "ns/a" in history.n1.ended
