@@ -8,7 +8,7 @@ IMAGE ?= topolog:local
 CONTAINER_TOOL ?= docker
 KUBECTL ?= kubectl
 
-.PHONY: help install up test test-cluster lint types format bench vectors docs lock stubs image config deploy deploy-pod clean
+.PHONY: help install up test test-cluster sim lint types format bench vectors docs lock stubs image config deploy deploy-pod clean
 
 help:  ## Show the verbs.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -31,6 +31,9 @@ test: install  ## Run the tests: make test ARGS="-k ledger".
 test-cluster: install  ## Hold the Kubernetes client to a real API server: make test-cluster KUBECONFIG=~/.kube/config
 	$(if $(KUBECONFIG),,$(error name the server: make test-cluster KUBECONFIG=~/.kube/config))
 	TOPOLOG_TEST_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest tests/kube/test_real.py $(ARGS)
+
+sim: install  ## Simulate the whole of Topolog with new seeds: make sim MINUTES=10, or make sim SEEDS=30000..30100.
+	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 lint: install  ## Lint, check the format and types.
 	$(BIN)/ruff check .

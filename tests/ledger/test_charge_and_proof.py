@@ -186,7 +186,7 @@ def test_a_uid_from_the_kubelets_checkpoint_settles_the_question_of_the_name() -
 
 def test_what_is_listed_for_a_name_is_not_given_back_once_a_live_pod_bears_it() -> None:
     """An end under this name is remembered, but what the report lists is the newcomer's: held, surely and at best."""
-    history, second = a_pod_and_its_namesake(held("a", 0, 6))
+    history, _ = a_pod_and_its_namesake(held("a", 0, 6))
     assert history.at_best(0) == 8
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6, uid="uid-second"),))
     assert "ns/a" in history.n1.ended

@@ -27,7 +27,7 @@ from tests.simulation.schedulers import SchedulerProcess
 
 FULL_EVERY = 8
 NEVER = 1 << 60
-CAUSES = ("lost device", "regained device", "policy", "replaced", "removed")
+CAUSES = ("lost device", "regained device", "policy", "lost state", "replaced", "removed")
 
 
 class Reserved(msgspec.Struct, frozen=True):

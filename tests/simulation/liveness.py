@@ -11,10 +11,10 @@ from shared.events.report_facts import NodeReported
 from shared.ledger.view import lower_bound
 from tests.simulation.manifests import OURS
 from tests.simulation.node import SimNode
-from tests.simulation.profile import FAULTS
+from tests.simulation.profile import FAULTS, LATER_FAULTS
 from tests.simulation.world import Broken, World
 
-CALM = frozenset(FAULTS) | {"create", "delete", "clean", "foreign", "finish", "tick", "scan", "heal"}
+CALM = frozenset(FAULTS) | frozenset(LATER_FAULTS) | {"create", "delete", "clean", "foreign", "finish", "tick", "scan", "heal"}
 ROUNDS = 60
 ACTIONS = 4000
 

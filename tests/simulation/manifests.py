@@ -11,8 +11,8 @@ NAMES = tuple(f"p{number}" for number in range(14))
 OURS, FOREIGN = "topolog", "other"
 
 
-def manifest(rng: random.Random, name: str) -> dict[str, Any]:
-    """A Pod object as a client would create it."""
+def manifest(rng: random.Random, name: str, rich: bool = False) -> dict[str, Any]:
+    """A Pod object as a client would create it. `rich`: now and then hugepages, or more than a small zone has."""
     ours = rng.random() < 0.85
     guaranteed = rng.random() < 0.85
     spec: dict[str, Any] = {
@@ -24,7 +24,15 @@ def manifest(rng: random.Random, name: str) -> dict[str, Any]:
     first = [_first(rng, at, guaranteed) for at in range(rng.choice((0, 0, 0, 0, 0, 1, 2)))]
     if first:
         spec["initContainers"] = first
+    if rich and rng.random() < 0.3:
+        _enrich(rng, spec["containers"][0]["resources"], guaranteed)
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def _enrich(rng: random.Random, resources: dict[str, dict[str, str]], guaranteed: bool) -> None:
+    more = rng.choice(({"hugepages-2Mi": "64Mi"}, {"hugepages-2Mi": "640Mi"}, {"cpu": "6"}, {"memory": "6Gi"}))
+    resources["requests"] |= more
+    resources["limits"] |= more if guaranteed or "hugepages-2Mi" in more else {}
 
 
 def _first(rng: random.Random, at: int, guaranteed: bool) -> dict[str, Any]:

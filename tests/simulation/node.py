@@ -110,9 +110,12 @@ class SimNode:
         add("restart", self.name, lambda: self.restart("restart"))
         add("reboot", self.name, self.reboot)
         add("policy", self.name, self._new_policy)
+        add("lose state", self.name, lambda: self.restart("lost state"))
         add("remove node", self.name, self.remove)
         if self._trial is None:
             for resource, devices in sorted(self.kubelet.state.devices.registered.items()):
+                if any((resource, device) not in self._sick for device in devices):
+                    add("vanish", f"{self.name} {resource}", lambda r=resource: self._vanish(r))  # type: ignore[misc]
                 for device in sorted(devices):
                     sick = (resource, device) in self._sick
                     kind = "heal" if sick else "lose device"
@@ -200,15 +203,18 @@ class SimNode:
     # -- the node itself -------------------------------------------------------------------------------------------
 
     def restart(self, what: str) -> str:
-        """The kubelet starts again on its checkpoints; a pod that was being admitted begins anew."""
+        """The kubelet starts again on its checkpoints, or without them (`lost state`); a pod that was being admitted begins anew."""
         self._changed(what)
         pods = list(self.kubelet.pods.items())
         running = [known.pod for _, known in pods if known.phase == "running"]
         waiting = [known.pod for _, known in pods if known.phase != "running"]
         fresh, old = kubelet.start(self.shape), self.kubelet.state
-        state = KubeletState(fresh.state.kubelet, old.cpu, old.memory, msgspec.structs.replace(
-            fresh.state.devices, registered=old.devices.registered, held=old.devices.held, in_use=old.devices.in_use
-        ))  # fmt: skip
+        devices = msgspec.structs.replace(fresh.state.devices, registered=old.devices.registered)
+        if what == "lost state":
+            state = KubeletState(fresh.state.kubelet, fresh.state.cpu, fresh.state.memory, devices)
+        else:
+            devices = msgspec.structs.replace(devices, held=old.devices.held, in_use=old.devices.in_use)
+            state = KubeletState(fresh.state.kubelet, old.cpu, old.memory, devices)
         again, refused = kubelet.resume(fresh, state, running)
         if what == "reboot":
             again = _started(again)
@@ -256,6 +262,15 @@ class SimNode:
         self._register()
         self._changed("lost device" if ill else "regained device")
         return "ill" if ill else "well"
+
+    def _vanish(self, resource: str) -> str:
+        """The plugin of a resource is gone: none of its devices may be handed out until they return."""
+        well = [
+            device for device in sorted(self.kubelet.state.devices.registered[resource]) if (resource, device) not in self._sick
+        ]
+        for device in well:
+            self._turn(resource, device)
+        return f"{len(well)} devices"
 
     def _register(self) -> None:
         """Post the Node object: the kubelet offers healthy devices only."""

@@ -12,6 +12,7 @@ import msgspec
 from services.simulator.cluster import GPU, NodeShape, Policies, SimulatedNode, lay_out
 
 GIB = 2**30
+HUGEPAGE_BYTES = 2 * 2**20
 
 WORK = {
     "create": 3.0, "delete": 1.0, "finish": 2.0, "clean": 1.0, "foreign": 1.0,
@@ -27,13 +28,32 @@ FAULTS = {
 }  # fmt: skip
 
 
-EXCUSES = ("finish", "delete", "foreign", "force", "steal", "policy", "lose device", "remove node")
+LATER_FAULTS = {"lose state": 0.25, "vanish": 0.2}
+
+LATER = 30_000
+"""Seeds from here on know faults, machines and pods that were added later; the worlds of earlier seeds stay what they were."""
+
+EXCUSES = (
+    "finish", "delete", "foreign", "force", "steal", "policy", "lose device", "remove node", "lose state", "vanish",
+)  # fmt: skip
 """What excuses a kubelet's refusal (S4): some runs do without, so that nothing hides a wrong reservation."""
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    """What is not drawn: the policy and scope of every kubelet (until it is configured anew), and the zones of every node."""
+
+    policy: str = ""
+    scope: str = ""
+    zones: int = 0
+
+
+DRAWN = Fixed()
 
 
 class Profile(msgspec.Struct, frozen=True):
     """`listing` is by node: `uid` (placements with uids where the CPU checkpoint tells), `named` (without), `prints` (a
-    fingerprint instead of placements), `all prints` (of every pod). `weights` is action -> relative frequency."""
+    fingerprint instead of placements), `all prints` (of every pod). `weights` is action -> relative frequency. `rich`: pods may
+    ask for hugepages, and for more than small zones have."""
 
     nodes: tuple[SimulatedNode, ...]
     listing: dict[str, str]
@@ -43,14 +63,17 @@ class Profile(msgspec.Struct, frozen=True):
     weights: dict[str, float]
     batch: int
     live_pods: int
+    rich: bool = False
 
 
-def draw(rng: random.Random) -> Profile:
+def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     """One run's makings."""
-    nodes = tuple(_node(rng, f"n{number}") for number in range(rng.choice((1, 1, 2, 2, 3))))
+    later = seed >= LATER
+    nodes = tuple(_node(rng, f"n{number}", later, fixed) for number in range(rng.choice((1, 1, 2, 2, 3))))
     modes = ("uid", "uid", "named", "named", "prints", "all prints")
     listing = {node.name: rng.choice(modes) for node in nodes}
-    faults = {name: weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in FAULTS.items()}
+    known = {**FAULTS, **LATER_FAULTS} if later else FAULTS
+    faults = {name: weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in known.items()}
     work = {name: weight * rng.choice((0.5, 1, 1, 2)) for name, weight in WORK.items()}
     kind = rng.random()
     if kind < 0.1:
@@ -67,14 +90,21 @@ def draw(rng: random.Random) -> Profile:
         weights={**faults, **work},
         batch=rng.choice((1, 2, 5)),
         live_pods=rng.choice((4, 8, 14)),
+        rich=later,
     )
 
 
-def _node(rng: random.Random, name: str) -> SimulatedNode:
-    zones = rng.choice((1, 2, 2, 2, 3))
+def _node(rng: random.Random, name: str, later: bool, fixed: Fixed) -> SimulatedNode:
+    zones = fixed.zones or rng.choice((1, 2, 2, 3, 4, 8) if later else (1, 2, 2, 2, 3))
     devices = {GPU: rng.choice((0, zones, 2 * zones))}
-    shape = NodeShape(zones, zones * rng.choice((4, 6, 8)), zones * rng.choice((4, 8)) * GIB, devices)
-    return lay_out(name, shape, policies(rng))
+    cpus, memory_bytes = zones * rng.choice((4, 6, 8)), zones * rng.choice((4, 8)) * GIB
+    pages = {HUGEPAGE_BYTES: zones * 256} if later and rng.random() < 0.5 else {}
+    return lay_out(name, NodeShape(zones, cpus, memory_bytes, devices, pages), _fixed(policies(rng), fixed))
+
+
+def _fixed(drawn: Policies, fixed: Fixed) -> Policies:
+    policy, scope = fixed.policy or drawn.topology_policy, fixed.scope or drawn.topology_scope
+    return msgspec.structs.replace(drawn, topology_policy=policy, topology_scope=scope)
 
 
 def policies(rng: random.Random) -> Policies:

@@ -9,19 +9,20 @@ from pathlib import Path
 import structlog
 
 from tests.simulation import liveness
+from tests.simulation.profile import DRAWN, LATER, Fixed
 from tests.simulation.world import Broken, World
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 STEPS = 500
-FRESH = range(20_000, 20_200)
+FRESH = (*range(20_000, 20_090), *range(LATER, LATER + 90))
 TRACE_LINES = 400
 COLUMNS = " step       ms  head action       about -> what came of it"
 
 
-def run_seed(seed: int, steps: int = STEPS) -> World:
+def run_seed(seed: int, steps: int = STEPS, fixed: Fixed = DRAWN) -> World:
     """Faults for so many steps, then calm and the checks of liveness. Raises Broken with the story."""
     with _quiet():
-        world = World(seed)
+        world = World(seed, fixed)
         try:
             world.run(steps)
             liveness.check(world)
@@ -48,6 +49,12 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         structlog.configure(**before)
+
+
+def keep(seed: int, why: str) -> None:
+    """One more seed that every test run tries."""
+    with SEEDS.open("a") as file:
+        file.write(f"{seed} {why}\n")
 
 
 def kept_seeds() -> dict[int, str]:

@@ -16,7 +16,7 @@ from tests.simulation.log import SimClock, SimLog
 from tests.simulation.manifests import FOREIGN, NAMES, OURS, manifest
 from tests.simulation.node import SimNode
 from tests.simulation.process import Process
-from tests.simulation.profile import draw
+from tests.simulation.profile import DRAWN, Fixed, draw
 from tests.simulation.schedulers import TTL_S, SchedulerProcess
 from tests.simulation.stores import Network, StoreProcess
 
@@ -31,10 +31,10 @@ class Broken(AssertionError):
 class World:
     """`trace` has one line a step: step, virtual ms, head of the log, action, about what, what came of it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, fixed: Fixed = DRAWN) -> None:
         self.seed, self.steps = seed, 0
         self.rng = random.Random(seed)
-        self.profile = draw(self.rng)
+        self.profile = draw(self.rng, seed, fixed)
         self.weights = self.profile.weights
         self.marks: set[str] = set()
         self.trace: list[str] = []
@@ -152,7 +152,7 @@ class World:
             add("gc", name, lambda: self.api.delete(name, uid, grace_s=0))
 
     def _create(self, name: str) -> str:
-        made = manifest(self.rng, name)
+        made = manifest(self.rng, name, self.profile.rich)
         uid = self.api.create(made)
         asked = [container["resources"]["requests"] for container in made["spec"]["containers"]]
         first = "+init" if "initContainers" in made["spec"] else ""
