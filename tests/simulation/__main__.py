@@ -1,4 +1,4 @@
-"""`python -m tests.simulation [--seeds A..B | --minutes M]`: run seeds by hand. A failing seed prints its story, one line a step."""
+"""`python -m tests.simulation [--seeds A..B | --minutes M]`: run seeds by hand. A seed that fails prints one line a step."""
 
 from __future__ import annotations
 

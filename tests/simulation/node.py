@@ -203,7 +203,7 @@ class SimNode:
     # -- the node itself -------------------------------------------------------------------------------------------
 
     def restart(self, what: str) -> str:
-        """The kubelet starts again on its checkpoints, or without them (`lost state`); a pod that was being admitted begins anew."""
+        """The kubelet starts again on its checkpoints, or without (`lost state`); a pod that was being admitted begins anew."""
         self._changed(what)
         pods = list(self.kubelet.pods.items())
         running = [known.pod for _, known in pods if known.phase == "running"]
