@@ -265,9 +265,8 @@ class SimNode:
 
     def _vanish(self, resource: str) -> str:
         """The plugin of a resource is gone: none of its devices may be handed out until they return."""
-        well = [
-            device for device in sorted(self.kubelet.state.devices.registered[resource]) if (resource, device) not in self._sick
-        ]
+        devices = sorted(self.kubelet.state.devices.registered[resource])
+        well = [device for device in devices if (resource, device) not in self._sick]
         for device in well:
             self._turn(resource, device)
         return f"{len(well)} devices"
