@@ -14,6 +14,7 @@ from services.replay import reading
 from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.sharing import MARK, Share, share_of
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.envelope import Envelope
@@ -58,7 +59,9 @@ async def recomputed(log: EventLog, wanted: Sequence[tuple[Envelope, Decision]],
     async for envelope in reading.envelopes(log, 0, max(waiting, default=0)):
         reading.fold_one(ledger, envelope, aside)
         for each in waiting.get(envelope.position, ()):
-            told[each.at.position] = tell(each.fact, again(ledger, each, by.cycle), by.provenance)
+            told[each.at.position] = tell(
+                each.fact, again(ledger, each, by.cycle, share_of(each.fact.config, each.at.role)), by.provenance
+            )
     return told
 
 
@@ -75,9 +78,10 @@ async def mates(log: EventLog, at: Envelope, fact: Decision) -> tuple[PodReserve
     return tuple(sorted(found, key=lambda each: each.order))
 
 
-def again(ledger: Ledger, made: Made, cycle: CycleConfig) -> Placed | Unplaceable | None:
+def again(ledger: Ledger, made: Made, cycle: CycleConfig, share: Share) -> Placed | Unplaceable | None:
     """Decide the pod on the ledger as it stood; None where the ledger does not know the pod (a log that was cut)."""
     placing = ColumnarPlacing(cycle)
+    placing.share(None if share.alone else share.has)
     for name in sorted(ledger.nodes):
         placing.put_node(ledger.nodes[name])
     for mate in made.mates:
@@ -107,7 +111,10 @@ def tell(fact: Decision, outcome: Placed | Unplaceable | None, here: Provenance)
 def _differences(fact: Decision, here: Provenance) -> str:
     if not (fact.code and fact.config):
         return ", its code and configuration not being known"
-    names: Mapping[str, tuple[str, str]] = {"code": (fact.code, here.code), "configuration": (fact.config, here.config)}
+    names: Mapping[str, tuple[str, str]] = {
+        "code": (fact.code, here.code),
+        "configuration": (fact.config.partition(MARK)[0], here.config),
+    }
     found = [f"{name} {then}, here {now}" for name, (then, now) in names.items() if then != now]
     return f" by another {' and '.join(found)}" if found else ""
 

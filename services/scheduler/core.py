@@ -26,6 +26,7 @@ from services.scheduler.reserving.proposals import Proposal, reservation, stampe
 from services.scheduler.reserving.withdrawals import withdrawals
 from services.scheduler.setting_aside.proposing import SettingAside
 from services.scheduler.shadow.shadow import Shadow
+from services.scheduler.sharing import Share
 from shared.domain.pod import Pod
 from shared.events import cluster_facts
 from shared.events import scheduling_facts as scheduling
@@ -84,6 +85,8 @@ class SchedulerCore:
         self.nominations = Nominations(self.ledger)
         self.binds = Binds()
         self.shadow = Shadow()
+        self.share = Share()
+        self.provenance = config.provenance
         self._aside: set[str] = set()
         self._changed: set[str] = set()
         self._behind: set[str] = set()
@@ -93,6 +96,19 @@ class SchedulerCore:
         for uid, entry in self.ledger.pods.items():
             self.cluster.follow(uid, entry)
             self._enqueue(entry)
+
+    def take_share(self, share: Share) -> None:
+        """Decide these pods from now on, and no others; cheap while nothing changes."""
+        if share == self.share:
+            return
+        self.share = share
+        self.provenance = msgspec.structs.replace(self.config.provenance, config=self.config.provenance.config + share.mark())
+        self.cluster.share(None if share.alone else share.has)
+        for uid, entry in self.ledger.pods.items():
+            if uid in self.queue and not share.has(uid):
+                self.queue.remove(uid)
+            elif uid not in self.queue:
+                self._enqueue(entry)
 
     # -- folding -------------------------------------------------------------------------------------------------
 
@@ -155,10 +171,10 @@ class SchedulerCore:
             self._enqueue(entry)
 
     def _enqueue(self, entry: LedgerPod) -> None:
-        ours = entry.pod.scheduler_name == self.config.scheduler_name
+        ours = entry.pod.scheduler_name == self.config.scheduler_name and not self.config.shadow
         uid = entry.pod.uid
         held_back = f"pod/{uid}" in self._aside or entry.pod.constraints.gates or uid in self.asides.barred
-        if ours and not self.config.shadow and entry.stage == "pending" and not entry.terminating and not held_back:
+        if ours and entry.stage == "pending" and not entry.terminating and not held_back and self.share.has(uid):
             self.queue.add(entry.pod, entry.observed_at)
 
     def _refresh(self) -> list[str]:
@@ -216,7 +232,7 @@ class SchedulerCore:
                 break
         proposals += self._nominate(changed, proposals)
         self._refuse_silently()
-        return [stamped(proposal, self.config.provenance) for proposal in proposals]
+        return [stamped(proposal, self.provenance) for proposal in proposals]
 
     def _asked_binds(self, pending: dict[str, int]) -> list[Proposal]:
         """What kube-schedulers asked for by the extender; settings allow it with the ledger's columns only."""
@@ -243,7 +259,7 @@ class SchedulerCore:
         """Nothing else was decided: may a waiting pod have room by eviction?"""
         if any(each.uid for each in proposals):
             return []
-        found = self.nominations.waiting(changed, self.cluster, self.ledger, self.versions)
+        found = self.nominations.waiting(changed, self.cluster, self.ledger, self.versions, self.share.has)
         return [found] if found is not None else []
 
     def tick(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.reserving.proposals import Proposal, firsts
+from services.scheduler.sharing import Share
 from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Lease, Outcome, Place
 from shared.events.scheduling_facts import NodeReadmitted, NodeSetAside, PodReadmitted
 from shared.runtime.appending import append_until_answered
@@ -44,11 +45,18 @@ class Decider:
         self.heard: Callable[[SchedulerCore], None] | None = None
         self._must_reach = 0
         self._place = Place()
+        self._share = Share()
         self._out = logs.get("decider")
 
     def wake(self) -> None:
         """Something is asked of the core."""
         self._woken.set()
+
+    def share_out(self, members: tuple[str, ...], own: str) -> None:
+        """The members of the role have changed; without any this process is none, and decides nothing."""
+        if members:
+            self._share = Share(members, own)
+            self._woken.set()
 
     def folded(self, _core: SchedulerCore, folded: Folded) -> None:
         """Something may have changed."""
@@ -92,6 +100,7 @@ class Decider:
     async def _decide(self, core: SchedulerCore, lease: Lease | None) -> bool:
         """One batch; False when there was nothing to append."""
         seen = self._place
+        core.take_share(self._share)
         with timed(names.DECIDE_LATENCY):
             proposals = core.decide(self._batch_pods, self._clock.monotonic_s())
         self._complain(core)

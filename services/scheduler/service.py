@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -65,7 +66,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     service.task("fold", projector.run)
     service.task("decide", lambda: _decide(decider, projector))
     if not settings.shadow:
-        _join(service, settings, log, held, projector)
+        _join(service, settings, log, held, decider, projector)
     if settings.extender.port:
         extenders.append(_extend(service, settings.extender, decider, projector))
     if settings.observe:
@@ -85,10 +86,19 @@ async def _decide(decider: Decider, projector: Projector[SchedulerCore]) -> None
     await decider.run(projector)
 
 
-def _join(service: Service, settings: SchedulerSettings, log: EventLog, held: Held, projector: Projector[SchedulerCore]) -> None:
+def _join(
+    service: Service,
+    settings: SchedulerSettings,
+    log: EventLog,
+    held: Held,
+    decider: Decider,
+    projector: Projector[SchedulerCore],
+) -> None:
     """Schedulers of one name are members of one role; who has yet to replay the log is none."""
     role, ttl_s = f"{ROLE}/{settings.scheduler_name}", settings.lease_ttl_s
-    membership = Membership(log, role, service.holder, ttl_s=ttl_s, clock=service.clock, health=service.health)
+    leading: dict[str, Any] = {"ttl_s": ttl_s, "clock": service.clock, "health": service.health}
+    membership = Membership(log, role, service.holder, heard=decider.share_out, **leading)
+    service.health.tell("sharing", lambda: {**membership.said(), "queue": len(projector.state.queue)})
 
     async def join() -> None:
         await projector.wait_live()

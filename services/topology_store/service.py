@@ -50,6 +50,7 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     leasing: dict[str, Any] = {"ttl_s": settings.lease_ttl_s, "clock": service.clock, "health": service.health}
     membership = Membership(log, ROLE, service.holder, **leasing)
     service.task("member", lambda: membership.run(held.keep))
+    service.health.tell("sharing", membership.said)
     service.task("fold", follow(log, reports, service.health).run)
     if settings.reports != "nrt":
         service.task("reports", reports.run)

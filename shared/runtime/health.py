@@ -8,10 +8,11 @@ import msgspec
 
 
 class Status(msgspec.Struct, frozen=True):
-    """`red`: component -> what is wrong. `waiting`: component -> what it waits for."""
+    """`red`: component -> what is wrong. `waiting`: component -> what it waits for. `said`: component -> what else it says."""
 
     red: dict[str, str]
     waiting: dict[str, str]
+    said: dict[str, object] = {}
 
     @property
     def healthy(self) -> bool:
@@ -28,6 +29,7 @@ class Health:
     def __init__(self) -> None:
         self._red: dict[str, str] = {}
         self._checks: dict[str, Callable[[], str]] = {}
+        self._told: dict[str, Callable[[], object]] = {}
 
     def fail(self, component: str, problem: str) -> None:
         """The component stopped and will not go on by itself."""
@@ -41,7 +43,12 @@ class Health:
         """Ask `waiting_for` whenever readiness is asked."""
         self._checks[component] = waiting_for
 
+    def tell(self, component: str, ask: Callable[[], object]) -> None:
+        """Show what `ask` returns (a JSON value) whenever health is asked: good to know, neither good nor bad."""
+        self._told[component] = ask
+
     def status(self) -> Status:
         """The state now."""
         waits = {name: ask() for name, ask in sorted(self._checks.items())}
-        return Status(dict(sorted(self._red.items())), {name: text for name, text in waits.items() if text})
+        said = {name: ask() for name, ask in sorted(self._told.items())}
+        return Status(dict(sorted(self._red.items())), {name: text for name, text in waits.items() if text}, said)

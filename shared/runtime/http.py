@@ -31,7 +31,8 @@ def json_response(value: object, status_code: int = 200) -> Response:
 
 def _health_routes(health: Health, telemetry: Telemetry) -> list[BaseRoute]:
     def answer(status: Status, good: bool) -> Response:
-        return json_response({"ok": good, "red": status.red, "waiting": status.waiting}, 200 if good else 503)
+        body = {"ok": good, "red": status.red, "waiting": status.waiting, **status.said}
+        return json_response(body, 200 if good else 503)
 
     async def healthz(_request: Request) -> Response:
         status = health.status()

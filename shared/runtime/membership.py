@@ -35,8 +35,12 @@ class Membership(Leadership):
         self._shared = role
         self._heard = heard
 
+    def said(self) -> dict[str, object]:
+        """For health: the own place, empty while there is none, and all that are taken."""
+        return {"member": self.lease.role if self.lease is not None else "", "members": list(self.members)}
+
     async def run(self, work: Work) -> None:
-        """Be a member for ever; `work(lease)` runs while this process is one."""
+        """Be a member for ever; `work(lease)` runs while this process is one, and begins when the others are known."""
         await super().run(lambda lease: self._among_others(work, lease))
 
     async def _claim(self) -> Lease | None:
@@ -51,6 +55,8 @@ class Membership(Leadership):
         return None
 
     async def _among_others(self, work: Work, lease: Lease) -> None:
+        while not await self._look(lease):
+            await self._clock.sleep(LOOK_S)
         running = asyncio.ensure_future(work(lease))
         looking = asyncio.ensure_future(self._look_after_others(lease))
         try:
@@ -63,15 +69,20 @@ class Membership(Leadership):
 
     async def _look_after_others(self, lease: Lease) -> None:
         while True:
-            try:
-                members = await self._log.members(self._shared)
-            except LogUnavailable as error:
-                self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
-            else:
-                if lease not in members:
-                    raise LeaseLost(f"{lease.role}: counted out by another member")
-                self._hear(tuple(each.role for each in members), lease.role)
             await self._clock.sleep(LOOK_S)
+            await self._look(lease)
+
+    async def _look(self, lease: Lease) -> bool:
+        """Hear who is there; False while the log does not say. Raises LeaseLost where the own lease is not among them."""
+        try:
+            members = await self._log.members(self._shared)
+        except LogUnavailable as error:
+            self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
+            return False
+        if lease not in members:
+            raise LeaseLost(f"{lease.role}: counted out by another member")
+        self._hear(tuple(each.role for each in members), lease.role)
+        return True
 
     def _hear(self, members: tuple[str, ...], own: str) -> None:
         if members == self.members:

@@ -102,10 +102,26 @@ def test_health_asks_for_readiness() -> None:
 
 def test_prometheus_scrapes_every_service_under_the_name_that_the_dashboard_expects() -> None:
     (jobs,) = yaml.safe_load_all((ROOT / "compose" / "prometheus.yaml").read_text(encoding="utf-8"))
-    topolog, spans = jobs["scrape_configs"]
-    assert {(one["targets"][0], one["labels"]["app"]) for one in topolog["static_configs"]} == {
-        (f"{name}:8080", name) for name in ("exporter", "topology-store", "scheduler", "binder")
-    }
+    topolog, _ = jobs["scrape_configs"]
+    (found,) = topolog["dns_sd_configs"]
+    assert (set(found["names"]), found["type"], found["port"]) == (
+        {"exporter", "topology-store", "scheduler", "binder"},
+        "A",
+        8080,
+    )
+    assert topolog["relabel_configs"] == [{"source_labels": ["__meta_dns_name"], "target_label": "app"}]
+
+
+def test_every_service_that_may_be_scaled_publishes_a_range_of_ports() -> None:
+    for name in ("topology-store", "scheduler", "binder"):
+        (port,) = SERVICES[name]["ports"]
+        first, last = (int(each) for each in port.split(":")[1].split("-"))
+        assert last - first == 9
+
+
+def test_prometheus_reads_the_collector_of_spans() -> None:
+    (jobs,) = yaml.safe_load_all((ROOT / "compose" / "prometheus.yaml").read_text(encoding="utf-8"))
+    _, spans = jobs["scrape_configs"]
     (target,) = spans["static_configs"][0]["targets"]
     assert target.split(":")[0] in SERVICES
 

@@ -13,6 +13,7 @@ from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.provenance import provenance
 from services.scheduler.settings import SchedulerSettings
+from services.scheduler.sharing import Share, share_of
 from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.envelope import Envelope
@@ -56,6 +57,29 @@ async def test_a_later_history_does_not_change_what_is_recomputed() -> None:
     story = await decided(first)
     await story.ends(first)
     await story.node_goes("n0")
+    assert await told(story) == ["recomputed: the same"]
+
+
+async def test_a_decision_of_one_of_several_schedulers_is_decided_alike_again() -> None:
+    """On its own nodes first, which the decision names with its configuration; a scheduler alone would have chosen another."""
+    story = Story()
+    story.cores = [SchedulerCore(CoreConfig(provenance=HERE)) for _ in range(2)]
+    for number in range(20):
+        await story.node(f"n{number}")
+        await story.report(zone(0, 8, 8 - number % 6), zone(1, 8), node=f"n{number}")
+    await story.arrives(pod("a", cpus=2))
+    core, alone = story.cores
+    elsewhere = next(proposal.node for proposal in alone.decide(1) if proposal.uid)
+    pairs = [(f"scheduler/topolog/{first}", f"scheduler/topolog/{second}") for first in range(9) for second in range(first)]
+    shares = [Share(tuple(sorted(pair)), own) for pair in pairs for own in pair]
+    share = next(each for each in shares if each.has("uid-a") and not each.has(elsewhere))
+    story.role = share.own
+    core.take_share(share)
+    await story.decide()
+    ((at, fact),) = await decisions(story)
+    assert isinstance(fact, PodReserved)
+    assert share.has(fact.node)
+    assert share_of(fact.config, at.role) == share
     assert await told(story) == ["recomputed: the same"]
 
 

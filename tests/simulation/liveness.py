@@ -62,7 +62,10 @@ def _rest(world: World) -> None:
 
 
 def _pass_time(world: World) -> None:
+    """Everybody looks twice, so that each of them knows who is there whoever looked first."""
     world.clock.now_ms += 6_000
+    for scheduler in [*world.schedulers, *world.schedulers]:
+        scheduler.look()
 
 
 def _work_off(world: World) -> bool:

@@ -71,6 +71,11 @@ class SimLog:
         lease: Lease | None = at_once(self._log.acquire(role, holder, ttl_s))
         return lease
 
+    def renew_now(self, lease: Lease, ttl_s: float) -> bool:
+        if self._log._epochs.get(lease.role) != lease.epoch:
+            return False
+        return self.acquire_now(lease.role, lease.holder, ttl_s) == lease
+
     def members_now(self, role: str) -> list[Lease]:
         members: list[Lease] = at_once(self._log.members(role))
         return members

@@ -86,8 +86,14 @@ class SchedulerProcess(Process):
         if follow.watching:
             add("cut", f"{self.name} {kind}", lambda: self._cut(kind))
 
+    def look(self) -> None:
+        """Learn who decides what."""
+        self.decider.share_out(self.seat.look(), self.seat.taken().role)
+        self.state.take_share(self.decider._share)
+
     def decide(self) -> str:
         """One batch."""
+        self.look()
         before = self.state.counters.reserved
         self.spawn("decide", self.decider._decide(self.state, self.seat.taken()))
         return f"at {self.position}, {self.state.counters.reserved - before} reserved"

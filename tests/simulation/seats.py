@@ -1,7 +1,7 @@
 """A member's lease in the simulation: taken when it is first needed, and again as soon as the log refused it.
 
-Nobody renews here: who is not heard of for longer than its lease may be counted out by any member that takes a place, and does
-not know it.
+It is renewed by looking at the others only: who has not looked for longer than its lease may be counted out, and does not know
+it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,13 @@ class Seat:
             self._lease = self._log.acquire_now(role, self._holder(), TTL_S)
             assert self._lease is not None
         return self._lease
+
+    def look(self) -> tuple[str, ...]:
+        """Renew, and see who is there; nobody for who was counted out, and goes on believing what it did."""
+        lease = self.taken()
+        if not self._log.renew_now(lease, TTL_S):
+            return ()
+        return tuple(each.role for each in self._log.members_now(self._role))
 
     def refused(self, lease: Lease) -> None:
         """The log took nothing under it."""

@@ -7,7 +7,7 @@ as upstream's Reserve hook runs before the next pod is taken. Must not know a cl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 
 import msgspec
 
@@ -77,6 +77,9 @@ class UpstreamPlacing:
     def learn(self, asides: Asides) -> None:
         """They bar nodes as constraints do."""
         self._around = self._around._replace(asides=asides)
+
+    def share(self, has: Callable[[str], bool] | None) -> None:
+        """The plugin knows one scheduler: nodes are chosen as if there were no others."""
 
     def put_node(self, node: LedgerNode) -> None:
         """Take over what the node-level predicates need."""

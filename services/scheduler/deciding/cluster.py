@@ -17,6 +17,7 @@ from services.scheduler.deciding.constraints.neighbours import Neighbours
 from services.scheduler.deciding.constraints.preferences import Preferences
 from services.scheduler.deciding.constraints.registry import Bars, bars
 from services.scheduler.deciding.feasibility.outlook import reserved
+from services.scheduler.deciding.homes import Homes
 from services.scheduler.deciding.judge import UNDECIDED, judge
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
@@ -59,6 +60,7 @@ class Cluster:
         self._unsettled: set[str] = set()
         self.around = Around(self._by_name, Neighbours(), Asides())
         self._preferences = Preferences(config.max_shapes)
+        self.homes = Homes()
 
     @property
     def sweeps_score(self) -> bool:
@@ -148,6 +150,7 @@ class Cluster:
             self._slots.append(facts)
         self._slots[slot], self._by_name[name], self.slots[name] = facts, facts, slot
         self._columns.reserve(slot)
+        self.homes.entered()
         self.board.reserve(slot, name)
         self._constraints.forget(slot)
         return facts
@@ -213,8 +216,10 @@ class Cluster:
         return bars(pod, self.around)
 
     def lifts(self, pod: Pod, barred: Bars) -> Lifts | None:
-        """What the pod's preferences add to the scores of its shape, and which nodes it is kept from; None for neither."""
+        """What the pod's preferences (or else the scheduler's homes) add to the scores of its shape, and which nodes it is kept
+        from; None for neither."""
         lifts = self._preferences.of(pod, self._slots)
+        lifts = self.homes.lifts(self._slots) if lifts is None else lifts
         if not barred:
             return lifts
         open_slots = barred.open(self._slots)

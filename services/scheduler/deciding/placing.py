@@ -5,7 +5,7 @@ An implementation is told of every fact and of each node that a fact touched; it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Protocol
 
 from services.scheduler.deciding import pipeline
@@ -35,6 +35,9 @@ class Placing(Protocol):
 
     def learn(self, asides: Asides) -> None:
         """Which nodes are set aside: one value for the life of the state, kept up to date by the caller."""
+
+    def share(self, has: Callable[[str], bool] | None) -> None:
+        """Try the nodes of which `has` is true before the others; None: all alike."""
 
     def put_node(self, node: LedgerNode) -> None:
         """Insert or refresh a node from the ledger. Own reservations that the ledger lacks are forgotten."""
@@ -83,6 +86,10 @@ class ColumnarPlacing(Cluster):
     def learn(self, asides: Asides) -> None:
         """They bar nodes as constraints do."""
         self.around = self.around._replace(asides=asides)
+
+    def share(self, has: Callable[[str], bool] | None) -> None:
+        """As a preference below those of pods."""
+        self.homes.share(has)
 
     def place(self, pod: Pod) -> Placed | Unplaceable:
         """The whole pipeline for one pod."""

@@ -7,7 +7,7 @@ nomination a batch, so that each stands in the log before the next decision is m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -176,11 +176,19 @@ class Nominations:
     def _proposal(self, pod: Pod, found: Nomination, ledger: Ledger, version: int, versions: dict[str, int]) -> Proposal:
         return nomination(pod.uid, found, ledger.position, version, versions.get(f"node/{found.node}", 0))
 
-    def waiting(self, changed: Collection[str], placing: Placing, ledger: Ledger, versions: dict[str, int]) -> Proposal | None:
-        """May an eviction make room for a pod that waits for that, on a node that changed or, where not all were searched, on
-        any? Those asked go to the end of the line; those not asked will have every node searched."""
+    def waiting(
+        self,
+        changed: Collection[str],
+        placing: Placing,
+        ledger: Ledger,
+        versions: dict[str, int],
+        own: Callable[[str], bool] = lambda _uid: True,
+    ) -> Proposal | None:
+        """May an eviction make room for a pod of one's `own` that waits for that, on a node that changed or, where not all were
+        searched, on any? Those asked go to the end of the line; those not asked will have every node searched."""
         lowest = min(self._priorities, default=0)
-        may = [uid for uid, (priority, searched) in self._wanting.items() if priority > lowest and (changed or not searched)]
+        wanting = [(uid, *wanted) for uid, wanted in self._wanting.items() if own(uid)]
+        may = [uid for uid, priority, searched in wanting if priority > lowest and (changed or not searched)]
         for uid in may[SEARCHES:] if changed else ():
             self._wanting[uid] = (self._wanting[uid][0], False)
         for uid in may[:SEARCHES]:

@@ -28,6 +28,9 @@ class Queue:
     def __len__(self) -> int:
         return len(self._ready) + sum(len(group) for group in self._waiting.values())
 
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._arrivals
+
     def ready_count(self) -> int:
         """Pods to be decided now."""
         return len(self._ready)

@@ -30,6 +30,7 @@ class Story:
 
     def __init__(self, schedulers: int = 1, dirty_after: int = 3, **cycle: object) -> None:
         self.log = MemoryEventLog("story", lambda: 0.0)
+        self.role = "scheduler"
         config = CoreConfig(cycle=CycleConfig(**cycle), dirty_after_rejections=dirty_after)  # type: ignore[arg-type]
         self.cores = [SchedulerCore(config) for _ in range(schedulers)]
 
@@ -51,7 +52,7 @@ class Story:
 
     async def append(self, core: SchedulerCore, proposals: Sequence[Proposal]) -> list[Outcome]:
         """Append proposals and tell the core what became of them, as the deciding loop does."""
-        commits = [Commit(p.commit_id, "scheduler", 0, 0, p.drafts, p.correlation, p.causation) for p in proposals]
+        commits = [Commit(p.commit_id, self.role, 0, 0, p.drafts, p.correlation, p.causation) for p in proposals]
         outcomes = await self.log.append(commits)
         await self.fold()
         for proposal, outcome in zip(proposals, outcomes, strict=True):
