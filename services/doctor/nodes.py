@@ -8,10 +8,9 @@ import msgspec
 
 from services.doctor.finding import Finding, problem, warning
 from shared.domain.report import UNKNOWN, Report
+from shared.kubelet.versions import PROVEN, is_proven
 from shared.ledger.state import Ledger, LedgerNode
 
-PROVEN = ("1.36",)
-"""Minor versions of the kubelet against whose recorded decisions the model is held (tests/vectors)."""
 POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
 LABELLED = {"SingleNUMANode": "single-numa-node", "Restricted": "restricted", "BestEffort": "best-effort", "None": "none"}
 MERGE_LIMIT = 10**7
@@ -34,7 +33,7 @@ def judge(ledger: Ledger, machines: Mapping[str, Machine], rejections: Mapping[s
             yield from _reporting(name, node)
         if node is not None and node.report is not None and node.observed is not None:
             yield from _placing(name, node, node.report, rejections.get(name, 0))
-        if machine is not None and not _proven(machine.kubelet_version):
+        if machine is not None and not is_proven(machine.kubelet_version):
             seen = f"kubelet {machine.kubelet_version}: the model is proven for {', '.join(PROVEN)}"
             yield warning(f"node {name}", seen, "topolog replay predictions: how often the model was right here")
 
@@ -74,7 +73,3 @@ def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iter
         yield warning(
             about, f"{len(report.zones)} zones and {len(report.tracked)} resources: its kubelet may not finish a merge", mend
         )
-
-
-def _proven(version: str) -> bool:
-    return not version or any(version.removeprefix("v").startswith(f"{proven}.") for proven in PROVEN)

@@ -24,6 +24,7 @@ from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
 from shared.kubelet.topology_manager import SINGLE_NUMA_NODE
+from shared.kubelet.versions import is_proven
 from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 
 MOST_STATES = 64
@@ -33,6 +34,7 @@ HIDDEN = "what init containers of running pods keep"
 TORN = "pods that are listed in part"
 EARLIER = "pods that the report lacks although they ran"
 FREED = "ends that the report may not show yet"
+OTHER_KUBELET = "a kubelet of another version than the model's"
 
 Held = tuple[ZonedAmount, ...]
 
@@ -75,6 +77,8 @@ def kubelet_states(
     if seen is None:
         return None
     bounds = set(seen.bounds)
+    if node.observed is not None and not is_proven(node.observed.kubelet_version):
+        bounds.add(OTHER_KUBELET)
     coming, unsure = [], []
     for charge in charges:
         if charge.proven or not charge.demand:

@@ -22,6 +22,7 @@ from shared.domain.report import Placement
 from shared.kubelet.admission import admit, remove, settle
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
+from shared.ledger.kubelet_states import OTHER_KUBELET
 from shared.ledger.state import LedgerNode
 from shared.ledger.view import subtract
 
@@ -52,7 +53,7 @@ def may_fit(facts: NodeFacts, plan: Plan) -> bool:
     if not possible(_hopeful(facts), plan):
         return False
     states = outlook_of(facts, plan).states
-    known = states is not None and not states.bounds and not states.coming
+    known = states is not None and states.bounds <= {OTHER_KUBELET} and not states.coming
     return not known or searched(facts, plan, MOST_STEPS) == ADMITTED
 
 

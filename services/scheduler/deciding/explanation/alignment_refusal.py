@@ -137,5 +137,7 @@ def _uncertain(facts: NodeFacts, plan: Plan) -> Refusal:
     parts = ", ".join(part.name for part in plan.parts if part.name)
     settled = facts.lower == facts.upper or not possible(facts, plan)
     reason = Reason.NO_ZONE_SET if settled else Reason.NOT_ON_EVERY_BRANCH
-    remedy = "wait for a newer topology report of the node; it may also help to ask for less, or for one container"
+    states = outlook_of(facts, plan).states
+    within = f" (known within bounds only: {', '.join(sorted(states.bounds))})" if states is not None and states.bounds else ""
+    remedy = f"wait for a newer topology report of the node; it may also help to ask for less, or for one container{within}"
     return Refusal(facts.name, reason, f"containers {parts}" if parts else "", remedy=remedy)

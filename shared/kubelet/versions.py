@@ -1,0 +1,11 @@
+"""Which kubelets the model is proven for: their recorded decisions are replayed against it (tests/vectors)."""
+
+from __future__ import annotations
+
+PROVEN = ("1.36",)
+"""Minor versions."""
+
+
+def is_proven(version: str) -> bool:
+    """`v1.36.2` of status.nodeInfo.kubeletVersion; an empty one says nothing, and counts as proven."""
+    return not version or any(version.removeprefix("v").startswith(f"{proven}.") for proven in PROVEN)
