@@ -8,7 +8,7 @@ IMAGE ?= topolog:local
 CONTAINER_TOOL ?= docker
 KUBECTL ?= kubectl
 
-.PHONY: help install up test test-cluster sim lint types format bench vectors docs lock stubs image config deploy deploy-pod clean
+.PHONY: help install up test test-cluster sim chaos lint types format bench vectors docs lock stubs image config deploy deploy-pod clean
 
 help:  ## Show the verbs.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -34,6 +34,9 @@ test-cluster: install  ## Hold the Kubernetes client to a real API server: make 
 
 sim: install  ## Simulate the whole of Topolog with new seeds: make sim MINUTES=10, or make sim SEEDS=30000..30100.
 	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+chaos: install  ## Faults on a live workload, and what holds afterwards: make chaos FAULTS=100 (about 10 s each).
+	$(BIN)/python -m tests.chaos $(if $(FAULTS),--faults $(FAULTS)) $(ARGS)
 
 lint: install  ## Lint, check the format and types.
 	$(BIN)/ruff check .

@@ -1,0 +1,169 @@
+"""`python -m tests.chaos --faults N [--seed S]`: faults on a live workload, one after the other, and what holds afterwards.
+
+`topolog up` runs with a workload that does not end, on a Postgres and a NATS that stand behind proxies. After each fault a probe
+pod must be bound within a minute: that is the recovery time (from when the fault was over). At the end safety and liveness are
+read from the log and from the cluster. Prints a line a fault and a table (`--json`: JSON lines); exit code 1 when something does
+not hold, with the seed to repeat the faults. A fault takes 5 to 10 s: 1,000 of them run for about two hours.
+
+Not among the faults: a full disk, and a database restored from an older copy (tests/eventlog and tests/runtime have those).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from services.embedded.nats import NatsSettings
+from services.embedded.postgres import DATABASE, OWNER, PostgresSettings
+from services.embedded.servers import EmbeddedServers
+from shared.eventlog.postgres_engine import plain_url
+from tests.chaos import judging
+from tests.chaos.faults import FAULTS, Stage
+from tests.chaos.proxy import Proxy
+from tests.fixtures.ports import free_port
+from tests.road.harness import folder, running
+
+PASSWORD = "chaos"
+PODS = "/api/v1/namespaces/default/pods"
+RECOVERY_LIMIT_S = 60.0
+REST_S = 5.0
+FLAGS = ("--nodes", "6", "--speed", "8", "--report-interval", "1", "--standbys", "1")
+
+
+def main() -> int:
+    """Exit code 1 when something does not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--faults", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=None, help="repeat the faults of an earlier run")
+    parser.add_argument("--only", default="", help="faults whose name contains this")
+    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else time.time_ns() % 10**6
+    if not _chosen(options.only):
+        parser.error(f"no fault is called {options.only!r}; there are: {', '.join(FAULTS)}")
+    rounds, broken = asyncio.run(_run(options, seed))
+    _tell(rounds, broken, seed, options.json)
+    return 1 if broken else 0
+
+
+def _chosen(only: str) -> list[str]:
+    return [name for name in FAULTS if only in name]
+
+
+async def _run(options: argparse.Namespace, seed: int) -> tuple[list[dict[str, Any]], list[str]]:
+    rounds: list[dict[str, Any]] = []
+    broken: list[str] = []
+    with folder() as path:
+        async with _stage(path, seed) as (stage, direct):
+            for number in range(options.faults):
+                rounds.append(found := await _round(stage, number, stage.rng.choice(_chosen(options.only))))
+                broken += [found["broken"]] if found["broken"] else []
+                if options.json:
+                    print(json.dumps(found), flush=True)
+                else:
+                    print(f"{number + 1:4d}  {found['fault']:24s} {found['what']:32s} {found['recovered_s']:6.2f} s", flush=True)
+            await asyncio.sleep(REST_S)
+            broken += judging.of_the_cluster(stage.road, await _bound(direct))
+            broken += judging.of_the_workload(stage.road)
+            await asyncio.to_thread(stage.road.stop)
+            broken += await asyncio.to_thread(judging.of_the_log, direct)
+    return rounds, broken
+
+
+@asynccontextmanager
+async def _stage(path: Path, seed: int) -> AsyncIterator[tuple[Stage, str]]:
+    """The stage, and the database's URL without a proxy."""
+    port, folder_of_servers = free_port(), path.parent / "servers"
+    settings = PostgresSettings(listen_addresses="127.0.0.1", password=PASSWORD, port=port)
+    async with EmbeddedServers(folder_of_servers, postgres_settings=settings, nats_settings=NatsSettings()) as servers:
+        assert servers.postgres is not None
+        await asyncio.to_thread(servers.postgres.apply_password)
+        postgres, nats = Proxy(port), Proxy(urlsplit(servers.nats_url).port or 0)
+        await asyncio.gather(postgres.start(), nats.start())
+        direct = f"postgresql+asyncpg://{OWNER}:{PASSWORD}@127.0.0.1:{port}/{DATABASE}"
+        urls = ("--database-url", _through(direct, postgres), "--nats-url", _through(servers.nats_url, nats))
+        # The road blocks while it waits: in a thread, because the proxies are carried by this loop.
+        opened = running(path, *FLAGS, *urls)
+        road = await asyncio.to_thread(opened.__enter__)
+        try:
+            await asyncio.sleep(REST_S)
+            yield Stage(road, folder_of_servers, postgres, nats, random.Random(seed)), direct
+        finally:
+            await asyncio.to_thread(opened.__exit__, None, None, None)
+            await asyncio.gather(postgres.stop(), nats.stop())
+
+
+def _through(url: str, proxy: Proxy) -> str:
+    parts = urlsplit(url)
+    user, _, _ = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user}@127.0.0.1:{proxy.port}"))
+
+
+async def _round(stage: Stage, number: int, name: str) -> dict[str, Any]:
+    begun_s, broken = time.monotonic(), ""
+    try:
+        what = await FAULTS[name](stage)
+    except LookupError as error:
+        what = f"passed over: {error}"
+    over_s = time.monotonic()
+    try:
+        async with asyncio.timeout(RECOVERY_LIMIT_S):
+            await _probe(stage, f"probe-{number}")
+    except TimeoutError:
+        broken = f"fault {number + 1} ({name}, {what}): no pod was bound for {RECOVERY_LIMIT_S:.0f} s"
+    recovered_s = round(time.monotonic() - over_s, 2)
+    return {"fault": name, "what": what, "took_s": round(over_s - begun_s, 2), "recovered_s": recovered_s, "broken": broken}
+
+
+async def _probe(stage: Stage, name: str) -> None:
+    """A pod of a user's: it is bound, and goes."""
+    amounts = {"cpu": "1", "memory": "64Mi"}
+    container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+    body = {"metadata": {"name": name}, "spec": {"schedulerName": "topolog", "containers": [container]}}
+    while not ((await asyncio.to_thread(stage.road.kube, f"{PODS}/{name}") or {}).get("spec") or {}).get("nodeName"):
+        if (await asyncio.to_thread(stage.road.kube, f"{PODS}/{name}") or {}).get("kind") != "Pod":
+            await asyncio.to_thread(stage.road.kube, PODS, "POST", body)
+        await asyncio.sleep(0.05)
+    await asyncio.to_thread(stage.road.kube, f"{PODS}/{name}?gracePeriodSeconds=0", "DELETE")
+
+
+async def _bound(database_url: str) -> dict[str, str]:
+    """uid -> node of every binding in the log."""
+    database = await asyncpg.connect(plain_url(database_url))
+    asked = "SELECT payload->>'uid' AS uid, payload->>'node' AS node FROM fact_json WHERE type = 'PodBound' ORDER BY position"
+    rows = await database.fetch(asked)
+    await database.close()
+    return {row["uid"]: row["node"] for row in rows}
+
+
+def _tell(rounds: list[dict[str, Any]], broken: list[str], seed: int, as_json: bool) -> None:
+    table = {}
+    for name in FAULTS:
+        times = sorted(each["recovered_s"] for each in rounds if each["fault"] == name)
+        if times:
+            table[name] = {"faults": len(times), "p50_s": statistics.median(times), "max_s": times[-1]}
+    if as_json:
+        print(json.dumps({"faults": len(rounds), "seed": seed, "broken": broken, "recovery": table}))
+        return
+    print(f"\n{'fault':26s} {'faults':>6s} {'p50 s':>8s} {'max s':>8s}")
+    for name, row in table.items():
+        print(f"{name:26s} {row['faults']:6d} {row['p50_s']:8.2f} {row['max_s']:8.2f}")
+    for each in broken:
+        print(f"broken: {each}")
+    print(f"{'broken' if broken else 'all holds'}; again: python -m tests.chaos --faults {len(rounds)} --seed {seed}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
