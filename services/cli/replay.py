@@ -32,7 +32,7 @@ NEGATIVE_POSITIONS = {"ignore_unknown_options": True}
 
 def register(app: typer.Typer) -> None:
     """Mount the verbs; those that ask rather than tell have a file of their own."""
-    from services.cli import replay_asking  # noqa: F401 - registers its verbs
+    from services.cli import replay_asking, whatif  # noqa: F401 - they register their verbs
 
     app.add_typer(replay_app, name="replay")
 

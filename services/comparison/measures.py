@@ -34,11 +34,16 @@ class Measures:
 
     def admitted(self, uid: str, now_s: float) -> None:
         """A kubelet took the pod."""
-        self._waits.append(now_s - self._arrived.pop(uid))
+        if uid in self._arrived:
+            self._waits.append(now_s - self._arrived.pop(uid))
+
+    def gave_up(self, uid: str) -> None:
+        """The pod was deleted before anybody placed it."""
+        self._arrived.pop(uid, None)
 
     def rejected(self, node: TrueNode, pod: Pod, decided: tuple[float, int], now_s: float, verdict: Admission) -> None:
         """A kubelet refused the pod: would it have, without ends unknown when it was decided, without being overtaken?"""
-        self._arrived.pop(pod.uid)
+        self._arrived.pop(pod.uid, None)
         self._rejected += 1
         if node.refused_without(pod, decided, ends=True, overtaking=False) is False:
             self._after_end += 1

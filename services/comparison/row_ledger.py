@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from services.comparison.rows import Reservation
-from services.comparison.workloads import SCHEDULER
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.reserving.proposals import Proposal
 from services.topology_store import core as store
 from shared.domain.pod import Pod
@@ -25,11 +23,12 @@ BOOTED_MS = 1_000_000
 
 
 class LedgerRow:
-    """`placements` False leaves only the fingerprint in reports."""
+    """`placements` False leaves only the fingerprint in reports; `resync_s` is the period of an upstream cache, 0 for none."""
 
-    def __init__(self, cycle: CycleConfig, placements: bool) -> None:
-        self.core = SchedulerCore(CoreConfig(SCHEDULER, cycle))
+    def __init__(self, config: CoreConfig, placements: bool = True, resync_s: float = 0.0) -> None:
+        self.core = SchedulerCore(config)
         self._placements = placements
+        self._resync_s = self._resync_at_s = resync_s
         self._known: dict[str, store.Known] = {}
         self._versions: dict[str, int] = {}
         self._commits: set[str] = set()
@@ -53,7 +52,14 @@ class LedgerRow:
             self._known[report.node] = store.evolve(known, decision.fact, version, at_ms)
 
     def decide(self, now_s: float) -> list[Reservation]:
-        return [(each.uid, each.node) for each in self.core.decide(BATCH) if self._appended(each) and each.uid and each.node]
+        if self._resync_s and now_s >= self._resync_at_s:
+            self._resync_at_s = now_s + self._resync_s
+            self.core.tick()
+        return [(each.uid, each.node) for each in self.proposed(now_s) if self._appended(each) and each.uid and each.node]
+
+    def proposed(self, now_s: float) -> list[Proposal]:
+        """What the core decides now, before it is appended."""
+        return self.core.decide(BATCH, now_s)
 
     def intends(self, pod: Pod, node: str, now_s: float) -> None:
         position = self.core.ledger.pods[pod.uid].reserved_at

@@ -15,7 +15,8 @@ from services.comparison.row_same_news import SameNewsRow
 from services.comparison.rows import Row
 from services.comparison.simulation import Simulation
 from services.comparison.truth import TrueNode
-from services.comparison.workloads import Workload, workload
+from services.comparison.workloads import SCHEDULER, Workload, workload
+from services.scheduler.core import CoreConfig
 from services.scheduler.deciding.config import CycleConfig
 
 _CACHES: dict[str, CacheName] = {
@@ -33,7 +34,8 @@ def run_cell(cell: Cell, traces: Path, progress: Callable[[float, Measures], Non
     load = workload(cell, traces)
     checkpoint = cell.row.startswith(("ledger, proof", "ledger, trusted"))
     nodes = {node.name: TrueNode(node, checkpoint) for node in load.nodes}
-    simulation = Simulation(cell, load, nodes, _row(cell, load, nodes))
+    row = _row(cell, load, nodes)
+    simulation = Simulation(cell, load, nodes, row, Measures(cell, nodes, row))
     simulation.run(lambda share: progress(share, simulation.measures))
     return simulation.measures.result(load.infeasible, time.perf_counter() - began)
 
@@ -47,7 +49,7 @@ def _row(cell: Cell, load: Workload, nodes: dict[str, TrueNode]) -> Row:
         return SameNewsRow(nodes, zones, aligns)
     if cell.row in _CACHES:
         return PluginRow(_CACHES[cell.row], list(nodes), zones, load.strategy == "MostAllocated", aligns)
-    return LedgerRow(_cycle(cell.row), placements=cell.row != "ledger, fingerprint")
+    return LedgerRow(CoreConfig(SCHEDULER, _cycle(cell.row)), placements=cell.row != "ledger, fingerprint")
 
 
 def _cycle(row: str) -> CycleConfig:

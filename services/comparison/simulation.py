@@ -16,7 +16,7 @@ from services.comparison.delays import Delays
 from services.comparison.measures import Measures
 from services.comparison.rows import Row
 from services.comparison.truth import TrueNode
-from services.comparison.workloads import Workload, member_task, pod_of
+from services.comparison.workloads import PodTask, Workload, member_task, pod_of
 from services.simulator.kubelet import Trial
 from services.simulator.workload import Task
 from shared.domain.pod import Pod
@@ -49,11 +49,13 @@ class Job(msgspec.Struct):
 class Simulation:
     """Runs one cell; `measures` holds what came out."""
 
-    def __init__(self, cell: Cell, load: Workload, nodes: dict[str, TrueNode], row: Row) -> None:
+    def __init__(
+        self, cell: Cell, load: Workload, nodes: dict[str, TrueNode], row: Row, measures: Measures, delays: Delays | None = None
+    ) -> None:
         self.now_s = 0.0
-        self.measures = Measures(cell, nodes, row)
+        self.measures = measures
         self._cell, self._load, self._nodes, self._row = cell, load, nodes, row
-        self._delays = Delays(cell.seed)
+        self._delays = Delays(cell.seed) if delays is None else delays
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = self._decisions = 0
         self._jobs: dict[str, Job] = {}
@@ -85,9 +87,7 @@ class Simulation:
         return self._delays.draw(kind, f"{job.task.name}/{job.turn}/{job.attempts}")
 
     def _begin(self) -> None:
-        for node in self._nodes.values():
-            simulated = node.simulated
-            self._tell(streams.node(node.name), NodeObserved(node.name, f"uid-{node.name}", allocatable=simulated.allocatable()))
+        self._tell_nodes()
         for task in self._load.running:
             self._already_runs(Job(task, 0.0))
         interval = float(self._cell.interval_s)
@@ -103,11 +103,23 @@ class Simulation:
             self._after(job.arrived_s, lambda job=job: self._arrives(job))  # type: ignore[misc]
         self._after(0.5, self._sample)
 
+    def _tell_nodes(self) -> None:
+        for at_s, stream, fact in self._load.news:
+            if at_s <= 0:
+                self._tell(stream, fact)
+            else:
+                self._after(at_s, lambda stream=stream, fact=fact: self._tell(stream, fact))  # type: ignore[misc]
+        for node in self._nodes.values() if not self._load.news else ():
+            offered = node.simulated.allocatable()
+            self._tell(streams.node(node.name), NodeObserved(node.name, f"uid-{node.name}", allocatable=offered))
+
     def _already_runs(self, job: Job) -> None:
-        """Put a task on the first node, from a hash of its name on, whose kubelet takes it."""
+        """Put a task on the first node whose kubelet takes it, from its own on, or from a hash of its name on."""
         pod = job.pod = pod_of(job.task, f"{job.task.name}/0")
         names = list(self._nodes)
         start = int(self._delays.draw("step", job.task.name) * 1e9) % len(names)
+        if isinstance(job.task, PodTask) and job.task.node in self._nodes:
+            start = names.index(job.task.node)
         for name in (*names[start:], *names[:start]):
             node = self._nodes[name]
             verdict = admission.admit(node.kubelet.state, pod)
@@ -145,10 +157,32 @@ class Simulation:
             self._ask(max(DECIDE_S, due_s - self.now_s))
 
     def _arrives(self, job: Job) -> None:
-        pod = job.pod = pod_of(job.task, f"{job.task.name}/{job.turn}/{job.attempts}")
+        pod = job.pod = pod_of(job.task, f"{job.task.name}/{job.turn}/{job.attempts}", job.attempts)
         self._jobs[pod.uid] = job
+        if isinstance(job.task, PodTask) and job.task.bound:
+            self._bound_elsewhere(job, job.task.node)
+            return
         self.measures.arrived(pod.uid, job.arrived_s)
+        if isinstance(job.task, PodTask) and job.task.gives_up_s < self._cell.horizon_s:
+            self._after(max(0.0, job.task.gives_up_s - self.now_s), lambda: self._gives_up(job))
         self._after(self._delay("watch", job), lambda: self._tell(streams.pod(pod.uid), PodObserved(pod)))
+
+    def _bound_elsewhere(self, job: Job, node: str) -> None:
+        """Another scheduler's pod, or one of a DaemonSet or a file: its node is not this row's choice."""
+        assert job.pod is not None
+        self._decisions += 1
+        job.node, job.decided_s, job.order = node, self.now_s, self._decisions
+        self._nodes[node].reserved(job.pod)
+        self._tell(streams.pod(job.pod.uid), PodObserved(job.pod, node=node))
+        self._after(self._delay("kubelet_watch", job), lambda: self._seen(job))
+
+    def _gives_up(self, job: Job) -> None:
+        """The pod was deleted while it waited."""
+        assert job.pod is not None
+        if job.pod.uid in self._jobs and not job.node:
+            del self._jobs[job.pod.uid]
+            self.measures.gave_up(job.pod.uid)
+            self._tell(streams.pod(job.pod.uid), PodEnded(job.pod.uid, "deleted"))
 
     def _reserved(self, job: Job, node: str) -> None:
         assert job.pod is not None

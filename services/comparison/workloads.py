@@ -7,6 +7,7 @@ larger and smaller than what follows, members of sets that come back under their
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from itertools import islice
@@ -21,6 +22,7 @@ from services.simulator.traces import TraceError, is_openb, read_nodes, read_tas
 from services.simulator.workload import Arrival, Task, TaskContainer, poisson, scarce_rate, trace_node, trace_rate, trace_tasks
 from shared.domain.pod import Container, Pod
 from shared.domain.resources import CPU, MEMORY
+from shared.events.catalog import Fact
 from shared.kubelet.device_state import Device
 
 GIB = 2**30
@@ -32,10 +34,31 @@ MEMBER_SHARE = 0.25
 """Share of the dense load that members of sets carry."""
 
 
+class PodTask(Task, frozen=True):
+    """A task that brings its pod, as a history recorded it. `again` are the pods that took its place when its kubelet rejected
+    it. `node` is where it runs at the start, or where somebody else bound it (`bound`: no scheduler is asked). Who still waits
+    at `gives_up_s` is deleted then."""
+
+    pod: Pod
+    again: tuple[Pod, ...] = ()
+    node: str = ""
+    bound: bool = False
+    gives_up_s: float = math.inf
+
+    def at_attempt(self, attempt: int) -> Pod:
+        """The pod of the first attempt, of the second, and so on; made up where the history has no more."""
+        pods = (self.pod, *self.again)
+        if attempt < len(pods):
+            return pods[attempt]
+        last = pods[-1]
+        return msgspec.structs.replace(last, uid=f"{last.uid}-again-{attempt}", name=f"{last.name}-again-{attempt}")
+
+
 class Workload(msgspec.Struct, frozen=True):
     """Machines, tasks that run already at the start (with what is left of their lifetimes), arrivals, set members.
 
-    `strategy` is what upstream's rows score by. Members are created again under their names as long as the run lasts.
+    `strategy` is what upstream's rows score by. Members are created again under their names as long as the run lasts. `news` is
+    what schedulers are told of nodes (seconds, stream, fact); without any, each node as it is, at the start.
     """
 
     nodes: tuple[SimulatedNode, ...]
@@ -44,6 +67,7 @@ class Workload(msgspec.Struct, frozen=True):
     members: tuple[str, ...]
     strategy: str
     infeasible: int
+    news: tuple[tuple[float, str, Fact], ...] = ()
 
 
 def workload(cell: Cell, traces: Path) -> Workload:
@@ -51,8 +75,10 @@ def workload(cell: Cell, traces: Path) -> Workload:
     return _dense(cell) if cell.workload == DENSE else _traces(cell, traces)
 
 
-def pod_of(task: Task, uid: str) -> Pod:
-    """The Guaranteed pod of a task."""
+def pod_of(task: Task, uid: str, attempt: int = 0) -> Pod:
+    """The pod of a task: its own, or a Guaranteed one."""
+    if isinstance(task, PodTask):
+        return task.at_attempt(attempt)
     ordered = sorted(task.containers, key=lambda each: not each.init)
     parts = tuple(Container(c.name, "init" if c.init else "app", c.requests, c.requests) for c in ordered)
     return Pod(uid, "bench", task.name, "Guaranteed", parts, scheduler_name=SCHEDULER)

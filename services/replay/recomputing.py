@@ -20,7 +20,7 @@ from shared.eventlog.skips import skips
 from shared.events.envelope import Envelope
 from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
 from shared.events.setting_aside import Aside
-from shared.ledger.state import Ledger
+from shared.ledger.state import Ledger, LedgerPod
 
 MOST = 20
 """Decisions recomputed for one question, the newest ones."""
@@ -91,6 +91,11 @@ def again(ledger: Ledger, made: Made, cycle: CycleConfig, share: Share) -> Place
     entry = ledger.pods.get(made.fact.uid)
     if entry is None:
         return None
+    return decided(placing, entry)
+
+
+def decided(placing: ColumnarPlacing, entry: LedgerPod) -> Placed | Unplaceable:
+    """The pod decided on these columns."""
     if entry.problem:
         return Unplaceable(message=f"pod cannot be scheduled: {entry.problem}")
     return placing.place(entry.pod)
@@ -101,7 +106,7 @@ def tell(fact: Decision, outcome: Placed | Unplaceable | None, here: Provenance)
     if outcome is None:
         return "not recomputed: the log up to the decision does not hold the pod"
     differs = _differences(fact, here)
-    if _same(fact, outcome):
+    if same(fact, outcome):
         return f"recomputed{differs}: the same"
     would = f"reserved on {outcome.node}, score {outcome.score}" if isinstance(outcome, Placed) else outcome.message
     why = "" if differs else " (a reservation of its batch that lost its race is not in the log, or the log was altered)"
@@ -119,7 +124,8 @@ def _differences(fact: Decision, here: Provenance) -> str:
     return f" by another {' and '.join(found)}" if found else ""
 
 
-def _same(fact: Decision, outcome: Placed | Unplaceable) -> bool:
+def same(fact: Decision, outcome: Placed | Unplaceable) -> bool:
+    """Whether this is what was recorded: the same node, score and zones, or the same refusal."""
     if isinstance(fact, PodVerdictChanged):
         return isinstance(outcome, Unplaceable) and outcome.message == fact.message
     if isinstance(outcome, Unplaceable):

@@ -1,0 +1,119 @@
+"""Simulated nodes from recorded reports: the machine, the kubelet's configuration and the devices that a report tells.
+
+A report of an older exporter, or of a NodeResourceTopology object, tells amounts by zone alone: CPUs and devices are then laid
+out by number, which the answer says. Must not know pods.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from services.simulator.cluster import SimulatedNode
+from shared.domain.cpus import CpuLayout, format_runs
+from shared.domain.report import DeviceGroup, Report
+from shared.domain.resources import CPU, Amounts, is_memory
+from shared.events.cluster_facts import NodeObserved
+from shared.kubelet.machine import KubeletState
+from shared.kubelet.observed import empty_kubelet
+
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+SCOPES = ("container", "pod")
+
+
+class RecordedNode(SimulatedNode, frozen=True):
+    """`offered` is what the Node object offered."""
+
+    offered: Amounts = {}
+
+    def allocatable(self) -> Amounts:
+        """As recorded."""
+        return self.offered
+
+
+class Machines(msgspec.Struct, frozen=True):
+    """The nodes, by whom others are cloned; `guessed` are those whose CPUs or devices no report numbers, `left_out` those that no
+    kubelet would start on, with its words."""
+
+    nodes: tuple[RecordedNode, ...]
+    guessed: tuple[str, ...]
+    left_out: dict[str, str]
+
+
+def machines(reports: Mapping[str, Report], objects: Mapping[str, NodeObserved], policy: str = "", scope: str = "") -> Machines:
+    """The machines of these reports; with another policy or scope than recorded where one is given."""
+    nodes, guessed, left_out = [], [], {}
+    for name in sorted(reports):
+        report, whole = _whole(reports[name])
+        changes = {key: value for key, value in (("policy", policy), ("scope", scope)) if value}
+        found = empty_kubelet(msgspec.structs.replace(report, **changes))
+        if not isinstance(found, KubeletState):
+            left_out[name] = ", ".join(found.reasons)
+            continue
+        guessed += [] if whole else [name]
+        offered = objects[name].allocatable if name in objects else {}
+        nodes.append(_node(name, found, offered))
+    return Machines(tuple(nodes), tuple(guessed), left_out)
+
+
+def _node(name: str, state: KubeletState, offered: Amounts) -> RecordedNode:
+    devices = {resource: dict(listed) for resource, listed in state.devices.registered.items()}
+    return RecordedNode(name, state.kubelet.machine, state.kubelet.config, devices, offered=offered)
+
+
+def clones(nodes: Iterable[RecordedNode], count: int) -> list[tuple[str, RecordedNode]]:
+    """(the node that was copied, the copy): of the most frequent machine, under new names."""
+    listed = list(nodes)
+    kinds = Counter(_kind(node) for node in listed)
+    model = max(listed, key=lambda node: (kinds[_kind(node)], node.name))
+    return [(model.name, msgspec.structs.replace(model, name=f"whatif-{number}")) for number in range(1, count + 1)]
+
+
+def _kind(node: RecordedNode) -> bytes:
+    return msgspec.json.encode((node.machine, node.kubelet, sorted(node.offered.items())))
+
+
+def _whole(report: Report) -> tuple[Report, bool]:
+    """The report with every CPU and device numbered; False where that was made up."""
+    if report.cpus is not None and report.devices is not None and "unknown" not in (report.cpu_policy, report.memory_policy):
+        return report, True
+    memory = any(is_memory(name) and name in report.tracked for zone in report.zones for name in zone.resources)
+    fields: dict[str, object] = {
+        "policy": "none" if report.policy == "unknown" else report.policy,
+        "cpu_policy": "static" if CPU in report.tracked else "none",
+        "memory_policy": "Static" if memory else "None",
+    }
+    if report.cpus is None:
+        fields |= _cpus(report)
+    if report.devices is None:
+        fields["devices"] = _devices(report)
+    return msgspec.structs.replace(report, **fields), False
+
+
+def _cpus(report: Report) -> dict[str, object]:
+    """CPUs zone after zone, two to a core, one socket and cache a zone; what a zone does not hand out are its first CPUs."""
+    zones, reserved, start = list[int](), list[str](), 0
+    for zone in report.zones:
+        held = zone.resources.get(CPU)
+        count = (held.capacity if held is not None else zone.bounds.get(CPU, 0)) // 1000
+        zones += [zone.id] * count
+        kept = count - held.allocatable // 1000 if held is not None else 0
+        reserved += map(str, range(start, start + kept))
+        start += count
+    column = format_runs(zones)
+    cores = format_runs([number - number % 2 for number in range(len(zones))])
+    layout = CpuLayout(f"0-{len(zones) - 1}" if zones else "", column, column, cores, column)
+    return {"cpus": layout, "reserved_cpus": ",".join(reserved)}
+
+
+def _devices(report: Report) -> tuple[DeviceGroup, ...]:
+    return tuple(
+        DeviceGroup(
+            name, (zone.id,), ",".join(f"{name.rpartition('/')[2]}-{zone.id}-{number}" for number in range(held.capacity))
+        )
+        for zone in report.zones
+        for name, held in zone.resources.items()
+        if "/" in name and held.capacity
+    )

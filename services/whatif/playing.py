@@ -1,0 +1,200 @@
+"""One side of the comparison: a world played under one configuration, every decision noted, every sample kept.
+
+The rows, kubelets and time are those of `services.comparison`; here is what is counted of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from services.comparison.cells import Cell, Reports
+from services.comparison.measures import Measures
+from services.comparison.row_ledger import LedgerRow
+from services.comparison.simulation import Simulation
+from services.comparison.truth import TrueNode, free_of
+from services.comparison.workloads import pod_of
+from services.replay.deciding_state import placing_at
+from services.replay.near_miss import near_miss
+from services.scheduler.configuration import Choice
+from services.scheduler.reserving.proposals import Proposal
+from services.whatif.world import RecordedDelays, World
+from shared.domain.resources import CPU
+from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
+
+SAMPLES = 120
+SHAPES = 40
+"""Demands that fragmentation is measured by: the most frequent of the workload."""
+
+
+class Decided(msgspec.Struct, frozen=True, gc=False):
+    """One decision: a node, or "" and why there is none."""
+
+    uid: str
+    node: str = ""
+    score: int = 0
+    candidates: int = 0
+    message: str = ""
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        if self.node:
+            return f"reserved on {self.node}, score {self.score} of 100, {self.candidates} candidates"
+        return f"refused: {self.message}"
+
+
+class Sample(msgspec.Struct, frozen=True, gc=False):
+    """One moment: pods that run or ran, rejections so far, pods that wait, zones in use, and the share of free CPUs that the
+    workload's own containers could not use where they lie (0..1)."""
+
+    at_s: float
+    ran: int
+    rejected: int
+    waiting: int
+    zones_used: int
+    fragmentation: float
+
+
+class Side(msgspec.Struct, frozen=True):
+    """What came out of one configuration. Waits are seconds from arrival to admission, rejections included; who still waits at
+    the end counts as long as it waited. `unplaced` are those. Zones and fragmentation are means over time."""
+
+    name: str
+    pods: int
+    ran: int
+    rejected: int
+    unplaced: int
+    wait_mean_s: float
+    wait_p99_s: float
+    zones_used: float
+    fragmentation: float
+    cpu_s: float = 0.0
+    samples: tuple[Sample, ...] = ()
+    decisions: tuple[Decided, ...] = ()
+
+
+class Asked(Exception):
+    """The run reached the decision that was asked about; `told` is what the other node was there."""
+
+    def __init__(self, decided: Decided, at_s: float, told: list[str]) -> None:
+        super().__init__(decided.uid)
+        self.decided, self.at_s, self.told = decided, at_s, told
+
+
+class DecidingRow(LedgerRow):
+    """The production core, its decisions noted in order. At decision number `ask_at` it says what `ask_of` (a node) was for the
+    pod, by raising Asked."""
+
+    def __init__(self, choice: Choice, ask_at: int = -1, ask_of: str = "") -> None:
+        super().__init__(choice.core, True, choice.resync_period_s)
+        self.decisions: list[Decided] = []
+        self._ask_at, self._ask_of = ask_at, ask_of
+
+    def proposed(self, now_s: float) -> list[Proposal]:
+        made = super().proposed(now_s)
+        mates: list[PodReserved] = []
+        for fact in (draft.fact for proposal in made for draft in proposal.drafts):
+            if isinstance(fact, PodReserved):
+                self._note(Decided(fact.uid, fact.node, fact.score, fact.candidates), mates, now_s)
+                mates.append(fact)
+            elif isinstance(fact, PodVerdictChanged):
+                self._note(Decided(fact.uid, message=fact.message), mates, now_s)
+        return made
+
+    def _note(self, decided: Decided, mates: list[PodReserved], now_s: float) -> None:
+        if len(self.decisions) == self._ask_at:
+            raise Asked(decided, now_s, self._of_other(decided.uid, mates))
+        self.decisions.append(decided)
+
+    def _of_other(self, uid: str, mates: list[PodReserved]) -> list[str]:
+        if not self._ask_of or self.core.config.upstream is not None:
+            return []
+        followed, pod = self.core.followed, self.core.ledger.pods[uid].pod
+        placing = placing_at(followed, self.core.config.cycle, None, mates)
+        refusal = placing.verdict(pod, self._ask_of)
+        if refusal is not None:
+            keys = {other: entry.pod.key for other, entry in followed.ledger.pods.items()}
+            return near_miss(msgspec.to_builtins(refusal), keys)
+        shape, facts = placing.shape(pod), placing.node(self._ask_of)
+        placing.sweep_if_new(shape)
+        return [f"{self._ask_of} had score {placing.score(shape, facts)} here"] if facts is not None else []
+
+
+class SideMeasures(Measures):
+    """The bench's counts, and a sample of everything at every step of the horizon."""
+
+    def __init__(self, cell: Cell, nodes: dict[str, TrueNode], row: LedgerRow, demands: list[tuple[int, int]]) -> None:
+        super().__init__(cell, nodes, row)
+        self.sample_s = max(0.5, cell.horizon_s / SAMPLES)
+        self.samples: list[Sample] = []
+        self._true, self._demands = nodes, demands
+        self._empty = {name: _whole(node) for name, node in nodes.items()}
+        self.now_s = 0.5
+
+    def sample(self) -> None:
+        free, used = [], 0
+        for node in self._true.values():
+            whole = self._empty[node.name]
+            for zone, amounts in free_of(node.kubelet.state).items():
+                free.append(amounts.get(CPU, 0))
+                used += amounts.get(CPU, 0) < whole.get(zone, 0)
+        ran, rejected, waiting = self.so_far()
+        self.samples.append(Sample(round(self.now_s, 3), ran, rejected, waiting, used, _fragmentation(free, self._demands)))
+        self.now_s += self.sample_s
+
+
+def _whole(node: TrueNode) -> dict[int, int]:
+    """Zone -> millicpu of the empty node."""
+    manager = node.kubelet.state.kubelet.cpu
+    return {zone: (mask & ~manager.reserved).bit_count() * 1000 for zone, mask in manager.topology.numa_mask.items()}
+
+
+def _fragmentation(free: list[int], demands: list[tuple[int, int]]) -> float:
+    """The expected share of free CPUs that lie in zones too small for a container of the workload (as in Weng et al., Beware of
+    Fragmentation, ATC 2023, with zones for nodes)."""
+    total, weights = sum(free), sum(weight for _, weight in demands)
+    if not total or not weights:
+        return 0.0
+    zones = np.array(free, dtype=np.int64)
+    lost = sum(weight * int(zones[zones < asked].sum()) for asked, weight in demands)
+    return round(lost / total / weights, 4)
+
+
+def demands_of(world: World) -> list[tuple[int, int]]:
+    """(millicpu, how many containers ask for it), the most frequent first."""
+    counts: dict[int, int] = {}
+    for arrival in world.load.arrivals:
+        for part in pod_of(arrival.task, "").containers:
+            asked = part.requests.get(CPU, 0)
+            if asked and part.kind == "app":
+                counts[asked] = counts.get(asked, 0) + 1
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHAPES]
+
+
+def play(
+    name: str, world: World, choice: Choice, seed: int, reports: Reports, progress: Callable[[float], None], ask: tuple[int, str]
+) -> Side:
+    """Play the world to its end. Raises Asked at the decision that was asked about (a number and a node; -1 for none)."""
+    cell = Cell("recorded", len(world.nodes), 0, 0.0, reports, "ledger, proof", world.horizon_s, seed)
+    nodes = {node.name: TrueNode(node, checkpoint=True) for node in world.nodes}
+    row = DecidingRow(choice, *ask)
+    measures = SideMeasures(cell, nodes, row, demands_of(world))
+    Simulation(cell, world.load, nodes, row, measures, RecordedDelays(seed, world.delays)).run(progress)
+    result = measures.result(0, 0.0)
+    samples = measures.samples
+    return Side(
+        name,
+        result.tasks,
+        result.admitted,
+        result.rejected,
+        result.tasks - result.admitted,
+        result.wait_mean_s,
+        result.wait_p99_s,
+        round(sum(each.zones_used for each in samples) / max(1, len(samples)), 2),
+        round(sum(each.fragmentation for each in samples) / max(1, len(samples)), 4),
+        samples=tuple(samples),
+        decisions=tuple(row.decisions),
+    )

@@ -1,0 +1,197 @@
+"""The recorded decisions made again, each on the state that it was made on: how many come out the same, why others do not.
+
+Same code, same configuration, same facts: the same decision. What differs has a cause, and every difference is counted under one.
+Must not know the simulation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+import msgspec
+
+from services.replay import reading
+from services.replay.deciding_state import charge, follow, placing_at, usable
+from services.replay.recomputing import Decision, decided, same
+from services.scheduler.core import CoreConfig
+from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.following import Followed
+from shared.eventlog.port import EventLog
+from shared.eventlog.skips import skips
+from shared.events import streams
+from shared.events.cluster_facts import PodObserved
+from shared.events.codec import UndecodableFact, decode
+from shared.events.envelope import Envelope
+from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
+from shared.events.setting_aside import Aside
+
+NAMES_LOOKED_AT = 200
+TOLD = 20
+"""Differences that are told one by one."""
+
+CODE = "decided by another code"
+CONFIGURATION = "decided under another configuration"
+UNKNOWN = "decided by code and configuration that the fact does not name"
+NO_POD = "the history does not hold the pod"
+UNRECORDED = "decided beside what the log does not hold (a reservation that lost its race, a search that another load cut)"
+
+
+class Differing(msgspec.Struct, frozen=True):
+    """One decision that does not come out as it was recorded."""
+
+    position: int
+    pod: str
+    recorded: str
+    here: str
+    why: str
+
+
+class Reproduced(msgspec.Struct, frozen=True):
+    """`others` were not Topolog's choice (a kube-scheduler asked its extender) and are not decided again."""
+
+    decisions: int
+    same: int
+    differs: int
+    why: dict[str, int]
+    told: list[Differing]
+    others: int = 0
+
+
+class _Made(msgspec.Struct, frozen=True):
+    position: int
+    writer: tuple[str, int]
+    fact: Decision
+
+
+async def reproduce(log: EventLog, core: CoreConfig, first: int, last: int, progress: Callable[[int], None]) -> Reproduced:
+    """Decide again what was decided from position `first` to `last`. `progress` hears positions, twice `last` of them."""
+    aside = Aside(await skips(log))
+    batches = await _batches(log, first, last, progress)
+    decided_pods = (made.fact.uid for writers in batches.values() for batch in writers for made in batch)
+    core = msgspec.structs.replace(core, scheduler_name=await scheduler_name(log, decided_pods, core.scheduler_name))
+    followed, result = Followed(), _Tally(core)
+    placing, changed = placing_at(followed, core.cycle), set[str]()
+    async for envelope in reading.envelopes(log, 0, last):
+        _, touched = follow(followed, envelope, aside)
+        changed.update(touched)
+        if envelope.stream.startswith("pod/"):
+            uid = envelope.stream.removeprefix("pod/")
+            placing.follow(uid, followed.ledger.pods.get(uid))
+        for batch in batches.pop(envelope.position, ()):
+            _refresh(placing, followed, aside, changed)
+            changed.update(result.decide(placing, followed, batch))
+        if envelope.position % reading.PAGE == 0:
+            progress(last + envelope.position)
+    return result.reproduced()
+
+
+async def scheduler_name(log: EventLog, uids: Iterable[str], here: str) -> str:
+    """The scheduler that these pods asked for: the one of this name, or, where none asked for it, what most of them did."""
+    names: Counter[str] = Counter()
+    for uid in islice(dict.fromkeys(uids), NAMES_LOOKED_AT):
+        for envelope in await log.read_stream(streams.pod(uid), 0, 1):
+            try:
+                fact = decode(envelope)
+            except UndecodableFact:
+                continue
+            if isinstance(fact, PodObserved):
+                names[fact.pod.scheduler_name] += 1
+    return here if here in names or not names else names.most_common(1)[0][0]
+
+
+async def _batches(log: EventLog, first: int, last: int, progress: Callable[[int], None]) -> dict[int, list[list[_Made]]]:
+    """The position that decisions were based on -> batches, each in the order in which it was decided."""
+    found: dict[int, dict[tuple[str, int], list[_Made]]] = {}
+    async for envelope in reading.envelopes(log, first - 1, last):
+        made = _made(envelope)
+        if made is not None:
+            found.setdefault(made.fact.based_on, {}).setdefault(made.writer, []).append(made)
+        if envelope.position % reading.PAGE == 0:
+            progress(envelope.position)
+    return {
+        based_on: [sorted(batch, key=lambda each: (each.fact.order, each.position)) for batch in writers.values()]
+        for based_on, writers in found.items()
+    }
+
+
+def _made(envelope: Envelope) -> _Made | None:
+    if envelope.type not in (PodReserved.__name__, PodVerdictChanged.__name__):
+        return None
+    try:
+        fact = decode(envelope)
+    except UndecodableFact:
+        return None
+    return _Made(envelope.position, (envelope.role, envelope.epoch), fact) if isinstance(fact, Decision) else None
+
+
+def _refresh(placing: ColumnarPlacing, followed: Followed, aside: Aside, changed: set[str]) -> None:
+    for name in sorted(changed):
+        if usable(followed, name, aside):
+            placing.put_node(followed.ledger.nodes[name])
+        else:
+            placing.drop_node(name)
+    changed.clear()
+
+
+class _Tally:
+    """Counts as it decides."""
+
+    def __init__(self, core: CoreConfig) -> None:
+        self._core = core
+        self._same = self._others = 0
+        self._why: Counter[str] = Counter()
+        self._told: list[Differing] = []
+
+    def decide(self, placing: ColumnarPlacing, followed: Followed, batch: Sequence[_Made]) -> set[str]:
+        """Decide a batch; reservations stand as they were recorded. Returns the nodes that no longer show the ledger."""
+        charged = set()
+        for made in batch:
+            self._decide(placing, followed, made)
+            if isinstance(made.fact, PodReserved) and charge(placing, followed, made.fact):
+                charged.add(made.fact.node)
+        for made in batch:
+            placing.follow(made.fact.uid, followed.ledger.pods.get(made.fact.uid))
+        return charged
+
+    def _decide(self, placing: ColumnarPlacing, followed: Followed, made: _Made) -> None:
+        entry, fact = followed.ledger.pods.get(made.fact.uid), made.fact
+        if entry is not None and entry.pod.scheduler_name != self._core.scheduler_name:
+            self._others += 1
+            return
+        outcome = decided(placing, entry) if entry is not None else None
+        if outcome is not None and same(fact, outcome):
+            self._same += 1
+            return
+        why = NO_POD if entry is None else self._cause(fact)
+        self._why[why] += 1
+        if len(self._told) < TOLD:
+            key = entry.pod.key if entry is not None else fact.uid
+            self._told.append(Differing(made.position, key, recorded_text(fact), outcome_text(outcome), why))
+
+    def _cause(self, fact: Decision) -> str:
+        here = self._core.provenance
+        if not (fact.code and fact.config):
+            return UNKNOWN
+        if fact.code != here.code:
+            return CODE
+        return CONFIGURATION if fact.config != here.config else UNRECORDED
+
+    def reproduced(self) -> Reproduced:
+        """What came out."""
+        differs = sum(self._why.values())
+        return Reproduced(self._same + differs, self._same, differs, dict(self._why.most_common()), self._told, self._others)
+
+
+def recorded_text(fact: Decision) -> str:
+    """The decision as the log holds it."""
+    return fact.message if isinstance(fact, PodVerdictChanged) else f"reserved on {fact.node}, score {fact.score}"
+
+
+def outcome_text(outcome: Placed | Unplaceable | None) -> str:
+    """The decision as it is made here."""
+    if outcome is None:
+        return "not decided"
+    return outcome.message if isinstance(outcome, Unplaceable) else f"reserved on {outcome.node}, score {outcome.score}"

@@ -1,0 +1,159 @@
+"""The world that a recorded workload is played in: nodes, arrivals, lifetimes and delays as recorded, where they are known.
+
+What a history cannot tell is assumed and counted (`World.notes`). Must not know who schedules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import msgspec
+
+from services.comparison.delays import Delays
+from services.comparison.workloads import PodTask, Workload
+from services.simulator.workload import Arrival
+from services.whatif.machines import Machines, RecordedNode, clones, machines
+from services.whatif.recorded import Past, Recorded
+from shared.domain.pod import Pod
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved
+
+MS = 0.001
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What is changed of the world: nodes more or fewer, the kubelets' policy and scope ("": as recorded)."""
+
+    nodes: int = 0
+    policy: str = ""
+    scope: str = ""
+
+
+class World(msgspec.Struct):
+    """`delays` is uid -> kind -> seconds; `notes` what was assumed, a sentence each."""
+
+    load: Workload
+    nodes: tuple[RecordedNode, ...]
+    delays: dict[str, dict[str, float]]
+    horizon_s: int
+    notes: list[str]
+
+
+class NothingToPlay(ValueError):
+    """The history holds no machine or no pod to play."""
+
+
+class RecordedDelays(Delays):
+    """The recorded delay of a pod where there is one; else drawn."""
+
+    def __init__(self, seed: int, known: dict[str, dict[str, float]]) -> None:
+        super().__init__(seed)
+        self._known = known
+
+    def draw(self, kind: str, what: str) -> float:
+        of_pod = self._known.get(what.partition("/")[0])
+        return super().draw(kind, what) if of_pod is None or kind not in of_pod else of_pod[kind]
+
+
+def world(found: Recorded, changes: Changes) -> World:
+    """The world of a history, with these changes. Raises NothingToPlay."""
+    objects = {fact.name: fact for _, _, fact in found.news if isinstance(fact, NodeObserved)}
+    made = machines(
+        {name: found.reports[name] for name in found.reports if name in objects}, objects, changes.policy, changes.scope
+    )
+    if not made.nodes:
+        raise NothingToPlay("no report of the history tells a machine that a kubelet would start on")
+    nodes, news = _nodes(found, made, changes.nodes)
+    replaced = set(found.replaced.values())
+    roots = {uid: past for uid, past in found.pods.items() if uid not in replaced and not _is_gone(past, nodes)}
+    tasks = {uid: _task(found, uid, past) for uid, past in roots.items()}
+    running = tuple(tasks[uid] for uid, past in roots.items() if _runs(found, past))
+    arrivals = [
+        Arrival(max(0.0, (past.seen_us - found.begin_us) / 1e6), tasks[uid])
+        for uid, past in roots.items()
+        if not _runs(found, past)
+    ]
+    if not (running or arrivals):
+        raise NothingToPlay("the history holds no pod")
+    load = Workload(nodes, running, tuple(sorted(arrivals, key=lambda each: each.at_s)), (), "", 0, tuple(news))
+    delays = {uid: known for uid, past in roots.items() if (known := _delays(past))}
+    horizon_s = max(1, math.ceil((found.end_us - found.begin_us) / 1e6))
+    return World(load, nodes, delays, horizon_s, _notes(found, made, len(found.pods) - len(roots) - len(replaced)))
+
+
+def _is_gone(past: Past, nodes: tuple[RecordedNode, ...]) -> bool:
+    """It belongs to a node that is not played."""
+    return past.bound_by_others and past.node not in {node.name for node in nodes}
+
+
+def _runs(found: Recorded, past: Past) -> bool:
+    """It ran, or was about to, when the history begins."""
+    return bool(past.node) and 0 < max(past.running_us, past.bound_us) <= found.begin_us
+
+
+def _nodes(found: Recorded, made: Machines, more: int) -> tuple[tuple[RecordedNode, ...], list[tuple[float, str, Fact]]]:
+    kept = {node.name for node in (made.nodes[:more] if more < 0 else made.nodes)}
+    nodes = tuple(node for node in made.nodes if node.name in kept)
+    if not nodes:
+        raise NothingToPlay(f"--nodes {more} leaves no node: the history has {len(made.nodes)}")
+    news: list[tuple[float, str, Fact]] = []
+    copies = clones(made.nodes, more) if more > 0 else []
+    for model, copy in copies:
+        observed = next(fact for _, _, fact in reversed(found.news) if isinstance(fact, NodeObserved) and fact.name == model)
+        news.append((0.0, streams.node(copy.name), _renamed(observed, copy.name)))
+    for time_us, stream, fact in found.news:
+        if fact.name in kept:
+            news.append((max(0.0, (time_us - found.begin_us) / 1e6), stream, fact))
+    return (*nodes, *(copy for _, copy in copies)), news
+
+
+def _renamed(observed: NodeObserved, name: str) -> NodeObserved:
+    labels = observed.labels | ({"kubernetes.io/hostname": name} if "kubernetes.io/hostname" in observed.labels else {})
+    return msgspec.structs.replace(observed, name=name, uid=f"uid-{name}", labels=labels, ready=True, unschedulable=False)
+
+
+def _task(found: Recorded, uid: str, past: Past) -> PodTask:
+    chain = [uid]
+    while chain[-1] in found.replaced and len(chain) < 1000:
+        chain.append(found.replaced[chain[-1]])
+    pods = [_played(found.pods[each].pod) for each in chain]
+    last = found.pods[chain[-1]]
+    lifetime_s = last.lifetime_s if last.lifetime_s is not None else math.inf
+    if _runs(found, past) and past.ended_us:
+        lifetime_s = max(0.0, (past.ended_us - found.begin_us) / 1e6)
+    waited_in_vain = past.ended_us and not (past.running_us or past.bound_us)
+    gives_up_s = (past.ended_us - found.begin_us) / 1e6 if waited_in_vain else math.inf
+    return PodTask(uid, (), min(lifetime_s, 1e9), pods[0], tuple(pods[1:]), past.node, past.bound_by_others, gives_up_s)
+
+
+def _played(pod: Pod) -> Pod:
+    """Nobody evicts in the simulation, so that nobody asks for it."""
+    return msgspec.structs.replace(pod, preemption_policy="Never")
+
+
+def _delays(past: Past) -> dict[str, float]:
+    """What the history tells of this pod; the observer's news is the arrival, so that the watch costs nothing."""
+    known = {"watch": 0.0, "terminate": 0.0}
+    if past.reserved_us and past.bound_us >= past.reserved_us:
+        known["bind"] = (past.bound_us - past.reserved_us) / 1e6
+    verdict_us = past.running_us or (past.ended_us if past.rejected else 0)
+    if past.bound_us and verdict_us > past.bound_us:
+        took_s = (verdict_us - past.bound_us) / 1e6
+        known |= {"kubelet_watch": min(0.01, took_s / 4), "status": min(0.05, took_s / 4)}
+        known["admission"] = max(MS, took_s - known["kubelet_watch"] - known["status"])
+    return known
+
+
+def _notes(found: Recorded, made: Machines, gone: int) -> list[str]:
+    waited = Counter(past.cause for past in found.pods.values() if past.ended_us and not past.running_us)
+    told = [
+        (len(found.replaced), "rejected pods were taken over by a pod of the same kind, which is not an arrival of its own"),
+        (found.assumed_lifetimes, "pods never ran: they are given the median lifetime of their kind"),
+        (waited["deleted"], "pods were deleted before they ran: they are again, if they still wait then"),
+        (len(made.guessed), "nodes' reports number no CPUs or devices: these are laid out by number"),
+        (gone, "pods are left out with the node that they belong to"),
+    ]
+    notes = [f"{count} {text}" for count, text in told if count]
+    return notes + [f"node {name} is left out: no kubelet would start there ({why})" for name, why in made.left_out.items()]

@@ -1,0 +1,85 @@
+"""Histories to ask "what if" of: a workload of the quality bench, played by the production core, every fact kept as a log."""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.comparison.cells import Cell
+from services.comparison.measures import Measures
+from services.comparison.row_ledger import LedgerRow
+from services.comparison.rows import Reservation
+from services.comparison.simulation import Simulation
+from services.comparison.truth import TrueNode
+from services.comparison.workloads import SCHEDULER, Workload, workload
+from services.scheduler.configuration import chosen
+from services.scheduler.core import CoreConfig
+from services.scheduler.settings import SchedulerSettings
+from shared.domain.pod import Pod
+from shared.domain.report import Report
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Commit, Draft
+from shared.events.catalog import Fact
+
+BEGIN_US = 1_700_000_000_000_000
+
+
+def as_here(**changes: object) -> CoreConfig:
+    """What a scheduler with the default settings, and these changes of its cycle, would be told."""
+    settings = SchedulerSettings(database_url="", scheduler_name=SCHEDULER)
+    cycle = msgspec.structs.replace(settings.cycle, **changes)
+    return chosen(msgspec.structs.replace(settings, cycle=cycle)).core
+
+
+class RecordingRow(LedgerRow):
+    """A ledger row that keeps what it appends, and when."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        super().__init__(config)
+        self.kept: list[tuple[str, Fact, float]] = []
+        self._now_s = 0.0
+
+    def tell(self, stream: str, fact: Fact, now_s: float) -> None:
+        self._now_s = now_s
+        super().tell(stream, fact, now_s)
+
+    def reported(self, report: Report, now_s: float) -> None:
+        self._now_s = now_s
+        super().reported(report, now_s)
+
+    def decide(self, now_s: float) -> list[Reservation]:
+        self._now_s = now_s
+        return super().decide(now_s)
+
+    def intends(self, pod: Pod, node: str, now_s: float) -> None:
+        self._now_s = now_s
+        super().intends(pod, node, now_s)
+
+    def bound(self, pod: Pod, node: str, now_s: float) -> None:
+        self._now_s = now_s
+        super().bound(pod, node, now_s)
+
+    def _append(self, stream: str, fact: Fact) -> int:
+        self.kept.append((stream, fact, self._now_s))
+        return super()._append(stream, fact)
+
+
+async def dense(seconds: int, config: CoreConfig | None = None, zones: int = 2, nodes: int = 6) -> MemoryEventLog:
+    """A log of `seconds` virtual seconds of the dense workload on a few nodes."""
+    cell = Cell("dense", nodes, zones, 0.9, "change", "ledger, proof", seconds)
+    load = msgspec.structs.replace(workload(cell, None), members=())  # type: ignore[arg-type]
+    return await record(cell, load, config or as_here())
+
+
+async def record(cell: Cell, load: Workload, config: CoreConfig) -> MemoryEventLog:
+    """Play and keep."""
+    nodes = {node.name: TrueNode(node, checkpoint=True) for node in load.nodes}
+    row = RecordingRow(config)
+    Simulation(cell, load, nodes, row, Measures(cell, nodes, row)).run()
+    log = MemoryEventLog("recorded")
+    commits = [
+        Commit(f"c{number}", "scheduler", 0, BEGIN_US + int(at_s * 1e6), (Draft(stream, fact),))
+        for number, (stream, fact, at_s) in enumerate(row.kept)
+    ]
+    for start in range(0, len(commits), 500):
+        await log.append(commits[start : start + 500])
+    return log

@@ -1,0 +1,177 @@
+"""`topolog replay whatif` on a recorded history: the same rules decide the same, other rules are told apart with both reasons."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from services.cli.main import main
+from services.upkeep.exporting import export
+from services.whatif.machines import machines
+from services.whatif.recorded import recorded
+from services.whatif.reproducing import CONFIGURATION, NO_POD, UNRECORDED, reproduce
+from services.whatif.world import Changes, world
+from shared.eventlog.memory import MemoryEventLog
+from shared.events.codec import encode
+from shared.events.scheduling_facts import PodReserved
+from tests.whatif.histories import as_here, dense
+
+SECONDS = 80
+_logs: list[MemoryEventLog] = []
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def log() -> MemoryEventLog:
+    """One history for all tests, which read only."""
+    if not _logs:
+        _logs.append(asyncio.run(dense(SECONDS, nodes=4)))
+    return _logs[0]
+
+
+@pytest.fixture
+def topolog(log: MemoryEventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `topolog replay whatif` on the exported history: exit code, what it printed, what it complained of."""
+    file = tmp_path / "h.topolog.gz"
+    asyncio.run(_exported(log, file))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["topolog", "replay", "whatif", "--history", str(file), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), shown.out, shown.err
+
+    return run
+
+
+async def _exported(log: MemoryEventLog, file: Path) -> None:
+    await export(log, file, 1, await log.head())
+
+
+def test_the_same_rules_make_every_recorded_decision_again(topolog: Run) -> None:
+    code, out, _ = topolog("--json")
+    last = json.loads(out.splitlines()[-1])
+    assert (code, last["differs"], last["same"]) == (0, 0, last["decisions"])
+    assert last["decisions"] > 10
+
+
+async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
+    head = await log.head()
+    found = await reproduce(log, as_here(strategy="LeastNUMANodes"), 1, head, lambda _: None)
+    assert found.why == {CONFIGURATION: found.differs}
+    assert found.differs > 0
+    altered = _with_one_decision_altered(log)
+    found = await reproduce(altered, as_here(), 1, head, lambda _: None)
+    assert (found.differs, found.why) == (1, {UNRECORDED: 1})
+    assert found.told[0].recorded.endswith("score 101")
+
+
+def _with_one_decision_altered(log: MemoryEventLog) -> MemoryEventLog:
+    altered = MemoryEventLog("altered")
+    altered._facts, altered._heads = list(log._facts), log._heads
+    at, row = next((at, row) for at, row in enumerate(altered._facts) if row.type == "PodReserved")
+    fact = msgspec.json.decode(row.payload, type=PodReserved)
+    altered._facts[at] = msgspec.structs.replace(row, payload=encode(msgspec.structs.replace(fact, score=101)))
+    return altered
+
+
+async def test_a_decision_about_a_pod_that_the_history_lacks_is_counted_so(log: MemoryEventLog) -> None:
+    lacking = MemoryEventLog("lacking")
+    lacking._heads = log._heads
+    uid = next(row.stream for row in log._facts if row.type == "PodReserved")
+    unread = [
+        row if (row.stream, row.type) != (uid, "PodObserved") else msgspec.structs.replace(row, payload=b"{")
+        for row in log._facts
+    ]
+    lacking._facts = unread
+    found = await reproduce(lacking, as_here(), 1, await log.head(), lambda _: None)
+    assert found.why[NO_POD] == 1
+
+
+def test_other_rules_are_played_side_by_side_and_the_first_difference_is_told_with_both_reasons(
+    topolog: Run, tmp_path: Path
+) -> None:
+    plot = tmp_path / "x.svg"
+    code, out, _ = topolog("--set", "strategy=LeastNUMANodes", "--to", "150", "--json", "--plot", str(plot))
+    recorded_side, here, other, first, last = map(json.loads, out.splitlines())
+    assert code == 0
+    assert [side["name"] for side in (recorded_side, here, other)] == ["recorded", "as here", "strategy=LeastNUMANodes"]
+    assert here["rejected"] == 0
+    assert here["ran"] + here["unplaced"] == here["pods"] == recorded_side["pods"]
+    assert last["differs"] > 0
+    told = first["first_difference"]
+    assert told["before"] != told["after"]
+    assert all("here" in line or "miss" in line for line in (told["before_of_other"][0], told["after_of_other"][0]))
+    assert len(ElementTree.fromstring(plot.read_text()).findall(".//{*}polyline")) == 8
+
+
+def test_rules_that_change_nothing_differ_in_nothing(topolog: Run) -> None:
+    code, out, _ = topolog("--set", "strategy=BestFit", "--jobs", "1", "--json")
+    _, here, other, first, last = map(json.loads, out.splitlines())
+    assert (code, first["first_difference"], last["differs"]) == (0, None, 0)
+    assert {key: value for key, value in here.items() if key not in ("name", "cpu_s")} == {
+        key: value for key, value in other.items() if key not in ("name", "cpu_s")
+    }
+
+
+def test_an_upstream_cache_and_another_cluster_are_played_too(topolog: Run) -> None:
+    code, out, err = topolog("--set", "cache=overreserve", "--set", "policy=restricted", "--nodes", "+2", "--jobs", "1")
+    assert (code, err) == (0, "")
+    assert "cache=overreserve policy=restricted nodes=+2" in out
+    assert "is the first that differs" in out
+
+
+async def test_machines_come_from_reports_as_they_are(log: MemoryEventLog) -> None:
+    found = await recorded(log, 1, await log.head(), lambda _: None)
+    made = machines(found.reports, {})
+    assert ([node.name for node in made.nodes], made.guessed, made.left_out) == (sorted(found.reports), (), {})
+    bare = {name: msgspec.structs.replace(report, cpus=None, devices=None) for name, report in found.reports.items()}
+    guessed = machines(bare, {}, policy="restricted")
+    assert guessed.guessed == tuple(sorted(bare))
+    for exact, laid_out in zip(made.nodes, guessed.nodes, strict=True):
+        assert [zone.memory_bytes for zone in laid_out.machine.zones] == [zone.memory_bytes for zone in exact.machine.zones]
+        assert sorted(cpu.numa for cpu in laid_out.machine.cpus) == sorted(cpu.numa for cpu in exact.machine.cpus)
+        assert {name: len(ids) for name, ids in laid_out.devices.items()} == {
+            name: len(ids) for name, ids in exact.devices.items()
+        }
+        assert laid_out.kubelet.topology_policy == "restricted"
+
+
+async def test_a_later_beginning_finds_the_running_pods_where_they_ran(log: MemoryEventLog) -> None:
+    head = await log.head()
+    found = await recorded(log, head // 2, head, lambda _: None)
+    made = world(found, Changes())
+    assert made.load.running
+    assert all(task.node for task in made.load.running)  # type: ignore[attr-defined]
+    assert len(made.load.running) + len(made.load.arrivals) == len(found.pods)
+    fewer = world(found, Changes(nodes=-1))
+    assert len(fewer.nodes) == len(made.nodes) - 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--set", "strategie=x"), "did you mean strategy?"),
+        (("--set", "strategy=Best"), "no scheduler would start"),
+        (("--set", "cache"), "is no KEY=VALUE"),
+        (("--set", "policy=strict"), "is none of none, best-effort"),
+        (("--nodes", "two"), "no number of nodes"),
+        (("--nodes", "-9"), "leaves no node"),
+        (("--reports", "7"), "--reports is 7"),
+        (("--from", "soon"), "is no moment"),
+        (("--from", "9", "--to", "3"), "lies behind"),
+        (("--plot", "x.svg"), "without a change there is one"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_with_a_remedy(topolog: Run, arguments: tuple[str, ...], problem: str) -> None:
+    code, _, err = topolog(*arguments)
+    assert (code, problem in err, "  try: " in err) == (2, True, True), err
