@@ -54,10 +54,11 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--pods", type=int, default=6000)
     options = parser.parse_args(argv)
     for count in options.schedulers:
-        print(json.dumps(asyncio.run(_measure(count, options))), flush=True)
+        print(json.dumps(asyncio.run(measure(count, options))), flush=True)
 
 
-async def _measure(count: int, options: argparse.Namespace) -> dict[str, object]:
+async def measure(count: int, options: argparse.Namespace) -> dict[str, object]:
+    """One line of the bench; `options` has nodes, zones and pods."""
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as folder:
         os.chmod(folder, 0o711)
         servers = EmbeddedServers(Path(folder) / "data", want_nats=False, postgres_settings=PostgresSettings(durable=True))
@@ -66,7 +67,7 @@ async def _measure(count: int, options: argparse.Namespace) -> dict[str, object]
             log = await PostgresEventLog.open(servers.database_url)
             database = await asyncpg.connect(plain_url(servers.database_url))
             try:
-                await _append(log, _cluster(options))
+                await append(log, cluster(options.nodes, options.zones))
                 async with _schedulers(servers.database_url, count, Path(folder)) as processes:
                     await _until(database, "SELECT count(*) FROM lease WHERE role LIKE 'scheduler/%' AND holder <> ''", count)
                     return await _play(log, database, processes, options)
@@ -80,7 +81,7 @@ async def _play(
 ) -> dict[str, object]:
     await asyncio.sleep(1.0)
     before_s = _cpu_s(processes)
-    await _append(log, _pods(options.pods))
+    await append(log, _pods(options.pods))
     await _until(database, "SELECT count(*) FROM fact WHERE type = 'PodReserved'", options.pods)
     cpu_s = _cpu_s(processes) - before_s
     times = "SELECT max(time_us) - min(time_us) AS us, count(*) - count(DISTINCT stream) AS twice FROM fact"
@@ -120,13 +121,14 @@ def _spawned(command: list[str], own: dict[str, str], out: Any) -> subprocess.Po
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **own}, stdout=out, stderr=out)
 
 
-def _cluster(options: argparse.Namespace) -> Iterator[tuple[str, Fact]]:
-    for number in range(options.nodes):
+def cluster(nodes: int, count: int) -> Iterator[tuple[str, Fact]]:
+    """Nodes of `count` empty zones each, with their reports."""
+    for number in range(nodes):
         name = f"n{number}"
-        whole = {each: held * options.zones for each, held in SIZES.items()} | {"pods": 250}
+        whole = {each: held * count for each, held in SIZES.items()} | {"pods": 250}
         yield streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=whole)
         resources = {each: ZoneResource(held, held, held) for each, held in SIZES.items()}
-        zones = tuple(Zone(zone, resources) for zone in range(options.zones))
+        zones = tuple(Zone(zone, resources) for zone in range(count))
         settings = {"policy": "single-numa-node", "scope": "container", "tracked": ("cpu", "memory")}
         yield streams.report(name), NodeReported(Report(name, "boot", 1, "e", zones=zones, placements=(), **settings))
 
@@ -145,7 +147,8 @@ def _pods(count: int) -> Iterator[tuple[str, Fact]]:
         yield streams.pod(pod.uid), PodObserved(pod)
 
 
-async def _append(log: PostgresEventLog, facts: Iterator[tuple[str, Fact]]) -> None:
+async def append(log: PostgresEventLog, facts: Iterator[tuple[str, Fact]]) -> None:
+    """Each fact a commit of its own, many commits a statement."""
     commits = [Commit(f"told/{stream}", "bench", 0, 1, (Draft(stream, fact),)) for stream, fact in facts]
     for start in range(0, len(commits), BATCH):
         await log.append(commits[start : start + BATCH])

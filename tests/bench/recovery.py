@@ -1,0 +1,119 @@
+"""How long a scheduler takes from its start to its first decision: `python -m tests.bench recovery --facts 1000000`.
+
+A log of so many facts is made on an embedded Postgres: nodes that report once, and pods that are observed, reserved, charged,
+bound, run and end. A process of its own then follows it from the beginning (`cold_s`), and another one from the snapshot that the first
+one left (`snapshot_s`): from the start of the process to the first look at the queue, imports included. `fold_per_s` are facts
+read, decoded and folded a second, `rss_mb` the process at the end of the cold start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from services.embedded.postgres import PostgresSettings
+from services.embedded.servers import EmbeddedServers
+from services.scheduler.core import CoreConfig
+from services.scheduler.folding import fold_of
+from shared.domain.pod import Container, Pod
+from shared.eventlog.migrate import upgrade
+from shared.eventlog.postgres import PostgresEventLog
+from shared.events import streams
+from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
+from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.runtime.projector import Projector
+from tests.bench.sharing import GIB, append, cluster
+
+NODES, ZONES, LIVE = 200, 2, 2000
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench recovery", description=__doc__)
+    parser.add_argument("--facts", type=int, default=1_000_000)
+    parser.add_argument("--follow", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--begun-s", type=float, default=0.0, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.follow:
+        print(json.dumps(asyncio.run(_follow(options.follow, options.begun_s))))
+    else:
+        asyncio.run(_measure(options.facts))
+
+
+async def _measure(facts: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="topolog-bench-") as folder:
+        os.chmod(folder, 0o711)
+        servers = EmbeddedServers(Path(folder) / "data", want_nats=False, postgres_settings=PostgresSettings(durable=False))
+        async with servers:
+            await upgrade(servers.database_url)
+            log = await PostgresEventLog.open(servers.database_url)
+            await append(log, cluster(NODES, ZONES))
+            await append(log, _lives(facts))
+            head = await log.head()
+            await log.close()
+            cold, warm = [await asyncio.to_thread(_started, servers.database_url) for _ in range(2)]
+    print(json.dumps({
+        "bench": "recovery", "facts": head, "cold_s": cold["ready_s"], "snapshot_s": warm["ready_s"], "rss_mb": cold["rss_mb"],
+        "fold_per_s": cold["fold_per_s"], "load": round(os.getloadavg()[0], 1),
+    }), flush=True)  # fmt: skip
+
+
+def _started(url: str) -> dict[str, float]:
+    command = [sys.executable, "-m", "tests.bench", "recovery", "--follow", url, "--begun-s", str(time.time())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+async def _follow(url: str, begun_s: float) -> dict[str, float]:
+    log = await PostgresEventLog.open(url)
+    projector = Projector("scheduler", log, fold_of(CoreConfig()), snapshot_every=1 << 60)
+    opened_s = time.time()
+    following = asyncio.ensure_future(projector.run())
+    await projector.wait_live()
+    projector.state.decide(1, 0.0)
+    ready_s = time.time()
+    found = {
+        "ready_s": round(ready_s - begun_s, 2),
+        "fold_per_s": round(projector.position / (ready_s - opened_s)),
+        "rss_mb": round(psutil.Process().memory_info().rss / 1e6, 1),
+    }
+    await projector.save()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await log.close()
+    return found
+
+
+def _lives(facts: int) -> Iterator[tuple[str, Fact]]:
+    """Seven facts a pod; the newest pods live still."""
+    for number in range(facts // 7):
+        yield from _life(number)
+        if number >= LIVE:
+            ended = f"uid-{number - LIVE}"
+            yield streams.pod(ended), PodEnded(ended, "succeeded", f"n{(number - LIVE) % NODES}")
+
+
+def _life(number: int) -> Iterator[tuple[str, Fact]]:
+    uid, node = f"uid-{number}", f"n{number % NODES}"
+    amounts = {"cpu": 1000 * (1 + number % 2), "memory": GIB}
+    pod = Pod(uid, "bench", f"p{number}", "Guaranteed", (Container("c", "app", amounts, amounts),), scheduler_name="topolog")
+    stream = streams.pod(uid)
+    yield stream, PodObserved(pod)
+    yield stream, PodReserved(uid, node, 1, 1, 1, 50, NODES, {"c": (0,)}, False, "", "")
+    yield streams.node(node), NodeCharged(node, uid)
+    yield stream, BindIntended(uid, "bench", pod.name, node, 0)
+    yield stream, PodBound(uid, node)
+    yield stream, PodRunning(uid, node)
