@@ -1,9 +1,9 @@
 """How long a scheduler takes from its start to its first decision: `python -m tests.bench recovery --facts 1000000`.
 
 A log of so many facts is made on an embedded Postgres: nodes that report once, and pods that are observed, reserved, charged,
-bound, run and end. A process of its own then follows it from the beginning (`cold_s`), and another one from the snapshot that the first
-one left (`snapshot_s`): from the start of the process to the first look at the queue, imports included. `fold_per_s` are facts
-read, decoded and folded a second, `rss_mb` the process at the end of the cold start.
+bound, run and end. A process of its own then follows it from the beginning (`cold_s`), and another one from the snapshot that
+the first one left (`snapshot_s`): from the start of the process to the first look at the queue, imports included. `fold_per_s`
+are facts read, decoded and folded a second, `rss_mb` the process at the end of the cold start.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,7 @@ from services.scheduler.core import CoreConfig
 from services.scheduler.folding import fold_of
 from shared.domain.pod import Container, Pod
 from shared.eventlog.migrate import upgrade
+from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events import streams
 from shared.events.binding_facts import BindIntended, PodBound
@@ -36,7 +38,7 @@ from shared.events.scheduling_facts import NodeCharged, PodReserved
 from shared.runtime.projector import Projector
 from tests.bench.sharing import GIB, append, cluster
 
-NODES, ZONES, LIVE = 200, 2, 2000
+NODES, ZONES, LIVE, BATCH = 200, 2, 2000, 500
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -60,7 +62,7 @@ async def _measure(facts: int) -> None:
             await upgrade(servers.database_url)
             log = await PostgresEventLog.open(servers.database_url)
             await append(log, cluster(NODES, ZONES))
-            await append(log, _lives(facts))
+            await _append(log, _lives(facts))
             head = await log.head()
             await log.close()
             cold, warm = [await asyncio.to_thread(_started, servers.database_url) for _ in range(2)]
@@ -68,6 +70,13 @@ async def _measure(facts: int) -> None:
         "bench": "recovery", "facts": head, "cold_s": cold["ready_s"], "snapshot_s": warm["ready_s"], "rss_mb": cold["rss_mb"],
         "fold_per_s": cold["fold_per_s"], "load": round(os.getloadavg()[0], 1),
     }), flush=True)  # fmt: skip
+
+
+async def _append(log: PostgresEventLog, facts: Iterator[tuple[str, Fact]]) -> None:
+    numbered = enumerate(facts)
+    while page := list(islice(numbered, BATCH)):
+        commits = [Commit(f"life/{number}", "bench", 0, 1, (Draft(stream, fact),)) for number, (stream, fact) in page]
+        await log.append(commits)
 
 
 def _started(url: str) -> dict[str, float]:
