@@ -1,0 +1,103 @@
+"""Two commits side by side: the same bench here and in a worktree of another commit, in paired runs, one after the other.
+
+A JSON line a figure and size with the medians of both; it is `worse` where the pairs' median ratio says so by more than the
+tolerance, and the command then ends with 1. Where the other commit's code does not run with the bench of today, its own is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAIRS = 5
+TOLERANCE = 0.1
+
+Rows = dict[int, dict[str, Any]]
+"""Nodes -> the line of that size."""
+
+
+def compare(bench: str, argv: Sequence[str], commit: str, figures: Mapping[str, bool]) -> None:
+    """Run the pairs and print the lines. `figures`: name -> whether more is better. Ends the process."""
+    arguments = _without(argv, "--against")
+    with _worktree(commit) as other:
+        own = _prepared(bench, other)
+        pairs = []
+        for _ in range(PAIRS):
+            here, there = _run(bench, ROOT, arguments), _run(bench, other, arguments)
+            pairs.append((here, there))
+    lines = [_line(size, name, more, pairs) for size in pairs[0][0] for name, more in figures.items()]
+    for line in lines:
+        print(json.dumps({"against": commit, "own_bench": own, "pairs": PAIRS, **line}), flush=True)
+    sys.exit(1 if any(line["worse"] for line in lines) else 0)
+
+
+def _line(size: int, name: str, more: bool, pairs: Sequence[tuple[Rows, Rows]]) -> dict[str, Any]:
+    here, there = ([float(rows[size][name]) for rows in side] for side in zip(*pairs, strict=True))
+    ratio = statistics.median(one / other for one, other in zip(here, there, strict=True))
+    worse = ratio < 1 - TOLERANCE if more else ratio > 1 + TOLERANCE
+    medians = {"here": statistics.median(here), "there": statistics.median(there)}
+    return {"nodes": size, "figure": name, **medians, "ratio": round(ratio, 3), "worse": worse}
+
+
+@contextmanager
+def _worktree(commit: str) -> Iterator[Path]:
+    """A worktree of the commit that is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-against-"))
+    try:
+        _git("worktree", "add", "--quiet", "--detach", str(folder / "tree"), commit)
+        yield folder / "tree"
+    finally:
+        shutil.rmtree(folder)
+        _git("worktree", "prune")
+
+
+def _git(*arguments: str) -> None:
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"git {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def _prepared(bench: str, other: Path) -> bool:
+    """Put the bench of today there; True when that commit must run its own."""
+    names = [f"{bench}.py", "_against.py"]
+    old = {name: (other / "tests/bench" / name) for name in names}
+    kept = {name: path.read_bytes() for name, path in old.items() if path.exists()}
+    for name, path in old.items():
+        shutil.copy(ROOT / "tests/bench" / name, path)
+    if _started(bench, other, ["--help"]).returncode == 0:
+        return False
+    for name, data in kept.items():
+        old[name].write_bytes(data)
+    return True
+
+
+def _run(bench: str, where: Path, arguments: Sequence[str]) -> Rows:
+    done = _started(bench, where, arguments)
+    if done.returncode:
+        sys.exit(f"the bench failed in {where}: {done.stderr.strip()[-2000:]}")
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {row["nodes"]: row for row in rows}
+
+
+def _started(bench: str, where: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.bench", bench, *arguments]
+    return subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+
+
+def _without(argv: Sequence[str], flag: str) -> list[str]:
+    found = list(argv)
+    for at, each in enumerate(argv):
+        if each == flag:
+            return found[:at] + found[at + 2 :]
+        if each.startswith(f"{flag}="):
+            return found[:at] + found[at + 1 :]
+    return found
