@@ -69,6 +69,10 @@ def kubelet_states(
     listed, charges = node.listed or {}, list(charges)
     placements = [placement for key in listed for placement in listed[key]]
     report, extra = _by_uid(report, charges)
+    told: set[str] = set()
+    coming, unsure = _charged(charges, listed, report, told)
+    if coming and (node.freed or len(node.ended) > 1 or any(key not in listed for key in node.ended)):
+        return None
     fine = inits or bool(extra) or _ids_matter(report, charges, policy)
     try:
         seen = observe(report, [*placements, *extra], policy, scope, fine)
@@ -76,10 +80,22 @@ def kubelet_states(
         return None
     if seen is None:
         return None
-    bounds = set(seen.bounds)
+    bounds = set(seen.bounds) | told
     if node.observed is not None and not is_proven(node.observed.kubelet_version):
         bounds.add(OTHER_KUBELET)
-    coming, unsure = [], []
+    gone = _gone(node, charges)
+    leaving, gone = (tuple(gone), []) if coming else ((), gone)
+    held = tuple(item for claim in claims.values() for item in _amounts(claim))
+    bases = _bases(seen, gone, held, _freed(node, bounds) + unsure)
+    return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds), leaving)
+
+
+def _charged(
+    charges: Iterable[Charge], listed: Mapping[str, Sequence[Placement]], report: Report, bounds: set[str]
+) -> tuple[list[Coming], list[tuple[Held, ...]]]:
+    """The pods on their way, and what others may hold beside what the report shows."""
+    coming: list[Coming] = []
+    unsure: list[tuple[Held, ...]] = []
     for charge in charges:
         if charge.proven or not charge.demand:
             unsure += _ways(_untold(charge.zones, report), HIDDEN, bounds)
@@ -88,13 +104,7 @@ def kubelet_states(
             bounds.add(EARLIER)
         elif demand := _unlisted(charge, listed.get(charge.key, ()), bounds):
             coming.append(Coming(request_of(demand), charge.admitted))
-    if coming and (node.freed or len(node.ended) > 1 or any(key not in listed for key in node.ended)):
-        return None
-    gone = _gone(node, charges)
-    leaving, gone = (tuple(gone), []) if coming else ((), gone)
-    held = tuple(item for claim in claims.values() for item in _amounts(claim))
-    bases = _bases(seen, gone, held, _freed(node, bounds) + unsure)
-    return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds), leaving)
+    return coming, unsure
 
 
 def _all_free(report: Report) -> bool:

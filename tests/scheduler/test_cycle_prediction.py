@@ -8,7 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.feasibility.outlook import outlook_of
+from services.scheduler.deciding.lowest_zone import lowest_zones
 from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.prediction import by_hints
 from shared.domain.pod import Pod
 from shared.kubelet.admission import admit
 from shared.kubelet.masks import nodes_of
@@ -44,6 +47,25 @@ def test_a_known_node_is_predicted_exactly(policy: str, scope: str) -> None:
         assert predicted == actual
 
     check()
+
+
+@pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort"])
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_on_a_plain_node_the_lowest_zone_is_what_hints_and_merge_come_to(policy: str, scope: str) -> None:
+    plain = 0
+    for seed in range(120):
+        seen = scene(seed, policy, scope)
+        cluster = world_of(seen, CycleConfig(), checkpoints=bool(seed % 2)).cluster
+        for turn in range(3):
+            pod = msgspec.structs.replace(seen.pod, uid=f"p{turn}", name=f"p{turn}")
+            shape, facts = cluster.shape(pod), cluster.nodes()[0]
+            plan, _ = cluster.plan(shape, facts)
+            lowest, known = lowest_zones(facts, plan), by_hints(facts, plan)
+            if lowest is not None and outlook_of(facts, plan).states is not None:
+                assert known == {name: (zone,) for name, zone in zip(plan.names, lowest, strict=True)}, (seed, turn)
+                plain += 1
+            cluster.charge(Placed("n", 0, 0, 0), pod)
+    assert plain > 20
 
 
 def test_a_pod_on_its_way_is_taken_to_stand_where_it_was_predicted() -> None:

@@ -19,6 +19,7 @@ from services.scheduler.deciding.constraints.registry import Bars, bars
 from services.scheduler.deciding.feasibility.outlook import reserved
 from services.scheduler.deciding.homes import Homes
 from services.scheduler.deciding.judge import UNDECIDED, judge
+from services.scheduler.deciding.lowest_zone import note_reserved
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.registered import Registered
@@ -78,7 +79,7 @@ class Cluster:
         if facts is None:
             facts = self._enter(node.name)
         elif facts.ledger is node and facts.stands(node):
-            facts.overlay, facts.outlooks, facts.waiting = {}, None, None
+            facts.overlay, facts.outlooks, facts.waiting, facts.standing = {}, None, None, None
             return
         if facts.observed is not node.observed:
             self._constraints.forget(facts.slot)
@@ -115,6 +116,7 @@ class Cluster:
         trusted = placed.predicted if self.config.prediction == "trust" else {}
         zones = reserve(facts, pod, shape, trusted)
         reserved(facts, facts.overlay[pod.uid])
+        note_reserved(facts, facts.overlay[pod.uid])
         self._note_unsettled(facts)
         facts.version += 1
         delta = None

@@ -51,6 +51,7 @@ class NodeFacts:
         "rule",
         "sizes",
         "slot",
+        "standing",
         "tied",
         "totals",
         "unsettled",
@@ -75,6 +76,7 @@ class NodeFacts:
         self.overlay: dict[str, Charge] = {}
         self.outlooks: Any = None
         self.waiting: Any = None
+        self.standing: Any = None
         self.landings: dict[str, Any] = {}
         self.rule = policy.Rule()
         self.profile: Profile = ("missing", self.rule, (), (), (), ())
@@ -119,7 +121,7 @@ class NodeFacts:
         self.profile = self._profile(node, config)
         self.rule = self.profile[1]
         self.tied = tied_zones(node, node.charges.values())
-        self.outlooks, self.waiting, self.landings = None, None, {}
+        self.outlooks, self.waiting, self.standing, self.landings = None, None, None, {}
         self.totals = self.surely_free() if self.spreads else {}
 
     @property

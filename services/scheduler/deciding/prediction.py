@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from services.scheduler.deciding import policy
 from services.scheduler.deciding.feasibility.outlook import outlook_of
+from services.scheduler.deciding.lowest_zone import lowest_zones
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
 from shared.hints.request import request_of
@@ -18,6 +19,14 @@ def predict(facts: NodeFacts, plan: Plan) -> Predicted:
     """Container -> zone ids, for the containers that pin something; empty where nothing can be said."""
     if plan.mode == "free" or plan.rule.policy == policy.NONE:
         return {}
+    lowest = lowest_zones(facts, plan)
+    if lowest is not None:
+        return {name: (zone,) for name, zone in zip(plan.names, lowest, strict=True)}
+    return by_hints(facts, plan)
+
+
+def by_hints(facts: NodeFacts, plan: Plan) -> Predicted:
+    """The same for any node."""
     admitted = outlook_of(facts, plan).likely(request_of(plan.demand))
     if admitted is None or not admitted.zones:
         return {}

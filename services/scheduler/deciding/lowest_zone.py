@@ -1,0 +1,157 @@
+"""Where pods will most likely stand on a plain node: each container in the lowest zone that holds all it asks for.
+
+That is what hints and merge come to under every policy but none, as long as every manager prefers single zones: then nobody need
+be asked. A node is plain while nothing on it lies, or may lie, over several zones, and no init container has anything to do with
+it. Kept as long as the node's facts stand; an own reservation only takes its own. Must not know hint providers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.policy import NONE, SINGLE
+from services.scheduler.deciding.shape import Plan
+from shared.domain.demand import ContainerDemand
+from shared.domain.report import Report
+from shared.domain.resources import Amounts
+from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
+from shared.ledger.view import subtract
+
+Zones = list[tuple[int, Amounts]]
+"""(id, free amounts), ascending."""
+
+
+class Standing(NamedTuple):
+    """The zones as those on their way will leave them; None where the node is not plain. Kept while `ledger` and `claims` are the
+    facts' own, and `own` counts their reservations."""
+
+    ledger: LedgerNode
+    claims: dict[str, ZoneAmounts]
+    own: int
+    zones: Zones | None
+
+
+def lowest_zones(facts: NodeFacts, plan: Plan) -> tuple[int, ...] | None:
+    """The zone of each container of the plan's demand; None where that is for hints and merge to say."""
+    if plan.inits or plan.whole_cores or plan.rule != facts.rule or facts.tied or facts.rule.policy == NONE:
+        return None
+    zones = _standing(facts).zones
+    if zones is None:
+        return None
+    places = _places(zones, plan.demand, plan.rule.scope)
+    return tuple([zones[at][0] for at in places]) if places is not None else None
+
+
+def note_reserved(facts: NodeFacts, charge: Charge) -> None:
+    """An own reservation stands where it was expected."""
+    kept: Standing | None = facts.standing
+    if kept is None:
+        return
+    if not _current(kept, facts, len(facts.overlay) - 1):
+        facts.standing = None
+        return
+    zones = kept.zones if kept.zones is not None and _landed(kept.zones, charge.demand, facts.rule.scope) else None
+    facts.standing = kept._replace(own=len(facts.overlay), zones=zones)
+
+
+def _standing(facts: NodeFacts) -> Standing:
+    kept: Standing | None = facts.standing
+    if kept is None or not _current(kept, facts, len(facts.overlay)):
+        facts.standing = kept = Standing(facts.ledger, facts.claims, len(facts.overlay), _zones(facts))
+    return kept
+
+
+def _current(kept: Standing, facts: NodeFacts, own: int) -> bool:
+    return kept.ledger is facts.ledger and kept.claims is facts.claims and kept.own == own
+
+
+def _zones(facts: NodeFacts) -> Zones | None:
+    node, report = facts.ledger, facts.report
+    if report is None or not _plain(report) or node.freed or (node.listed is None and facts.rule.policy != SINGLE):
+        return None
+    free = {zone: dict(amounts) for zone, amounts in sorted(facts.upper.items())}
+    for claim in facts.claims.values():
+        subtract(free, claim)
+    unproven = [charge for charge in facts.charges() if charge.demand and not charge.proven]
+    coming = [charge for charge in unproven if not (charge.held and charge.held_boot == report.boot_id)]
+    if coming and _ends_unseen(node):
+        return None
+    zones = list(free.items())
+    return zones if all(_comes(node, charge) and _landed(zones, charge.demand, facts.rule.scope) for charge in coming) else None
+
+
+def _plain(report: Report) -> bool:
+    """No options, nothing hidden, no groups of zones, no device between zones."""
+    if report.options or report.hidden or any(zone.group for zone in report.zones):
+        return False
+    return report.devices is None or all(len(group.zones) == 1 for group in report.devices)
+
+
+def _ends_unseen(node: LedgerNode) -> bool:
+    """Pods ended that others, on their way, may have come before or after."""
+    return len(node.ended) > 1 or any(key not in (node.listed or {}) for key in node.ended)
+
+
+def _comes(node: LedgerNode, charge: Charge) -> bool:
+    """False for a pod that is listed in part."""
+    listed = (node.listed or {}).get(charge.key)
+    return not listed or charge.alias is not None or not any(placement.held for placement in listed)
+
+
+def _landed(zones: Zones, demand: Sequence[ContainerDemand], scope: str) -> bool:
+    """Take what the pod asks for out of the zones; False where it is not plain."""
+    if any(part.kind == "init" for part in demand):
+        return False
+    places = _places(zones, demand, scope)
+    if places is None:
+        return False
+    for at, part in zip(places, demand, strict=True):
+        free = zones[at][1]
+        for name, amount in part.amounts.items():
+            free[name] -= amount
+    return True
+
+
+def _places(zones: Zones, demand: Sequence[ContainerDemand], scope: str) -> list[int] | None:
+    """Positions in `zones` container by container; None where one finds no zone, or containers before it may change that."""
+    if scope == "pod" and len(demand) > 1:
+        if any(part.kind != "app" for part in demand):
+            return None
+        at = _lowest(zones, _sum(demand), {})
+        return [at] * len(demand) if at >= 0 else None
+    found: list[int] = []
+    taken: dict[int, Amounts] = {}
+    last = len(demand) - 1
+    for number, part in enumerate(demand):
+        at = _lowest(zones, part.amounts, taken)
+        if at < 0:
+            return None
+        found.append(at)
+        if number < last:
+            before = taken.setdefault(at, {})
+            for name, amount in part.amounts.items():
+                before[name] = before.get(name, 0) + amount
+    return found
+
+
+def _lowest(zones: Zones, asked: Amounts, taken: dict[int, Amounts]) -> int:
+    """-1 where no zone holds it alone. Runs for every reservation: plain loops."""
+    wanted = asked.items()
+    for at, (_, free) in enumerate(zones):
+        before = taken.get(at)
+        for name, amount in wanted:
+            if free.get(name, 0) - (before.get(name, 0) if before else 0) < amount:
+                break
+        else:
+            return at
+    return -1
+
+
+def _sum(demand: Sequence[ContainerDemand]) -> Amounts:
+    total: Amounts = {}
+    for part in demand:
+        for name, amount in part.amounts.items():
+            total[name] = total.get(name, 0) + amount
+    return total
