@@ -18,7 +18,7 @@ from services.scheduler.deciding.constraints.preferences import Preferences
 from services.scheduler.deciding.constraints.registry import Bars, bars
 from services.scheduler.deciding.feasibility.outlook import reserved
 from services.scheduler.deciding.homes import Homes
-from services.scheduler.deciding.judge import UNDECIDED, judge
+from services.scheduler.deciding.judge import UNDECIDED, judge, rank
 from services.scheduler.deciding.lowest_zone import note_reserved
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
@@ -29,7 +29,7 @@ from services.scheduler.deciding.shape import Plan, Shape, key_of
 from services.scheduler.deciding.verdicts.columns import Columns, Delta
 from services.scheduler.deciding.verdicts.score_bounds import Falls
 from services.scheduler.deciding.verdicts.sweep import Sweep
-from services.scheduler.deciding.verdicts.table import BARRED, RULED_OUT, Board, Lifts
+from services.scheduler.deciding.verdicts.table import BARRED, OPTIMISTIC, RULED_OUT, Board, Lifts
 from services.scheduler.setting_aside.asides import Asides
 from shared.domain.pod import Pod
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
@@ -80,6 +80,7 @@ class Cluster:
             facts = self._enter(node.name)
         elif facts.ledger is node and facts.stands(node):
             facts.overlay, facts.outlooks, facts.waiting, facts.standing = {}, None, None, None
+            self.board.exact[:, facts.slot] = False
             return
         if facts.observed is not node.observed:
             self._constraints.forget(facts.slot)
@@ -273,7 +274,7 @@ class Cluster:
             shape = Shape(key, pod, row)
             self.board.start(row)
             self._falls.learn(row, shape.evenly, self._columns.rows)
-            self.board.sure[row, :], shape.swept = False, False
+            shape.swept = False
         self._shapes[key] = shape
         self._latest = pod, shape
         return shape
@@ -283,6 +284,19 @@ class Cluster:
         if not shape.swept:
             shape.swept = True
             self._sweep(shape, None)
+
+    def rank_changed(self, shape: Shape, many: int) -> None:
+        """Score every node that changed since the shape was asked for: at once where they are `many`. Whether they take the pod
+        is asked when they come out on top."""
+        slots = self.board.unsure_at(shape.row, OPTIMISTIC)
+        if len(slots) >= many:
+            self._sweep(shape, slots)
+            return
+        for slot in slots.tolist():
+            facts = self.at(slot)
+            plan, barred = self.plan(shape, facts)
+            score = RULED_OUT if barred else rank(shape, plan, facts, self.strategy)
+            self.board.ranked(shape.row, slot, score)
 
     def sweep_unsure(self, shape: Shape, score: int) -> bool:
         """Judge at once all nodes that stand at `score` in doubt; False when no more than doubt comes out of it."""

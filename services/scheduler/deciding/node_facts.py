@@ -57,6 +57,7 @@ class NodeFacts:
         "unsettled",
         "upper",
         "version",
+        "views",
         "waiting",
         "zone_ids",
     )  # fmt: skip
@@ -77,6 +78,7 @@ class NodeFacts:
         self.outlooks: Any = None
         self.waiting: Any = None
         self.standing: Any = None
+        self.views: Any = None
         self.landings: dict[str, Any] = {}
         self.rule = policy.Rule()
         self.profile: Profile = ("missing", self.rule, (), (), (), ())

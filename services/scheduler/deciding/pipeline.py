@@ -18,7 +18,10 @@ from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT, Li
 from shared.domain.pod import Pod
 
 SWEEP_AFTER = 4
-"""Single judgements after which one sweep over all nodes in doubt is cheaper."""
+"""Single judgements after which one sweep over all nodes in doubt is cheaper, while it may leave doubts."""
+
+SWEEP_FROM = 24
+"""Nodes that changed since a shape was asked for from which a sweep that leaves none in doubt is cheaper than to judge each."""
 
 
 def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
@@ -45,12 +48,14 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tupl
         if best == RULED_OUT:
             return None
         facts = cluster.at(slot)
-        if board.sure[row, slot] and not facts.arriving:
+        if board.sure[row, slot] and (not facts.arriving or board.exact[row, slot]):
             return facts, best
         if not board.sure[row, slot]:
             unsure += 1
-            at_once = unsure % SWEEP_AFTER == 0 or (best == OPTIMISTIC and cluster.sweeps_score)
-            if at_once and cluster.sweep_unsure(shape, best):
+            if best == OPTIMISTIC and cluster.sweeps_score:
+                cluster.rank_changed(shape, SWEEP_FROM)
+                continue
+            if unsure % SWEEP_AFTER == 0 and cluster.sweep_unsure(shape, best):
                 continue
         if cluster.judge(shape, facts) == best:
             return facts, best

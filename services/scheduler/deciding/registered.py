@@ -17,7 +17,7 @@ from services.scheduler.scoring.containers import score_containers
 from services.scheduler.scoring.node_label import strategy_for
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES
 from services.scheduler.scoring.registry import STRATEGIES as REGISTRY
-from services.scheduler.scoring.strategy import Distances, Strategy, ZoneView
+from services.scheduler.scoring.strategy import Distances, PlainStrategy, Strategy, ZoneView
 from shared.domain.pod import Container
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_device
@@ -41,6 +41,8 @@ class Registered:
         self.name, self._weights = name, dict(weights or {})
         self._labelled = name.startswith(LABELLED)
         self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
+        chosen = REGISTRY[name]
+        self._plain = chosen.score_plain if isinstance(chosen, PlainStrategy) and not self._labelled else None
         self._reports: dict[str, tuple[Report, Distances]] = {}
 
     @property
@@ -77,15 +79,21 @@ class Registered:
         report = facts.report
         if report is None:
             return 0
-        distances = self._distances(facts.name, report)
-        lower = facts.firm(facts.lower)
-        views = [
-            ZoneView(zone, lower[zone], whole, self._used(lower[zone], whole))
-            for zone, whole in facts.sizes.items()
-            if zone in lower
-        ]
+        if self._plain is not None:
+            return self._plain(items, facts.firm(facts.lower), facts.sizes)
+        distances, views = self._distances(facts.name, report), self._views(facts)
         found = self._chosen(facts).score(dict(items), views, distances, self._weights, report.max_numa_nodes)
         return max(0, min(HIGHEST, found))
+
+    def _views(self, facts: NodeFacts) -> Sequence[ZoneView]:
+        """The node's zones, kept until it changes: several shapes ask for them in a row."""
+        kept: tuple[int, Sequence[ZoneView]] | None = facts.views
+        if kept is None or kept[0] != facts.version:
+            lower = facts.firm(facts.lower)
+            sized = [(zone, lower[zone], whole) for zone, whole in facts.sizes.items() if zone in lower]
+            views = [ZoneView(zone, held, whole, self._used(held, whole)) for zone, held, whole in sized]
+            facts.views = kept = facts.version, views
+        return kept[1]
 
     @property
     def over_sets(self) -> bool:
@@ -123,5 +131,7 @@ class Registered:
         return max(0, min(HIGHEST, found))
 
     def _chosen(self, facts: NodeFacts) -> Strategy:
+        if not self._labelled:
+            return REGISTRY[self.name]
         labels = facts.observed.labels if facts.observed is not None else {}
         return REGISTRY[strategy_for(labels, self.name).strategy]

@@ -15,7 +15,7 @@ import numpy as np
 
 from services.scheduler.scoring.fit import available_of, fitting
 from services.scheduler.scoring.percent import Floats
-from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, ZoneView
+from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, Items, ZoneView
 from shared.domain.resources import Amounts, is_device
 
 LEVELS = 9
@@ -39,6 +39,19 @@ class BestFit:
         wanted = {name: amount for name, amount in request.items() if amount > 0}
         landing = fitting(request, zones)
         return _zone_score(wanted, landing[0]) if landing else WORST
+
+    def score_plain(self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]) -> int:
+        """The same; see `PlainStrategy`. Runs for every node that changed: plain loops."""
+        for number in sorted(zones):
+            zone, whole = zones[number], sizes.get(number)
+            if not whole:
+                continue
+            for name, amount in asked:
+                if zone.get(name, 0) < amount:
+                    break
+            else:
+                return _plain_score(dict(asked), zone, whole)
+        return WORST
 
     def score_nodes(
         self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools
@@ -65,6 +78,22 @@ class BestFit:
 def _levels(left: Floats, size: Floats) -> Floats:
     levels: Floats = np.ceil(left * LEVELS / np.maximum(size, LEVELS))
     return levels
+
+
+def _plain_score(wanted: Amounts, zone: Amounts, whole: Amounts) -> int:
+    stranded = shares = counted = 0
+    for name, size in whole.items():
+        if size <= 0:
+            continue
+        amount = wanted.get(name)
+        if amount is None and not is_device(name):
+            continue
+        left = max(0, min(zone.get(name, 0), size)) - (amount or 0)
+        if amount:
+            shares, counted = shares + left * 100 // size, counted + 1
+        if is_device(name):
+            stranded -= -left * LEVELS // (size if size > LEVELS else LEVELS)
+    return BEST - STEP * min(stranded, LEVELS) - shares * REST // (counted * 100) if counted else BEST
 
 
 def _zone_score(wanted: Amounts, zone: ZoneView) -> int:

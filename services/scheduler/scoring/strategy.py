@@ -20,6 +20,9 @@ UNKNOWN_DISTANCE = 255
 COLUMN_LIMIT = 2**46
 """Largest amount a column may hold (70 TB of memory in a zone): up to it, floored float64 percentages are exact."""
 
+Items = tuple[tuple[str, int], ...]
+"""(resource, amount) of a request."""
+
 Distances = Mapping[tuple[int, int], int]
 """(zone id, zone id) -> SLIT distance; a missing pair counts as `UNKNOWN_DISTANCE`."""
 
@@ -68,6 +71,14 @@ class ColumnStrategy(Strategy, Protocol):
         Zones of a node lie in ascending order of id. `fits` is `fit.fitting_nodes`. Amounts obey 0 <= available <= allocatable <=
         `COLUMN_LIMIT`; available and allocatable may be float64 mirrors of the same integers, which is twice as fast.
         """
+
+
+@runtime_checkable
+class PlainStrategy(Strategy, Protocol):
+    """A strategy that also scores straight from a node's amounts, with the same answers: without a view a zone."""
+
+    def score_plain(self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]) -> int:
+        """0..100 for a request above zero that zones decide on; `zones` has what is free by zone, `sizes` what is allocatable."""
 
 
 def weight_of(resource: str, weights: Mapping[str, int]) -> int:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.scoring.fit import fitting, fitting_nodes
-from services.scheduler.scoring.registry import COLUMN_STRATEGIES
-from services.scheduler.scoring.strategy import COLUMN_LIMIT, Bools, Ints, ZoneView
+from services.scheduler.scoring.registry import COLUMN_STRATEGIES, STRATEGIES
+from services.scheduler.scoring.strategy import COLUMN_LIMIT, Bools, Ints, PlainStrategy, ZoneView
 from shared.domain.resources import is_device, is_numa_affine
 
 RESOURCES = ("cpu", "memory", "hugepages-2Mi", "vendor.example/gpu", "ephemeral-storage")
@@ -85,6 +85,21 @@ def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats:
     assert scores.dtype == np.int64
     assert scores.tolist() == alone
     assert all(0 <= score <= 100 for score in alone)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, each in STRATEGIES.items() if isinstance(each, PlainStrategy)))
+@given(cluster=clusters())
+@settings(max_examples=300, deadline=None)
+def test_amounts_score_like_zones(name: str, cluster: Cluster) -> None:
+    strategy = STRATEGIES[name]
+    assert isinstance(strategy, PlainStrategy)
+    for node in range(cluster.present.shape[2]):
+        zones = node_zones(cluster, node)
+        listed = {name for zone in zones for name in zone.allocatable}
+        asked = zip(RESOURCES, map(int, cluster.request), strict=True)
+        items = tuple((name, amount) for name, amount in asked if amount and (name in listed or is_numa_affine(name)))
+        free, sizes = {zone.id: zone.available for zone in zones}, {zone.id: zone.allocatable for zone in zones}
+        assert strategy.score_plain(items, free, sizes) == strategy.score(dict(items), zones, {}, {}, 8)
 
 
 @pytest.mark.parametrize("name", sorted(COLUMN_STRATEGIES))

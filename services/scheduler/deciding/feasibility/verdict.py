@@ -48,13 +48,13 @@ def surely(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
     """Sufficient and cheap; False says nothing."""
     if facts.report is None:
         return False
-    newcomer = charge_of(facts, shape.pod, shape)
     if facts.spreads:
+        newcomer = charge_of(facts, shape.pod, shape)
         arriving = [charge for charge in facts.charges() if charge.uid in facts.arriving]
         return bounds.enough_on_the_whole(facts, plan, newcomer, arriving)
     if not bounds.one_zone_each(facts, plan):
         return False
-    if bounds.together(facts, plan) and (not facts.arriving or _harmless(facts, plan, newcomer)):
+    if bounds.together(facts, plan) and (not facts.arriving or _harmless(facts, plan, charge_of(facts, shape.pod, shape))):
         return True
     if not plan.together or plan.whole_cores or not facts.unsettled:
         return False

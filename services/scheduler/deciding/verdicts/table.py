@@ -33,11 +33,13 @@ class _Top(NamedTuple):
 
 
 class Board:
-    """`scores` and `sure` are [shape, node]; `ranks` orders ties by node name, apart for every pod."""
+    """`scores`, `sure` and `exact` (judged singly as things stand) are [shape, node]; `ranks` orders ties by node name, apart for
+    every pod."""
 
     def __init__(self) -> None:
         self.scores = np.full((8, 64), RULED_OUT, dtype=np.int16)
         self.sure = np.ones((8, 64), dtype=np.bool_)
+        self.exact = np.zeros((8, 64), dtype=np.bool_)
         self.ranks = np.zeros(64, dtype=np.uint64)
         self.size = 0
         self._tops: dict[int, _Top] = {}
@@ -51,6 +53,7 @@ class Board:
             rows = self.scores.shape[0]
             self.scores = np.concatenate([self.scores, np.full((rows, wide), RULED_OUT, dtype=np.int16)], axis=1)
             self.sure = np.concatenate([self.sure, np.ones((rows, wide), dtype=np.bool_)], axis=1)
+            self.exact = np.concatenate([self.exact, np.zeros((rows, wide), dtype=np.bool_)], axis=1)
             self.ranks = np.append(self.ranks, np.zeros(wide, dtype=np.uint64))
         self.ranks[slot] = xxhash.xxh3_64_intdigest(name.encode())
         self.changed(slot)
@@ -60,11 +63,13 @@ class Board:
         while row >= self.scores.shape[0]:
             self.scores = np.concatenate([self.scores, np.full_like(self.scores, RULED_OUT)])
             self.sure = np.concatenate([self.sure, np.ones_like(self.sure)])
+            self.exact = np.concatenate([self.exact, np.zeros_like(self.exact)])
+        self.sure[row], self.exact[row] = False, False
 
     def changed(self, slot: int) -> None:
         """Anything may have changed on the node."""
         self.scores[:, slot] = OPTIMISTIC
-        self.sure[:, slot] = False
+        self.sure[:, slot], self.exact[:, slot] = False, False
         self._tops.clear()
         self._candidates.clear()
 
@@ -74,6 +79,7 @@ class Board:
         if falls is not None:
             np.maximum(scores - falls, np.minimum(scores, 0), out=scores)
         np.less(scores, 0, out=self.sure[:, slot])
+        self.exact[:, slot] = False
 
     def emptied(self, slot: int) -> None:
         """The node is gone."""
@@ -86,7 +92,12 @@ class Board:
         if score == RULED_OUT and row in self._candidates and self.scores[row, slot] != RULED_OUT:
             self._candidates[row] -= 1
         self.scores[row, slot] = score
-        self.sure[row, slot] = True
+        self.sure[row, slot] = self.exact[row, slot] = True
+
+    def ranked(self, row: int, slot: int, score: int) -> None:
+        """An upper bound of the node's score, no more than it stood at; RULED_OUT is sure."""
+        self.judged(row, slot, score)
+        self.sure[row, slot], self.exact[row, slot] = score == RULED_OUT, False
 
     def top(self, row: int, salt: int) -> tuple[int, int]:
         """(slot, score) of the best node, ties in the pod's own order; score RULED_OUT when nobody is left."""
