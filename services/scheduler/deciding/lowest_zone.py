@@ -2,7 +2,8 @@
 
 That is what hints and merge come to under every policy but none, as long as every manager prefers single zones: then nobody need
 be asked. A node is plain while nothing on it lies, or may lie, over several zones, and no init container has anything to do with
-it. Kept as long as the node's facts stand; an own reservation only takes its own. Must not know hint providers.
+it, and while amounts are all that providers look at. Kept as long as the node's facts stand; an own reservation only takes its
+own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from services.scheduler.deciding.shape import Plan
 from shared.domain.demand import ContainerDemand
 from shared.domain.report import Report
 from shared.domain.resources import Amounts
+from shared.hints.registry import amounts_are_all
 from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 from shared.ledger.view import subtract
 
@@ -35,6 +37,8 @@ class Standing(NamedTuple):
 
 def lowest_zones(facts: NodeFacts, plan: Plan) -> tuple[int, ...] | None:
     """The zone of each container of the plan's demand; None where that is for hints and merge to say."""
+    if not amounts_are_all():
+        return None
     if plan.inits or plan.whole_cores or plan.rule != facts.rule or facts.tied or facts.rule.policy == NONE:
         return None
     zones = _standing(facts).zones
