@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from services.cli import about, admit, compare, database, doctor, exporter, log, node, replay, reset, top, up
+from services.cli import about, admit, certificates, compare, database, doctor, exporter, log, node, replay, reset, top, up
 from services.cli.voice import spoken
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ for room in (
     replay,
     log,
     database,
+    certificates,
     admit,
     exporter,
     node,

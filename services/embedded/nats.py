@@ -4,6 +4,7 @@ import random
 import secrets
 import signal
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 
@@ -21,6 +22,7 @@ _EXPORTER = "exporter"
 _EXPORTER_PUBLISH = (REPORT_SUBJECTS, f"$JS.API.STREAM.INFO.{REPORT_STREAM}")
 _PORTS = range(20_000, 32_000)
 _PORT_TRIES = 200
+_HANDSHAKE_S = 5
 _RESTART = RestartPolicy(first_delay_s=0.05, max_delay_s=1.0, start_attempts=5)
 
 
@@ -32,11 +34,20 @@ class NatsAddress(msgspec.Struct, frozen=True):
     password: str
 
 
+class TlsFiles(msgspec.Struct, frozen=True):
+    """A certificate and its key in PEM, and the authorities that clients need, "" where the system knows them."""
+
+    certificate: str
+    key: str
+    ca: str = ""
+
+
 class NatsSettings(msgspec.Struct, frozen=True):
     """What may be insisted on: ports, the full user's password, the interface (`host`; `monitor_host` where that differs).
 
     `exporter_password` adds a user `exporter` that may publish reports, ask whether their stream is there, and hear the answers
-    to its own questions: nothing else, so that no node hears what another says.
+    to its own questions: nothing else, so that no node hears what another says. With `tls` every client must use TLS; with
+    `tls_names` too, by a certificate for these names (and loopback) that is made in the data folder.
     """
 
     port: int | None = None
@@ -45,6 +56,8 @@ class NatsSettings(msgspec.Struct, frozen=True):
     host: str = _HOST
     monitor_host: str = ""
     exporter_password: str = ""
+    tls: TlsFiles | None = None
+    tls_names: tuple[str, ...] = ()
 
 
 DEFAULT_SETTINGS = NatsSettings()
@@ -60,12 +73,16 @@ class EmbeddedNats:
         self._data_dir = data_dir
         self._settings = settings
         self._address: NatsAddress | None = None
+        self.tls = settings.tls
 
     @property
     def url(self) -> str:
-        """`nats://topolog:<password>@127.0.0.1:<port>`. Call after `prepare`."""
+        """`nats://topolog:<password>@127.0.0.1:<port>`, or `tls://...?ca=<file>`. Call after `prepare`."""
         address = self._settled()
-        return f"nats://{_USER}:{address.password}@{_HOST}:{address.port}"
+        plain = f"{_USER}:{address.password}@{_HOST}:{address.port}"
+        if self.tls is None:
+            return f"nats://{plain}"
+        return f"tls://{plain}" + (f"?ca={quote(self.tls.ca)}" if self.tls.ca else "")
 
     @property
     def monitor_url(self) -> str:
@@ -77,7 +94,13 @@ class EmbeddedNats:
         folder = self._data_dir.folder("nats")
         self._address = _choose_address(_remembered(folder / "address.json"), self._settings)
         _write_private(folder / "address.json", msgspec.json.encode(self._address).decode())
-        _write_private(folder / "nats.conf", render_config(self._address, folder / "jetstream", self._settings))
+        if self._settings.tls_names and self._settings.tls is None:
+            from services.embedded.certificates import ensure
+
+            made = ensure(folder / "tls", [*self._settings.tls_names, "localhost", _HOST])
+            self.tls = TlsFiles(str(made.certificate), str(made.key), str(made.ca))
+        settings = msgspec.structs.replace(self._settings, tls=self.tls)
+        _write_private(folder / "nats.conf", render_config(self._address, folder / "jetstream", settings))
 
     def spec(self) -> ChildSpec:
         """The server as a child. Call after `prepare`."""
@@ -102,13 +125,15 @@ def render_config(address: NatsAddress, store_dir: Path, settings: NatsSettings 
     if settings.exporter_password:
         rights = {"publish": list(_EXPORTER_PUBLISH), "subscribe": [f"{inbox_prefix(_EXPORTER)}.>"]}
         users.append({"user": _EXPORTER, "password": settings.exporter_password, "permissions": rights})
-    config = {
+    config: dict[str, object] = {
         "host": settings.host,
         "port": address.port,
         "http": f"{settings.monitor_host or settings.host}:{address.monitor_port}",
         "jetstream": {"store_dir": str(store_dir)},
         "authorization": {"users": users},
     }
+    if settings.tls is not None:
+        config["tls"] = {"cert_file": settings.tls.certificate, "key_file": settings.tls.key, "timeout": _HANDSHAKE_S}
     return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
 
 

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
@@ -22,6 +21,7 @@ from shared.bus import subjects
 from shared.bus.buffers import Doorbell, LatestReports, position_in
 from shared.bus.jetstream_streams import heal, stream_configs
 from shared.bus.jetstream_subscription import HEARTBEAT_S, Subscription, pass_on_cancellation, stored_at
+from shared.bus.jetstream_tls import Insistent, context, wanted
 from shared.bus.port import BusUnavailable, Message
 from shared.bus.streams import StreamLimits
 from shared.telemetry import logs, names
@@ -51,6 +51,7 @@ class JetStreamBus:
         heartbeat_s: float = HEARTBEAT_S,
         keeps_streams: bool = True,
     ) -> None:
+        self._url = url
         self._servers, credentials = split_credentials(url)
         self._credentials: dict[str, Any] = dict(credentials)
         self._inbox_prefix = subjects.inbox_prefix(credentials.get("user", ""))
@@ -58,7 +59,7 @@ class JetStreamBus:
         self._patience_s = patience_s
         self._limits = limits
         self._heartbeat_s = heartbeat_s
-        self._client = Client()
+        self._client = Insistent()
         self._js: JetStreamContext = self._client.jetstream()
         self._connecting: asyncio.Task[None] | None = None
         self._running: dict[asyncio.Task[None], Subscription] = {}
@@ -67,6 +68,7 @@ class JetStreamBus:
         self._keeps_streams = keeps_streams
         self._echoing: asyncio.Task[None] | None = None
         self._echoed_s: float | None = None
+        self._trouble = ""
         self._out = logs.get("bus")
 
     # -- publishing -------------------------------------------------------------------------------------------------
@@ -248,6 +250,7 @@ class JetStreamBus:
             try:
                 await self._client.connect(
                     self._servers,
+                    tls=context(self._url) if wanted(self._url) else None,
                     name=self._name,
                     connect_timeout=2,
                     reconnect_time_wait=0.2,  # type: ignore[arg-type]
@@ -276,7 +279,8 @@ class JetStreamBus:
             await asyncio.sleep(0.02)
 
     async def _on_error(self, error: BaseException) -> None:
-        self._out.warning(names.BUS_TROUBLE, problem=plain(error))
+        self._trouble = plain(error)
+        self._out.warning(names.BUS_TROUBLE, problem=self._trouble)
 
     async def _on_disconnected(self) -> None:
         set_gauge(names.BUS_CONNECTED, 0)
@@ -289,9 +293,10 @@ class JetStreamBus:
             subscription.break_off("reconnect")
 
     def _unavailable(self, subject: str, error: BaseException) -> BusUnavailable:
+        reason = self._trouble if self._trouble and not self._client.is_connected else plain(error)
         return BusUnavailable(
             f"NATS at {', '.join(self._servers)} did not take {subject} within {self._patience_s:g} s "
-            f"({plain(error)}); is it up, with JetStream? check TOPOLOG_NATS_URL"
+            f"({reason}); is it up, with JetStream? check TOPOLOG_NATS_URL"
         )
 
 
@@ -301,7 +306,7 @@ def split_credentials(url: str) -> tuple[list[str], dict[str, str]]:
     credentials: dict[str, str] = {}
     for one in url.split(","):
         parts = urlsplit(one.strip() if "://" in one else f"nats://{one.strip()}")
-        servers.append(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
+        servers.append(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl())
         if parts.username and parts.password is None:
             credentials = credentials or {"token": unquote(parts.username)}
         elif parts.username:

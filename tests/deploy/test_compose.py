@@ -18,7 +18,7 @@ OURS = {name: service for name, service in SERVICES.items() if service["image"].
 
 BOTH_VERSIONS_READ = {
     "image", "build", "command", "environment", "volumes", "ports", "depends_on", "healthcheck", "profiles", "init", "user",
-    "read_only", "tmpfs", "cap_drop", "cap_add", "security_opt", "stop_grace_period", "restart",
+    "entrypoint", "read_only", "tmpfs", "cap_drop", "cap_add", "security_opt", "stop_grace_period", "restart",
 }  # fmt: skip
 ROOTS = {"exporter-real", "kubeconfig"}
 
@@ -124,6 +124,29 @@ def test_prometheus_reads_the_collector_of_spans() -> None:
     _, spans = jobs["scrape_configs"]
     (target,) = spans["static_configs"][0]["targets"]
     assert target.split(":")[0] in SERVICES
+
+
+def test_metrics_and_state_ask_for_a_token_which_prometheus_carries_and_probes_need_none() -> None:
+    token = "${TOPOLOG_HTTP_TOKEN:-develop}"
+    serving = [service["environment"] for service in OURS.values() if "TOPOLOG_HTTP_HOST" in service.get("environment", {})]
+    assert [environment["TOPOLOG_HTTP_TOKEN"] for environment in serving] == [token] * 5
+    (jobs,) = yaml.safe_load_all((ROOT / "compose" / "prometheus.yaml").read_text(encoding="utf-8"))
+    file = jobs["scrape_configs"][0]["authorization"]["credentials_file"]
+    assert f"> {file}" in SERVICES["prometheus"]["entrypoint"][-1]
+    assert SERVICES["prometheus"]["environment"]["TOPOLOG_HTTP_TOKEN"] == token
+
+
+def test_nats_speaks_tls_under_the_name_by_which_it_is_called_and_only_its_authority_is_shared() -> None:
+    nats = SERVICES["nats"]
+    shared_folder = nats["environment"]["TOPOLOG_NATS_CA_DIR"]
+    assert f"nats-ca:{shared_folder}" in nats["volumes"]
+    clients = [service for service in OURS.values() if "TOPOLOG_NATS_URL" in service.get("environment", {})]
+    assert len(clients) == 5
+    for client in clients:
+        url = client["environment"]["TOPOLOG_NATS_URL"]
+        assert url.startswith("tls://")
+        assert f"@{nats['environment']['TOPOLOG_NATS_TLS_NAMES']}:4222?ca={shared_folder}/ca.crt" in url
+        assert f"nats-ca:{shared_folder}:ro" in client["volumes"]
 
 
 def test_the_collector_reads_what_the_services_write_and_its_pipelines_hang_together() -> None:

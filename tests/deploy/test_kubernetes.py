@@ -1,11 +1,14 @@
 """k8s/: it parses, hangs together, grants each service exactly the rights of its calls, and kustomize builds every overlay."""
 
 import importlib.util
+import re
 import shutil
 import subprocess
+from base64 import b64decode
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -202,6 +205,74 @@ def test_services_point_at_ports_that_their_pods_open() -> None:
             ports = [p for c in containers(pods[service["spec"]["selector"]["app"]]) for p in c.get("ports", [])]
             opened = {port["containerPort"] for port in ports} | {port["name"] for port in ports}
             assert {port.get("targetPort", port["port"]) for port in service["spec"]["ports"]} <= opened
+
+
+def test_metrics_that_leave_loopback_ask_for_a_token_which_prometheus_carries() -> None:
+    secret = {"name": "topolog-http", "key": "token"}
+    open_to_all = 0
+    for container in (container for workload in workloads("base") for container in containers(workload)):
+        env = {variable["name"]: variable for variable in container["env"]}
+        if "TOPOLOG_HTTP_HOST" in env:
+            open_to_all += 1
+            assert env["TOPOLOG_HTTP_TOKEN"]["valueFrom"]["secretKeyRef"] == secret
+    assert open_to_all == 4
+    for monitor in of_kind("ServiceMonitor"):
+        assert [endpoint["authorization"]["credentials"] for endpoint in monitor["spec"]["endpoints"]] == [secret]
+
+
+def test_clients_of_nats_find_its_authority_where_their_urls_name_it() -> None:
+    readme = (K8S / "README.md").read_text(encoding="utf-8")
+    for workload in workloads("base"):
+        for container in containers(workload):
+            if any(variable["name"] == "TOPOLOG_NATS_URL" for variable in container.get("env", [])):
+                (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "nats-ca"]
+                (volume,) = [volume for volume in pod_of(workload)["volumes"] if volume["name"] == "nats-ca"]
+                assert [item["key"] for item in volume["secret"]["items"]] == ["ca.crt"], "its key is for the server alone"
+                assert f"ca={mount['mountPath']}/ca.crt" in readme
+
+
+def test_the_cluster_of_nats_servers_speaks_tls_by_the_certificates_of_the_command(tmp_path: Path) -> None:
+    """The real server reads the real configuration, with certificates that the command makes."""
+    from services.cli.certificates import IN_A_CLUSTER
+    from services.embedded.binaries import find_nats_server
+    from services.embedded.certificates import ensure
+
+    (config,) = of_kind("ConfigMap", folder="components/nats-cluster")
+    ensure(tmp_path, IN_A_CLUSTER)
+    text = config["data"]["nats.conf"].replace("/etc/nats-tls", str(tmp_path)).replace("/var/lib/topolog", str(tmp_path / "data"))
+    (tmp_path / "nats.conf").write_text(text)
+    (server,) = workloads("components/nats-cluster")
+    (container,) = containers(server)
+    names = {variable["name"]: str(variable.get("value", "x")).replace("$(ROUTE_PASSWORD)", "x") for variable in container["env"]}
+    routes = {name: value for name, value in names.items() if re.fullmatch(r"ROUTE_\d", name)}
+    assert all(value.startswith('"tls://') for value in routes.values())
+    assert {urlsplit(value.strip('"')).hostname for value in routes.values()} <= set(IN_A_CLUSTER)
+    told = subprocess.run(
+        [find_nats_server(), "-t", "-c", str(tmp_path / "nats.conf")],
+        env=names,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert text.count("tls {") == 2
+
+
+def test_services_in_production_refuse_what_is_open_and_owners_logins() -> None:
+    objects = built(K8S / "overlays" / "production")
+    for found in objects:
+        if found["kind"] in ("Deployment", "DaemonSet"):
+            (container,) = containers(found)
+            told = {variable["name"]: variable.get("value") for variable in container["env"]}
+            assert told["TOPOLOG_PRODUCTION"] == "true"
+
+
+def test_services_of_the_overlay_for_development_do_not_log_in_as_the_owner() -> None:
+    secrets = {name_of(found): found["data"] for found in built(K8S / "overlays" / "dev") if found["kind"] == "Secret"}
+    url = urlsplit(b64decode(secrets["topolog-postgres"]["url"]).decode())
+    assert url.username == "topolog_service"
+    assert b64decode(secrets["topolog-postgres-owner"]["service-password"]).decode() == url.password
 
 
 def test_probes_ask_a_named_port_of_their_container() -> None:

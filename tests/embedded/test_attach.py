@@ -13,21 +13,29 @@ from services.embedded.up import attach
 
 
 def test_the_manifest_is_complete_and_names_the_bus_and_the_image(tmp_path: Path) -> None:
-    path = attach.write(tmp_path, "nats://exporter:s3cret@192.0.2.7:4222")
+    path = attach.write(tmp_path, "tls://exporter:s3cret@192.0.2.7:4222?ca=/etc/topolog/nats/ca.crt", "the authority")
     assert path.stat().st_mode & 0o077 == 0
-    documents = {one["kind"]: one for one in yaml.safe_load_all(path.read_text())}
+    read = list(yaml.safe_load_all(path.read_text()))
+    documents = {one["kind"]: one for one in read}
+    secrets = {one["metadata"]["name"]: one["stringData"] for one in read if one["kind"] == "Secret"}
     assert set(documents) >= {"Namespace", "ServiceAccount", "Secret", "DaemonSet"}
-    assert documents["Secret"]["stringData"] == {"exporter-url": "nats://exporter:s3cret@192.0.2.7:4222"}
+    assert secrets["topolog-nats"] == {"exporter-url": "tls://exporter:s3cret@192.0.2.7:4222?ca=/etc/topolog/nats/ca.crt"}
+    assert secrets["topolog-nats-tls"] == {"ca.crt": "the authority"}
+    assert len(secrets["topolog-http"]["token"]) > 20
     container = documents["DaemonSet"]["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == attach.IMAGE
-    (url,) = [entry["valueFrom"]["secretKeyRef"] for entry in container["env"] if entry["name"] == "TOPOLOG_NATS_URL"]
-    assert url == {"name": documents["Secret"]["metadata"]["name"], "key": "exporter-url"}
+    used = [entry["valueFrom"]["secretKeyRef"] for entry in container["env"] if "secretKeyRef" in entry.get("valueFrom", {})]
+    assert all(one["key"] in secrets[one["name"]] for one in used)
+    assert {"name": "topolog-nats", "key": "exporter-url"} in used
+    (ca,) = [mount for mount in container["volumeMounts"] if mount["name"] == "nats-ca"]
+    assert f"{ca['mountPath']}/ca.crt" == attach.CA_IN_PODS
     assert {one["metadata"].get("namespace", attach.NAMESPACE) for one in documents.values()} == {attach.NAMESPACE}
 
 
 def test_the_bus_lets_exporters_publish_reports_only_and_keeps_its_password(tmp_path: Path) -> None:
-    settings = attach.bus(tmp_path)
-    assert attach.bus(tmp_path) == settings
+    settings = attach.bus(tmp_path, "192.0.2.7")
+    assert attach.bus(tmp_path, "192.0.2.7") == settings
+    assert settings.tls_names == ("192.0.2.7",)
     assert (tmp_path / "exporter-password").stat().st_mode & 0o077 == 0
     config = json.loads(render_config(NatsAddress(4222, 8222, "all"), tmp_path, settings))
     assert (config["host"], config["http"]) == ("0.0.0.0", "127.0.0.1:8222")
@@ -39,8 +47,8 @@ def test_the_bus_lets_exporters_publish_reports_only_and_keeps_its_password(tmp_
 @pytest.mark.parametrize(
     ("url", "address", "password", "told"),
     [
-        ("nats://topolog:all@127.0.0.1:4223", "192.0.2.7", "pw", "nats://exporter:pw@192.0.2.7:4223"),
-        ("nats://topolog:all@127.0.0.1:4223", "fd00::7", "pw", "nats://exporter:pw@[fd00::7]:4223"),
+        ("nats://topolog:all@127.0.0.1:4223", "192.0.2.7", "pw", f"tls://exporter:pw@192.0.2.7:4223?ca={attach.CA_IN_PODS}"),
+        ("nats://topolog:all@127.0.0.1:4223", "fd00::7", "pw", f"tls://exporter:pw@[fd00::7]:4223?ca={attach.CA_IN_PODS}"),
         ("nats://bus.example:4222", "192.0.2.7", "", "nats://bus.example:4222"),
     ],
 )

@@ -15,6 +15,7 @@ import pytest
 
 from services.embedded.nats import NatsAddress, NatsSettings, render_config
 from services.embedded.servers import EmbeddedServers
+from shared.bus.jetstream import JetStreamBus
 from shared.bus.subjects import inbox_prefix
 from tests.fixtures.ports import free_port
 from tests.fixtures.servers import short_folder
@@ -67,6 +68,40 @@ def wait_healthy(module: str, variables: dict[str, str]) -> None:
         if entry(module, "--check", **variables).wait(timeout=60) == 0:
             return
     raise AssertionError(f"{module} never healthy")
+
+
+async def test_the_nats_container_makes_its_certificates_and_shares_its_authority(folder: Path) -> None:
+    port, shared_folder = free_port(), folder.parent / "shared"
+    shared_folder.mkdir()
+    variables = {
+        "TOPOLOG_DATA_DIR": str(folder),
+        "TOPOLOG_NATS_PASSWORD": "all",
+        "TOPOLOG_NATS_EXPORTER_PASSWORD": "reports",
+        "TOPOLOG_NATS_PORT": str(port),
+        "TOPOLOG_NATS_MONITOR_PORT": str(free_port()),
+        "TOPOLOG_NATS_TLS_NAMES": "nats",
+        "TOPOLOG_NATS_CA_DIR": str(shared_folder),
+    }
+    process = entry("run_nats", **variables)
+    try:
+        wait_ready(process, "nats")
+        wait_healthy("run_nats", variables)
+        bus = JetStreamBus(f"tls://topolog:all@127.0.0.1:{port}?ca={shared_folder}/ca.crt")
+        await bus.ensure_streams()
+        await bus.close()
+        assert [path.name for path in shared_folder.iterdir()] == ["ca.crt"]
+    finally:
+        stop(process)
+
+
+def test_a_certificate_without_its_key_is_named(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "tls.crt").touch()
+    variables = {"TOPOLOG_NATS_PASSWORD": "all", "TOPOLOG_NATS_EXPORTER_PASSWORD": "reports"}
+    process = entry("run_nats", TOPOLOG_DATA_DIR=str(folder / "data"), TOPOLOG_NATS_TLS_DIR=str(folder), **variables)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "holds tls.crt alone" in words
 
 
 def stop(process: subprocess.Popen[str]) -> str:

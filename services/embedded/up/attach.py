@@ -10,7 +10,7 @@ import secrets
 import socket
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
@@ -18,6 +18,7 @@ from services.embedded.nats import NatsSettings
 
 NAMESPACE = "topolog"
 IMAGE = "topolog:local"
+CA_IN_PODS = "/etc/topolog/nats/ca.crt"
 FILE = "exporter.yaml"
 _PASSWORD = "exporter-password"
 _ANYWHERE = "192.0.2.1"
@@ -41,9 +42,9 @@ def _local_end(host: str) -> str:
         return "127.0.0.1"
 
 
-def bus(folder: Path) -> NatsSettings:
-    """The embedded bus as pods of another machine need it: on every interface, with a user that may publish reports and nothing
-    else. The monitoring page stays on loopback."""
+def bus(folder: Path, address: str) -> NatsSettings:
+    """The embedded bus as pods of another machine need it: on every interface, by TLS as `address`, with a user that may publish
+    reports and nothing else. The monitoring page stays on loopback."""
     path = folder / _PASSWORD
     try:
         password = path.read_text().strip()
@@ -51,7 +52,7 @@ def bus(folder: Path) -> NatsSettings:
         password = secrets.token_hex(16)
         path.touch(0o600)
         path.write_text(password)
-    return NatsSettings(host="0.0.0.0", monitor_host="127.0.0.1", exporter_password=password)
+    return NatsSettings(host="0.0.0.0", monitor_host="127.0.0.1", exporter_password=password, tls_names=(address,))
 
 
 def exporter_url(nats_url: str, address: str, password: str) -> str:
@@ -59,20 +60,23 @@ def exporter_url(nats_url: str, address: str, password: str) -> str:
     if not password:
         return nats_url
     host = f"[{address}]" if ":" in address else address
-    return f"nats://exporter:{password}@{host}:{urlsplit(nats_url).port or 4222}"
+    return f"tls://exporter:{password}@{host}:{urlsplit(nats_url).port or 4222}?ca={CA_IN_PODS}"
 
 
-def manifest(nats_url: str, image: str = IMAGE) -> str:
-    """Namespace, account, secret and DaemonSet as YAML."""
+def authority(nats_url: str) -> str:
+    """The text of the authority's certificate that the embedded bus' URL names; empty for an outside bus, whose user knows it."""
+    file = parse_qs(urlsplit(nats_url).query).get("ca", [""])[0]
+    return Path(file).read_text() if file else ""
+
+
+def manifest(nats_url: str, ca: str = "", image: str = IMAGE) -> str:
+    """Namespace, account, secrets and DaemonSet as YAML; `ca` is the text of the bus' authority."""
     documents: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "exporter", "namespace": NAMESPACE}},
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "topolog-nats", "namespace": NAMESPACE},
-            "stringData": {"exporter-url": nats_url},
-        },
+        _secret("topolog-nats", {"exporter-url": nats_url}),
+        _secret("topolog-http", {"token": secrets.token_urlsafe(24)}),
+        *([_secret("topolog-nats-tls", {"ca.crt": ca})] if ca else []),
     ]
     for document in yaml.safe_load_all(_BASE.read_text()):
         document["metadata"]["namespace"] = NAMESPACE
@@ -83,12 +87,16 @@ def manifest(nats_url: str, image: str = IMAGE) -> str:
     return yaml.safe_dump_all(documents, sort_keys=False)
 
 
-def write(folder: Path, nats_url: str) -> Path:
+def _secret(name: str, texts: dict[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE}, "stringData": texts}
+
+
+def write(folder: Path, nats_url: str, ca: str = "") -> Path:
     """Write the manifest, which holds the bus' password, for the user's eyes only."""
     path = folder / FILE
     path.unlink(missing_ok=True)
     path.touch(0o600)
-    path.write_text(manifest(nats_url))
+    path.write_text(manifest(nats_url, ca))
     return path
 
 

@@ -113,7 +113,7 @@ class Up:
 
     async def _start_servers(self, folder: DataDir) -> ServerAddresses:
         options = self._options
-        self._bus = attach.bus(folder.path) if options.kubeconfig and not options.nats_url else NatsSettings()
+        self._bus = self._bus_settings(folder)
         servers = EmbeddedServers(
             folder,
             want_postgres=not options.database_url,
@@ -146,9 +146,20 @@ class Up:
     def _attaching(self, folder: DataDir) -> list[str]:
         """How an outside cluster's nodes come to report here."""
         server = configuration(self._options.kubeconfig).cluster.server
-        address = self._options.advertise or attach.own_address(server)
-        url = attach.exporter_url(self._nats_url, address, self._bus.exporter_password)
-        return [f"cluster: {server}", *attach.words(attach.write(folder.path, url), url)]
+        own = self._bus.exporter_password
+        url = attach.exporter_url(self._nats_url, self._address(), own)
+        written = attach.write(folder.path, url, attach.authority(self._nats_url) if own else "")
+        return [f"cluster: {server}", *attach.words(written, url)]
+
+    def _address(self) -> str:
+        """This machine as the cluster's nodes reach it."""
+        server = configuration(self._options.kubeconfig).cluster.server
+        return self._options.advertise or attach.own_address(server)
+
+    def _bus_settings(self, folder: DataDir) -> NatsSettings:
+        """On loopback for what runs here; for nodes of an outside cluster on the network."""
+        outside = self._options.kubeconfig and not self._options.nats_url
+        return attach.bus(folder.path, self._address()) if outside else NatsSettings()
 
     # -- watching ------------------------------------------------------------------------------------------------
 

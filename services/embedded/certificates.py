@@ -1,0 +1,135 @@
+"""Certificates for the bundled NATS: an authority of its own, and a certificate of the server, made where they are not and kept.
+
+A folder holds `ca.crt`, which clients need, `ca.key`, `tls.crt` and `tls.key`. The server's certificate is made anew for other
+names and when less than a year of it is left, by the same authority. Knows nothing of NATS.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from services.embedded.errors import DataFolderError
+
+LASTS = timedelta(days=3650)
+AUTHORITY_LASTS = 3 * LASTS
+RENEWED_BEFORE = timedelta(days=365)
+_SKEW = timedelta(hours=1)
+"""Clocks of machines differ."""
+
+Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+
+
+class Certificates(msgspec.Struct, frozen=True):
+    """Files in PEM: who is believed, the server's certificate and its key."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+def ensure(folder: Path, names: Sequence[str]) -> Certificates:
+    """The certificates of a server that is called `names` (DNS names and IP addresses). Raises DataFolderError."""
+    files = Certificates(folder / "ca.crt", folder / "tls.crt", folder / "tls.key")
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        now = datetime.now(UTC)
+        authority = _read(files.ca, folder / "ca.key") or _keep(_authority(now), files.ca, folder / "ca.key")
+        server = _read(files.certificate, files.key)
+        if server is None or not _serves(server[0], names, authority[0], now):
+            _keep(_server(names, authority, now), files.certificate, files.key)
+    except (OSError, ValueError, TypeError) as error:
+        raise DataFolderError(f"the certificates in {folder} cannot be used: {error}", f"Remove them: rm -r {folder}") from error
+    return files
+
+
+def _authority(now: datetime) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Topolog NATS authority")])
+    built = _begun(name, name, key, now, AUTHORITY_LASTS).add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    )
+    built = built.add_extension(_usage(signs=True), critical=True)
+    return built.sign(key, hashes.SHA256()), key
+
+
+def _server(names: Sequence[str], authority: Pair, now: datetime) -> Pair:
+    """For both ends: the servers of a cluster are each other's clients."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Topolog NATS")])
+    built = _begun(name, authority[0].subject, key, now, LASTS).add_extension(_called(names), critical=False)
+    built = built.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    built = built.add_extension(_usage(signs=False), critical=True)
+    both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority[1].public_key())
+    return built.add_extension(both, False).add_extension(issuer, False).sign(authority[1], hashes.SHA256()), key
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, lasts: timedelta
+) -> x509.CertificateBuilder:
+    built = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+    built = built.serial_number(x509.random_serial_number()).not_valid_before(now - _SKEW).not_valid_after(now + lasts)
+    return built.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(not signs, False, False, False, False, signs, signs, False, False)
+
+
+def _called(names: Sequence[str]) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName([_general(name) for name in names])
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _serves(certificate: x509.Certificate, names: Sequence[str], authority: x509.Certificate, now: datetime) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+        called = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound):
+        return False
+    return set(called) == set(_called(names)) and certificate.not_valid_after_utc - now > RENEWED_BEFORE
+
+
+def _read(certificate: Path, key: Path) -> Pair | None:
+    """What the files hold; None when one of them is not there. Raises OSError, ValueError."""
+    if not certificate.exists() or not key.exists():
+        return None
+    read = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    if not isinstance(read, ec.EllipticCurvePrivateKey):
+        raise ValueError(f"{key} is no key that was made here")
+    return x509.load_pem_x509_certificate(certificate.read_bytes()), read
+
+
+def _keep(pair: Pair, certificate: Path, key: Path) -> Pair:
+    """The key first: a certificate that stands has its key."""
+    pem = serialization.Encoding.PEM
+    plain = serialization.NoEncryption()
+    certificate.unlink(missing_ok=True)
+    _write(key, pair[1].private_bytes(pem, serialization.PrivateFormat.PKCS8, plain), 0o600)
+    _write(certificate, pair[0].public_bytes(pem), 0o644)
+    return pair
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as opened:
+        opened.write(data)
+    draft.replace(path)
