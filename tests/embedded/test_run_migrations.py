@@ -1,0 +1,45 @@
+"""The migrations of a container as a real process: done, done already, and what is wrong in one line with the variable's name."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.embedded.errors import EmbeddedError
+from services.embedded.run_migrations import serve
+from shared.eventlog.postgres import PostgresEventLog
+from tests.embedded.test_containers import entry
+
+
+def run(url: str) -> tuple[int, str]:
+    process = entry("run_migrations", TOPOLOG_DATABASE_URL=url)
+    _, words = process.communicate(timeout=120)
+    return process.returncode, words
+
+
+async def test_an_empty_database_is_migrated_and_a_second_time_is_harmless(
+    database_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOPOLOG_DATABASE_URL", database_url)
+    monkeypatch.delenv("TOPOLOG_SERVICE_PASSWORD", raising=False)
+    await serve()
+    await serve()
+    assert capsys.readouterr().out.splitlines() == ["migrated to the newest revision", "already at the newest revision"]
+    log = await PostgresEventLog.open(database_url)
+    assert await log.head() == 0
+    await log.close()
+
+
+def test_the_process_ends_well_where_there_is_something_to_do(database_url: str) -> None:
+    assert run(database_url)[0] == 0
+
+
+@pytest.mark.parametrize("url", ["postgresql://postgres@127.0.0.1:9/topolog", "postgresql://nobody.invalid/topolog", "no url"])
+def test_a_database_that_cannot_be_reached_is_one_line_that_names_the_variable(url: str) -> None:
+    code, words = run(url)
+    assert (code, "TOPOLOG_DATABASE_URL" in words, "Traceback" in words) == (2, True, False)
+
+
+async def test_nothing_is_done_without_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOPOLOG_DATABASE_URL", raising=False)
+    with pytest.raises(EmbeddedError, match="TOPOLOG_DATABASE_URL"):
+        await serve()
