@@ -10,6 +10,8 @@ from shared.eventlog.inspection import Inspection
 ABOUT = "database"
 ROLES = ("observer", "relay", "binder", "silence")
 """Roles without which nothing moves; others (the mirror) are there where they are wanted."""
+SHARED = ("scheduler", "topology-store")
+"""Roles that need a member at least: `scheduler/topolog/0`, `topology-store/3`."""
 SKEW_S = 2.0
 RELAY_LAG_FACTS = 10_000
 DAY_S = 86_400
@@ -31,6 +33,11 @@ def judge(seen: Inspection) -> Iterator[Finding]:
         yield warning(ABOUT, f"the login {seen.login} is {rank}: services need a member of topolog_writer alone", _login())
     for role in ROLES:
         yield from _lease(role, seen)
+    for role in SHARED:
+        if not any(name.startswith(f"{role}/") and left_s >= 0 for name, left_s in seen.leases.items()):
+            yield problem(
+                ABOUT, f"the role {role} has no member", "kubectl -n topolog get pods; see docs/operate.md, TopologNoLeader"
+            )
     if seen.head - seen.relayed > RELAY_LAG_FACTS:
         yield warning(
             ABOUT, f"the relay stands {seen.head - seen.relayed} facts behind the head", "topolog_relay_position; see NATS"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 HISTORY, LEASES = "migrations/versions/0003_history.py", "migrations/versions/0004_sessions_of_leases.py"
 POSTGRES = "tests/eventlog/test_postgres.py"
-LATER = "tests/eventlog/test_history.py"
+LATER, PROMISES = "tests/eventlog/test_history.py", "tests/eventlog/test_postgres_promises.py"
 CURSOR, CONSUMER = "shared/eventlog/cursor.py", "shared/runtime/consumer.py"
 LEADERSHIP, RELAY = "shared/runtime/leadership.py", "shared/runtime/relay.py"
 PROJECTOR, STORE = "shared/runtime/projector.py", "services/topology_store/core.py"
@@ -151,6 +151,62 @@ TESTED = (
         "if again != lease:",
         "if False:",
         "tests/runtime/test_leadership.py -k taken --timeout 60",
+    ),
+    Mutation(
+        "a lease outlives the session of its holder",
+        LEASES,
+        "        AND (NOT held.session OR topolog_lease_session(held.role, held.epoch) IS NOT NULL);",
+        "    ;",
+        f"{PROMISES} -k session",
+    ),
+    Mutation(
+        "a member that is gone may still write",
+        LEASES,
+        "            UPDATE writer w SET epoch = w.epoch + 1 WHERE w.role = gone;",
+        "            NULL;",
+        f"{POSTGRES} -k silent_member",
+    ),
+    Mutation(
+        "a member that was counted out works on",
+        "shared/runtime/membership.py",
+        "if lease not in members:",
+        "if False:",
+        "tests/runtime/test_membership.py -k counted_out --timeout 60",
+    ),
+    Mutation(
+        "a scheduler is not fenced",
+        "services/scheduler/handlers.py",
+        "epoch=lease.epoch,",
+        "epoch=0,",
+        "tests/scheduler/test_decider.py -k counted_out",
+    ),
+    Mutation(
+        "a topology-store is not fenced",
+        "services/topology_store/handlers.py",
+        "epoch=lease.epoch,",
+        "epoch=0,",
+        "tests/topology_store/test_handlers.py -k counted_out",
+    ),
+    Mutation(
+        "schedulers decide what is another's",
+        "services/scheduler/core.py",
+        "not held_back and self.share.has(uid):",
+        "not held_back:",
+        "tests/scheduler/test_sharing.py -k apart",
+    ),
+    Mutation(
+        "schedulers meet on every node",
+        "services/scheduler/core.py",
+        "self.cluster.share(None if share.alone else share.has)",
+        "self.cluster.share(None)",
+        "tests/scheduler/test_sharing.py -k apart",
+    ),
+    Mutation(
+        "pods of a member that is gone are nobody's",
+        "services/scheduler/core.py",
+        "            elif uid not in self.queue:\n",
+        "            elif False:\n",
+        "tests/scheduler/test_sharing.py -k gone",
     ),
     Mutation(
         "the evictor is not fenced",

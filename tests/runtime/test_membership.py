@@ -67,9 +67,9 @@ async def test_a_member_that_the_log_refused_gives_its_place_up_and_stands_again
 
 async def test_a_member_that_was_counted_out_stops_before_its_next_renewal() -> None:
     log = MemoryEventLog()
-    member = Member(log, "a", ttl_s=30)
+    member = Member(log, "a", ttl_s=3000)
     async with running(member.run()):
         first = await member.held.lease()
         log._leases[first.role] = (Lease(first.role, "", first.epoch), 0.0, 0.0)
         log._epochs[first.role] += 1
-        await until(lambda: member.held._lease not in (None, first))
+        await until(lambda: member.held._lease not in (None, first), 20)

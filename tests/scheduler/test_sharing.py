@@ -79,6 +79,20 @@ def decide_as(core: SchedulerCore, share: Share) -> dict[str, str]:
     return reserved(core)
 
 
+async def test_pods_that_come_later_are_shared_out_like_those_that_were_there_apart_from_others() -> None:
+    made, cores = await scene(nodes=20, pods=0)
+    both = shares(*MEMBERS[:2])
+    for core, share in zip(cores, both, strict=True):
+        core.take_share(share)
+    await made.pods(40)
+    for core in cores:
+        for envelope in await made.log.read(core.ledger.position, 10_000):
+            core.evolve(envelope, decode(envelope))
+    first, second = (reserved(core) for core in cores)
+    assert first.keys() & second.keys() == set()
+    assert first.keys() | second.keys() == {f"uid-p{number}" for number in range(40)}
+
+
 async def test_a_member_whose_nodes_are_full_takes_the_others() -> None:
     _, (core, _) = await scene(nodes=6, pods=24, cpus=4)
     share = Share(MEMBERS[:2], MEMBERS[0])
