@@ -14,7 +14,7 @@ from tests.simulation.world import Broken, World
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 STEPS = 500
-FRESH = (*range(20_000, 20_090), *range(LATER, LATER + 90))
+FRESH = (*range(20_000, 20_060), *range(LATER, LATER + 60))
 TRACE_LINES = 400
 COLUMNS = " step       ms  head action       about -> what came of it"
 

@@ -204,9 +204,10 @@ class _Search:
         return closed is not None or blocked(self._shape, facts.profile, plan, self._config) is not None
 
     def _could(self, facts: NodeFacts, gone: list[str]) -> bool:
-        """Cheap and necessary: with all they hold given back, some zone has as much as each part that needs one zone."""
+        """Cheap and necessary: with all they hold given back, some zone has as much as each part that needs one zone. What init
+        containers keep no listing gives back: where the kubelet's state is known it answers instead."""
         plan = self._plan(facts)
-        if not one_zone_each(facts, plan):
+        if not one_zone_each(facts, plan) or self._state(facts) is not None:
             return True
         room = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
         for uid in gone:
@@ -258,10 +259,10 @@ class _Search:
             return False
         if plan.mode == "free":
             return True
-        if verdict(freed, self._shape, plan, self._config, self._config.steps_last_resort) != ADMITTED:
-            return False
         state = self._state(facts)
-        return state is None or admits(state, self._pod, gone)
+        if state is not None:
+            return admits(state, self._pod, gone)
+        return verdict(freed, self._shape, plan, self._config, self._config.steps_last_resort) == ADMITTED
 
     def _without(self, facts: NodeFacts, gone: Victims) -> NodeFacts:
         freed = NodeFacts(facts.name, facts.slot)
