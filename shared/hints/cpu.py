@@ -40,6 +40,7 @@ class CpuCounts:
     def __init__(self, zones: tuple[int, ...], capacity: Counts, allocatable: Counts, pooled: bool) -> None:
         self.zones, self.capacity, self.allocatable, self.pooled = zones, capacity, allocatable, pooled
         self._index = {zone: at for at, zone in enumerate(zones)}
+        self._places = lru_cache(maxsize=256)(self._positions)
         self._ascending = sorted(capacity, reverse=True)
 
     def single(self, state: Counts, own: Own, asked: Asked) -> int:
@@ -83,7 +84,7 @@ class CpuCounts:
             return ((state, own),)
         mask = (1 << len(self.zones)) - 1 if hint.mask is None or self.pooled else self._places(hint.mask)
         left = own if isinstance(own, Left) else Left((0,) * len(state))
-        if kind != "init" and not any(left.counts) and not mask & (mask - 1):
+        if kind != "init" and not mask & (mask - 1) and not any(left.counts):
             return self._plain(state, own, count, mask)
         return [
             self._booked(state, left, taken, reused, kind, (count, mask)) for taken, reused in _picks(state, left, count, mask)
@@ -96,7 +97,7 @@ class CpuCounts:
             return [(_minus(state, taken), own) for taken, _ in _picks(state, Left((0,) * len(state)), count, mask)]
         return (((*state[:at], state[at] - count, *state[at + 1 :]), own),)
 
-    def _places(self, mask: int) -> int:
+    def _positions(self, mask: int) -> int:
         """The mask over zones as a mask over the book's order."""
         return sum(1 << at for zone, at in self._index.items() if mask >> zone & 1)
 

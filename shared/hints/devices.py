@@ -43,6 +43,8 @@ class DeviceBook:
         self.pools, self.pooled = pools, pooled
         self._rows = {name: row for row, (name, _) in enumerate(pools)}
         self._least = lru_cache(maxsize=1024)(self._fewest_zones)
+        self._single = lru_cache(maxsize=1 << 13)(self._zones_alone)
+        self._alone = [{mask: at for at, mask in enumerate(pool.masks) if _is_alone(pool.masks, mask)} for _, pool in pools]
         self._sizes = [[(1 << zone, _touching(pool, zone)) for zone in self._bearing(row)] for row, (_, pool) in enumerate(pools)]
 
     def single(self, state: Devices, own: Own, asked: Asked) -> int:
@@ -57,7 +59,7 @@ class DeviceBook:
             found &= self._single(row, state[row], _left(own, row, len(state[row])), amount)
         return found
 
-    def _single(self, row: int, free: Counts, left: Counts, amount: int) -> int:
+    def _zones_alone(self, row: int, free: Counts, left: Counts, amount: int) -> int:
         masks, found = self.pools[row][1].masks, 0
         if sum(free) + sum(left) < amount:
             return 0
@@ -111,6 +113,9 @@ class DeviceBook:
     def allocate(self, state: Devices, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[Devices, Own]]:
         """Each resource in turn: reusable devices, those under the hint, others, those without a zone. Raises
         TooManyChoicesError."""
+        plain = self._plain(state, asked, hint.mask or 0) if own is None and kind != "init" else None
+        if plain is not None:
+            return ((plain, None),)
         found: list[tuple[Devices, Own]] = [(state, own)]
         for name, amount in asked:
             row = self._rows.get(name, -1)
@@ -120,6 +125,17 @@ class DeviceBook:
             if len(found) > MOST_WAYS:
                 raise TooManyChoicesError
         return found
+
+    def _plain(self, state: Devices, asked: Asked, mask: int) -> Devices | None:
+        """Nothing to reuse, and enough in the one group that lies under the hint: the usual case, one way only."""
+        for name, amount in asked:
+            row = self._rows.get(name, -1)
+            at = self._alone[row].get(mask, -1) if row >= 0 else -1
+            if at < 0 or state[row][at] < amount:
+                return None
+            free = state[row]
+            state = (*state[:row], (*free[:at], free[at] - amount, *free[at + 1 :]), *state[row + 1 :])
+        return state
 
     def _taken(
         self, state: Devices, own: Own, row: int, amount: int, kind: ContainerKind, mask: int | None
@@ -162,6 +178,11 @@ class DeviceBook:
     def later(self, state: Devices) -> Sequence[Devices]:
         """Nothing happens by itself."""
         return ()
+
+
+def _is_alone(masks: Sequence[int], mask: int) -> bool:
+    """One zone, and no other group that touches it."""
+    return mask > 0 and not mask & (mask - 1) and sum([bool(each & mask) for each in masks]) == 1
 
 
 def _touching(pool: Pool, zone: int) -> int:

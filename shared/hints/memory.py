@@ -62,6 +62,7 @@ class MemoryBook:
         self._at = {zone: at for at, zone in enumerate(zones)}
         self._rows = {name: row for row, name in enumerate(names)}
         self.capable = lru_cache(maxsize=1024)(self._capable)
+        self._large = lru_cache(maxsize=1024)(self._large_enough)
 
     def empty(self) -> Memory:
         """Nothing is held."""
@@ -72,19 +73,27 @@ class MemoryBook:
     def single(self, state: Memory, own: Own, asked: Asked) -> int:
         """Zones that hold it alone and are in no group; none where no zone ever could."""
         left, found = own if isinstance(own, Left) else NOTHING, 0
-        for at, zone in enumerate(self.zones):
-            bit = 1 << zone
-            if state.groups[at] != bit:
+        groups, wanted = (
+            state.groups,
+            [(state.free[self._rows[name]], name, amount) for name, amount in asked if name in self._rows],
+        )
+        for at, bit in self._large(asked):
+            if groups[at] != bit:
                 continue
-            for name, amount in asked:
-                row = self._rows.get(name, -1)
-                if row < 0 or self.allocatable[row][at] < amount:
-                    break
-                if state.free[row][at] + (left.reusable(bit, name) if left.reuse else 0) < amount:
+            for free, name, amount in wanted:
+                if free[at] + (left.reusable(bit, name) if left.reuse else 0) < amount:
                     break
             else:
                 found |= bit
         return found
+
+    def _large_enough(self, asked: Asked) -> tuple[tuple[int, int], ...]:
+        """(position, bit) of the zones that hold it when empty."""
+        rows = [(self._rows.get(name, -1), amount) for name, amount in asked]
+        if any(row < 0 for row, _ in rows):
+            return ()
+        large = [at for at in range(len(self.zones)) if all(self.allocatable[row][at] >= amount for row, amount in rows)]
+        return tuple([(at, 1 << self.zones[at]) for at in large])
 
     def hints(self, state: Memory, own: Own, asked: Asked) -> Hints:
         """No mask that holds it: an empty map, which the Topology Manager reads as no preference."""
@@ -128,6 +137,9 @@ class MemoryBook:
         """Near the hint, widened where it cannot hold the request; one way only."""
         if not asked:
             return ((state, own),)
+        plain = self._plain(state, asked, hint.mask) if hint.mask and own is None and kind != "init" else None
+        if plain is not None:
+            return ((plain, None),)
         mask = self._settled_mask(state, own, asked, hint)
         if not mask:
             return ()
@@ -136,6 +148,21 @@ class MemoryBook:
         for block in blocks:
             state = self.taken(state, block, left.reusable(block.mask, block.resource))
         return ((state, _after(left, blocks, kind)),)
+
+    def _plain(self, state: Memory, asked: Asked, mask: int) -> Memory | None:
+        """Nothing to reuse, and enough in the one zone of the hint: the usual case."""
+        at = self._at.get(mask.bit_length() - 1, -1)
+        if mask & (mask - 1) or at < 0:
+            return None
+        free = list(state.free)
+        for name, amount in asked:
+            row = self._rows.get(name, -1)
+            if row < 0 or free[row][at] < amount:
+                return None
+            free[row] = (*free[row][:at], free[row][at] - amount, *free[row][at + 1 :])
+        groups = (*state.groups[:at], mask, *state.groups[at + 1 :])
+        blocks = (*state.blocks[:at], state.blocks[at] + len(asked), *state.blocks[at + 1 :])
+        return Memory(groups, blocks, tuple(free), state.waiting)
 
     def _settled_mask(self, state: Memory, own: Own, asked: Asked, hint: Hint) -> int:
         """The mask to take, 0 where the kubelet refuses."""
