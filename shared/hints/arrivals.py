@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from math import prod
 from typing import Literal, NamedTuple
 
 from shared.domain.report import ZonedAmount
@@ -71,6 +72,8 @@ def reachable(
     by_key = {(each.there, each.request.key): each for each in coming}
     keys = Counter((each.there, each.request.key) for each in coming)
     counts = tuple([keys[key] for key in by_key])
+    if bases and fewest_steps(counts) > budget.left:
+        raise OverBudgetError
     kinds, doomed = tuple(by_key.values()), set[int]()
     found = dict.fromkeys(Moment(states, counts, not leaving) for states in bases)
     pending = list(found)
@@ -84,6 +87,13 @@ def reachable(
     there = [kind for kind, each in enumerate(kinds) if each.there]
     moments = [moment for moment in found if moment.left and not any(moment.coming[kind] for kind in there)]
     return Reachable(kinds, tuple(moments), frozenset(doomed))
+
+
+def fewest_steps(counts: Sequence[int]) -> int:
+    """What a search over pods on their way takes at least, so many of each kind: any part of them may have come, and then one of
+    each kind that is left is looked at."""
+    parts = prod(count + 1 for count in counts)
+    return sum(parts // (count + 1) * count for count in counts)
 
 
 def _next(rules: Rules, kinds: Sequence[Coming], moment: Moment, doomed: set[int], budget: Budget) -> list[Moment]:

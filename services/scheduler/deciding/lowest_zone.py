@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from services.scheduler.deciding.feasibility.zone_sizes import is_plain
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import NONE, SINGLE
 from services.scheduler.deciding.shape import Plan
 from shared.domain.demand import ContainerDemand
-from shared.domain.report import Report
 from shared.domain.resources import Amounts
 from shared.hints.registry import amounts_are_all
 from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
@@ -73,7 +73,7 @@ def _current(kept: Standing, facts: NodeFacts, own: int) -> bool:
 
 def _zones(facts: NodeFacts) -> Zones | None:
     node, report = facts.ledger, facts.report
-    if report is None or not _plain(report) or node.freed or (node.listed is None and facts.rule.policy != SINGLE):
+    if report is None or not is_plain(report) or node.freed or (node.listed is None and facts.rule.policy != SINGLE):
         return None
     free = {zone: dict(amounts) for zone, amounts in sorted(facts.upper.items())}
     for claim in facts.claims.values():
@@ -84,13 +84,6 @@ def _zones(facts: NodeFacts) -> Zones | None:
         return None
     zones = list(free.items())
     return zones if all(_comes(node, charge) and _landed(zones, charge.demand, facts.rule.scope) for charge in coming) else None
-
-
-def _plain(report: Report) -> bool:
-    """No options, nothing hidden, no groups of zones, no device between zones."""
-    if report.options or report.hidden or any(zone.group for zone in report.zones):
-        return False
-    return report.devices is None or all(len(group.zones) == 1 for group in report.devices)
 
 
 def _ends_unseen(node: LedgerNode) -> bool:

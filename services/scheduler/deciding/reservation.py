@@ -42,7 +42,6 @@ def reserve(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tupl
     for name, amount in shape.requested.items():
         facts.requested[name] = facts.requested.get(name, 0) + amount
     facts.overlay[pod.uid] = charge
-    facts.waiting = None
     if report is not None and demand and report.policy != SINGLE:
         facts.tied |= tied_zones(facts.ledger, (charge,))
     return charge.zones

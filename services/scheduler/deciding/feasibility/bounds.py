@@ -100,10 +100,12 @@ def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving
     memory = {name: amount for name, amount in taken.items() if is_memory(name)}
     if not memory and not any(is_memory(name) for charge in arriving for name in held_once(charge)):
         return True
+    if plan.rule.policy != NONE and len(facts.lower) > 2:
+        return False
     if not fits_one_zone([memory], facts.report):
         return False
     enough = [fits(memory, held) for held in facts.lower.values()]
     if plan.rule.policy == NONE:
         return any(enough)
     devices = any(is_device(name) for charge in (*arriving, newcomer) for part in charge.demand for name in part.amounts)
-    return plan.rule.policy == BEST_EFFORT and len(enough) <= 2 and not devices and all(enough)
+    return plan.rule.policy == BEST_EFFORT and not devices and all(enough)

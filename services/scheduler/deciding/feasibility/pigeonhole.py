@@ -30,35 +30,41 @@ class Ranks:
     def __init__(self, amounts: Mapping[str, list[int]]) -> None:
         """`amounts` in ascending order of their negatives: the largest first."""
         self._largest = amounts
-        self._sums = {name: list(accumulate(-each for each in many)) for name, many in amounts.items()}
+        self._sums: dict[str, list[int]] = {}
 
     @classmethod
     def of(cls, many: Iterable[Amounts]) -> Ranks:
         """Of all these parts."""
-        found: dict[str, list[int]] = {}
+        return cls({}).beside(many)
+
+    def beside(self, many: Iterable[Amounts]) -> Ranks:
+        """With these parts more."""
+        found = {name: list(each) for name, each in self._largest.items()}
         for amounts in many:
             for name, amount in amounts.items():
-                found.setdefault(name, []).append(-amount)
-        return cls({name: sorted(each) for name, each in found.items()})
-
-    def beside(self, amounts: Amounts) -> Ranks:
-        """With one part more."""
-        found = {name: list(many) for name, many in self._largest.items()}
-        for name, amount in amounts.items():
-            insort(found.setdefault(name, []), -amount)
+                insort(found.setdefault(name, []), -amount)
         return Ranks(found)
 
-    def needed(self, name: str, slack: int) -> int:
-        """How many of the largest take more than `slack` together; one more than there are when all do not."""
-        return bisect_right(self._sums.get(name, ()), slack) + 1
+    def sums(self, name: str) -> list[int]:
+        """What the largest one takes, the two largest together, and so on."""
+        found = self._sums.get(name)
+        if found is None:
+            found = self._sums[name] = list(accumulate([-each for each in self._largest.get(name, ())]))
+        return found
 
 
 class Waiting:
-    """The parts of all pods on their way to one node. `base` is the lower bound without them."""
+    """The parts of all pods on their way to one node: how many, their ranks, and the largest that are `asked` for. `base` is the
+    lower bound without them."""
 
-    def __init__(self, parts: Sequence[Amounts], base: ZoneAmounts) -> None:
-        self.base, self.ranks, self.count = base, Ranks.of(parts), len(parts)
-        self.asked = list({tuple(part.items()): part for part in parts}.values())
+    __slots__ = ("asked", "base", "count", "ranks")
+
+    def __init__(self, base: ZoneAmounts, ranks: Ranks, count: int, asked: list[Amounts]) -> None:
+        self.base, self.ranks, self.count, self.asked = base, ranks, count, asked
+
+    def joined(self, parts: Sequence[Amounts]) -> Waiting:
+        """With one pod more, which leaves `base` as it is."""
+        return Waiting(self.base, self.ranks.beside(parts), self.count + len(parts), _largest([*self.asked, *parts]))
 
 
 def waiting_on(facts: NodeFacts, report: Report) -> Waiting | None:
@@ -68,40 +74,74 @@ def waiting_on(facts: NodeFacts, report: Report) -> Waiting | None:
     for charge in facts.charges():
         if not charge.zones or charge.proven:
             continue
-        found = _parts(charge, report)
-        if found is None or charge.held or (facts.ledger.listed or {}).get(charge.key):
+        found = _parts_of(charge, facts, report)
+        if found is None:
             return None
         parts += found
         restore(base, charge.zones)
-    return Waiting(parts, base)
+    return Waiting(base, Ranks({}), 0, []).joined(parts)
+
+
+def joined(waiting: Waiting, charge: Charge, facts: NodeFacts, report: Report) -> Waiting | None:
+    """With an own reservation more, on a node that is otherwise as it was."""
+    if not charge.zones:
+        return waiting
+    found = _parts_of(charge, facts, report)
+    return waiting.joined(found) if found is not None else None
+
+
+def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> list[Amounts] | None:
+    """None for a pod that need not take single zones, or holds something already."""
+    if charge.held or (facts.ledger.listed or {}).get(charge.key):
+        return None
+    return _parts(charge, report)
 
 
 def _parts(charge: Charge, report: Report) -> list[Amounts] | None:
-    """What goes into one zone together, part by part; None where init containers or wider masks make it another matter."""
+    """What goes into one zone together, part by part, as long as one is left; None where init containers or wider masks make it
+    another matter."""
     if any(part.kind == "init" for part in charge.demand):
         return None
     parts = [peak(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
-    single = report.policy == "single-numa-node" or (report.policy == "restricted" and fits_one_zone(parts, report))
+    single = report.policy in ("single-numa-node", "best-effort") or (
+        report.policy == "restricted" and fits_one_zone(parts, report)
+    )
     return parts if single else None
 
 
 def everybody_finds_a_zone(waiting: Waiting, plan: Plan) -> bool:
     """True when each part on its way, and each of the newcomer's, surely finds a zone, whoever comes first. False says
     nothing. Not for newcomers with init containers."""
-    everybody = waiting.ranks
-    for part in plan.parts:
-        everybody = everybody.beside(part.amounts)
+    everybody = waiting.ranks.beside([part.amounts for part in plan.parts])
     others = waiting.count + len(plan.parts) - 1
-    asked = [*waiting.asked, *(dict(items) for items, _ in plan.kinds)]
+    own = [dict(items) for items, _ in plan.kinds]
+    asked = _largest([*own, *waiting.asked])
     return all(_remains(amounts, waiting.base, everybody, others) for amounts in asked)
 
 
+def _largest(parts: Sequence[Amounts]) -> list[Amounts]:
+    """Those that no other asks as much as: a zone that remains for one of these remains for whoever asks for less."""
+    found: list[Amounts] = []
+    for part in parts:
+        if not any(fits(part, other) for other in found):
+            found = [other for other in found if not fits(other, part)]
+            found.append(part)
+    return found
+
+
 def _remains(asked: Amounts, base: Bounds, others: Ranks, most: int) -> bool:
-    """True when more than `most` others would be needed to take every zone that fits."""
-    needed = 0
+    """True when more than `most` others would be needed to take every zone that fits. Runs for every part on its way: plain
+    loops."""
+    wanted, needed = [(name, amount, others.sums(name)) for name, amount in asked.items()], 0
     for zone in base.values():
-        if fits(asked, zone):
-            needed += min([others.needed(name, zone[name] - amount) for name, amount in asked.items()])
+        least = most + 1
+        for name, amount, sums in wanted:
+            slack = zone.get(name, 0) - amount
+            if slack < 0:
+                break
+            least = min(least, bisect_right(sums, slack) + 1)
+        else:
+            needed += least
             if needed > most:
                 return True
     return False

@@ -6,12 +6,16 @@ and the report allow, in every order of arrival, within a budget of steps. Must 
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import NamedTuple
+
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility import bounds
 from services.scheduler.deciding.feasibility.outlook import outlook_of
-from services.scheduler.deciding.feasibility.pigeonhole import Waiting, everybody_finds_a_zone, waiting_on
+from services.scheduler.deciding.feasibility.pigeonhole import Waiting, everybody_finds_a_zone, joined, waiting_on
+from services.scheduler.deciding.feasibility.zone_sizes import is_plain
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.policy import SINGLE
+from services.scheduler.deciding.policy import BEST_EFFORT, SINGLE
 from services.scheduler.deciding.reservation import charge_of
 from services.scheduler.deciding.shape import Plan, Shape
 from shared.domain.resources import is_memory
@@ -51,13 +55,28 @@ def surely(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
     if facts.spreads:
         newcomer = charge_of(facts, shape.pod, shape)
         arriving = [charge for charge in facts.charges() if charge.uid in facts.arriving]
-        return bounds.enough_on_the_whole(facts, plan, newcomer, arriving)
+        return bounds.enough_on_the_whole(facts, plan, newcomer, arriving) or _all_in_single_zones(facts, plan)
     if not bounds.one_zone_each(facts, plan):
         return False
     if bounds.together(facts, plan) and (not facts.arriving or _harmless(facts, plan, charge_of(facts, shape.pod, shape))):
         return True
     if not plan.together or plan.whole_cores or not facts.unsettled:
         return False
+    waiting = waiting_beside(facts)
+    return waiting is not None and everybody_finds_a_zone(waiting, plan)
+
+
+def _all_in_single_zones(facts: NodeFacts, plan: Plan) -> bool:
+    """best-effort never refuses for a mask: where everybody surely finds a zone that holds all of a part, each takes the lowest
+    such zone, as under single-numa-node, and nothing ever lies over several. Not where an end or an earlier group of zones may
+    have had somebody placed otherwise."""
+    report = facts.report
+    if plan.rule.policy != BEST_EFFORT or not plan.together or facts.tied or report is None:
+        return False
+    if facts.ledger.ended or facts.ledger.freed or not is_plain(report):
+        return False
+    if not facts.unsettled and not facts.arriving:
+        return bounds.together(facts, plan)
     waiting = waiting_beside(facts)
     return waiting is not None and everybody_finds_a_zone(waiting, plan)
 
@@ -73,16 +92,27 @@ def _harmless(facts: NodeFacts, plan: Plan, newcomer: Charge) -> bool:
     return bounds.everyone_keeps_a_zone(facts, [each for each in facts.charges() if each.uid in facts.arriving], newcomer)
 
 
-_Counted = tuple[LedgerNode, int, Waiting | None]
+class Counted(NamedTuple):
+    """Those on their way, as long as the ledger's node and its groups of zones stay; `own` counts own reservations among them."""
+
+    ledger: LedgerNode
+    tied: frozenset[int]
+    own: int
+    waiting: Waiting | None
 
 
 def waiting_beside(facts: NodeFacts) -> Waiting | None:
-    """Those on their way, counted; kept until the node's charges change."""
-    kept: _Counted | None = facts.waiting
-    if kept is None or kept[0] is not facts.ledger or kept[1] != len(facts.overlay):
-        found = waiting_on(facts, facts.report) if facts.report is not None else None
-        facts.waiting = kept = facts.ledger, len(facts.overlay), found
-    return kept[2]
+    """Those on their way, counted; own reservations that came since are counted beside."""
+    kept: Counted | None = facts.waiting
+    report, own = facts.report, len(facts.overlay)
+    if report is None:
+        return None
+    if kept is None or kept.ledger is not facts.ledger or kept.tied != facts.tied or kept.own > own:
+        kept = Counted(facts.ledger, facts.tied, own, waiting_on(facts, report))
+    for charge in islice(facts.overlay.values(), kept.own, None):
+        kept = kept._replace(waiting=joined(kept.waiting, charge, facts, report) if kept.waiting is not None else None)
+    facts.waiting = kept = kept._replace(own=own)
+    return kept.waiting
 
 
 # -- the search --------------------------------------------------------------------------------------------------------
@@ -90,6 +120,8 @@ def waiting_beside(facts: NodeFacts) -> Waiting | None:
 
 def searched(facts: NodeFacts, plan: Plan, steps: int) -> Verdict:
     """By hints and merge over every consistent state."""
+    if steps <= 0:
+        return UNKNOWN
     outlook = outlook_of(facts, plan)
     before = outlook.before(steps)
     if outlook.states is None or before is None:

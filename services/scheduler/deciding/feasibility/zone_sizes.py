@@ -17,6 +17,13 @@ def size_in(zone: Zone, name: str) -> int:
     return held.allocatable if is_memory(name) else held.capacity
 
 
+def is_plain(report: Report) -> bool:
+    """No options, nothing hidden, no groups of zones, no device between zones: what is free in a zone is free there alone."""
+    if report.options or report.hidden or any(zone.group for zone in report.zones):
+        return False
+    return report.devices is None or all(len(group.zones) == 1 for group in report.devices)
+
+
 _latest: tuple[Report | None, Amounts] = (None, {})
 """One node is asked about many times in a row; reports are values, so that the answer stays."""
 
