@@ -59,6 +59,7 @@ class Cluster:
         nobody = Pod("", "", "")
         self._latest = nobody, Shape("", nobody, -1)
         self._unsettled: set[str] = set()
+        self._passed_over: dict[int, int] = {}
         self.around = Around(self._by_name, Neighbours(), Asides())
         self._preferences = Preferences(config.max_shapes)
         self.homes = Homes()
@@ -129,7 +130,7 @@ class Cluster:
         if self.strategy.falls:
             self.board.lowered(facts.slot, self._fall(facts.slot, delta))
         else:
-            self.board.changed(facts.slot)
+            self.board.tightened(facts.slot)
         return zones
 
     def _fall(self, slot: int, delta: Delta | None) -> npt.NDArray[np.int16] | None:
@@ -197,6 +198,21 @@ class Cluster:
             score = RULED_OUT
         self.board.judged(shape.row, facts.slot, score)
         return score
+
+    def pass_over_unless_bounds_tell(self, shape: Shape, facts: NodeFacts) -> None:
+        """Judge one node without a search; what bounds do not tell is out of the way until `take_back`."""
+        at, stood = facts.slot, int(self.board.scores[shape.row, facts.slot])
+        score = UNDECIDED if shape.untold.get(at) == facts.version else self._judged(shape, facts, 0)
+        self.board.judged(shape.row, at, max(score, RULED_OUT))
+        if score == UNDECIDED:
+            shape.untold[at] = facts.version
+            self._passed_over[at] = stood
+
+    def take_back(self, shape: Shape) -> None:
+        """Nodes that were passed over stand where they stood."""
+        if self._passed_over:
+            self.board.doubted(shape.row, self._passed_over)
+            self._passed_over = {}
 
     def judge_harder(self, shape: Shape, facts: NodeFacts) -> int:
         """The last resort: the same with a larger budget."""

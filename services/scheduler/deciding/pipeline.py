@@ -1,8 +1,9 @@
 """The deciding of one pod, top to bottom: demand, filter, hints and merge, score, choose. Reserving is the caller's.
 
 `place` walks down the table of verdicts from the best score; only nodes that come out on top and are not sure are judged
-singly, by hints and merge where bounds do not tell (`judge`). Where no node is left, those are judged once more on which the
-ordinary budget of steps was too small.
+singly, by hints and merge where bounds do not tell (`judge`). Once as many searches met their budget as a pod may have steps,
+bounds alone are asked, and what they do not tell is passed over for this pod. Where no node is left, those are judged once more
+on which the ordinary budget of steps was too small.
 """
 
 from __future__ import annotations
@@ -42,23 +43,31 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
 
 
 def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tuple[NodeFacts, int] | None:
-    board, salt, row, unsure = cluster.board, salt_of(pod.uid), shape.row, 0
-    while True:
-        slot, best = board.top(row, salt) if lifts is None else board.top_lifted(row, salt, lifts)
-        if best == RULED_OUT:
-            return None
-        facts = cluster.at(slot)
-        if board.sure[row, slot] and (not facts.arriving or board.exact[row, slot]):
-            return facts, best
-        if not board.sure[row, slot]:
-            unsure += 1
-            if best == OPTIMISTIC and cluster.sweeps_score:
-                cluster.rank_changed(shape, SWEEP_FROM)
-                continue
-            if unsure % SWEEP_AFTER == 0 and cluster.sweep_unsure(shape, best):
-                continue
-        if cluster.judge(shape, facts) == best:
-            return facts, best
+    board, salt, row = cluster.board, salt_of(pod.uid), shape.row
+    unsure, searches = 0, cluster.config.steps_pod // cluster.config.steps_node
+    try:
+        while True:
+            slot, best = board.top(row, salt) if lifts is None else board.top_lifted(row, salt, lifts)
+            if best == RULED_OUT:
+                return None
+            facts = cluster.at(slot)
+            if board.sure[row, slot] and (not facts.arriving or board.exact[row, slot]):
+                return facts, best
+            if not board.sure[row, slot]:
+                unsure += 1
+                if best == OPTIMISTIC and cluster.sweeps_score:
+                    cluster.rank_changed(shape, SWEEP_FROM)
+                    continue
+                if unsure % SWEEP_AFTER == 0 and cluster.sweep_unsure(shape, best):
+                    continue
+            if searches <= 0:
+                cluster.pass_over_unless_bounds_tell(shape, facts)
+            elif cluster.judge(shape, facts) == best:
+                return facts, best
+            else:
+                searches -= shape.undecided.get(slot) == facts.version
+    finally:
+        cluster.take_back(shape)
 
 
 def _last_resort(cluster: Cluster, shape: Shape, bars: Bars) -> tuple[NodeFacts, int] | None:

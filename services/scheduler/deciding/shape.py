@@ -12,6 +12,7 @@ import xxhash
 
 from services.scheduler.deciding import policy
 from services.scheduler.deciding.node_facts import Profile
+from services.scheduler.deciding.outcome import Unplaceable
 from services.scheduler.deciding.verdicts.columns import Delta
 from shared.domain.demand import ContainerDemand, peak, zonal_demand
 from shared.domain.pod import ContainerKind, Pod
@@ -68,7 +69,7 @@ class Shape:
 
     __slots__ = (
         "asked", "deltas", "evenly", "key", "kind", "plans", "pod", "problem", "refusals", "request", "requested",
-        "row", "swept", "undecided", "verdicts", "wanted", "zonal",
+        "row", "swept", "undecided", "unplaceable", "untold", "verdicts", "wanted", "zonal",
     )  # fmt: skip
 
     def __init__(self, key: str, pod: Pod, row: int) -> None:
@@ -89,6 +90,8 @@ class Shape:
         self.verdicts: dict[int, tuple[Plan, bool]] = {}
         self.swept = False
         self.undecided: dict[int, int] = {}
+        self.unplaceable: tuple[int, Unplaceable] | None = None
+        self.untold: dict[int, int] = {}
         self.refusals: dict[str, tuple[int, NodeObserved | None, Refusal]] = {}
 
     def plan(self, profile: Profile) -> Plan:

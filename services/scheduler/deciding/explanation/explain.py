@@ -54,7 +54,17 @@ def _invalid(shape: Shape, pod: Pod, node: str) -> Refusal | None:
 
 
 def unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
-    """Every node's reason, counted; the nearest misses in detail."""
+    """Every node's reason, counted; the nearest misses in detail. Kept for the shape until a node changes."""
+    known = shape.unplaceable
+    if known is not None and known[0] == cluster.board.changes and not bars:
+        return known[1]
+    found = _unplaceable(cluster, shape, bars)
+    if not bars:
+        shape.unplaceable = cluster.board.changes, found
+    return found
+
+
+def _unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
     refusals = [
         found for facts in cluster.nodes() if (found := bars.refusal(facts) or remembered(cluster, facts, shape)) is not None
     ]

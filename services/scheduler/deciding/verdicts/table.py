@@ -7,6 +7,7 @@ fall, so that the nodes that once shared the top hold it until each of them fell
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -34,14 +35,14 @@ class _Top(NamedTuple):
 
 class Board:
     """`scores`, `sure` and `exact` (judged singly as things stand) are [shape, node]; `ranks` orders ties by node name, apart for
-    every pod."""
+    every pod. `changes` counts changes of nodes."""
 
     def __init__(self) -> None:
         self.scores = np.full((8, 64), RULED_OUT, dtype=np.int16)
         self.sure = np.ones((8, 64), dtype=np.bool_)
         self.exact = np.zeros((8, 64), dtype=np.bool_)
         self.ranks = np.zeros(64, dtype=np.uint64)
-        self.size = 0
+        self.size = self.changes = 0
         self._tops: dict[int, _Top] = {}
         self._candidates: dict[int, int] = {}
 
@@ -68,13 +69,24 @@ class Board:
 
     def changed(self, slot: int) -> None:
         """Anything may have changed on the node."""
+        self.changes += 1
         self.scores[:, slot] = OPTIMISTIC
         self.sure[:, slot], self.exact[:, slot] = False, False
         self._tops.clear()
         self._candidates.clear()
 
+    def tightened(self, slot: int) -> None:
+        """Something more is held on the node: its scores may be any, but what is ruled out stays so."""
+        self.changes += 1
+        scores = self.scores[:, slot]
+        ruled_out = scores == RULED_OUT
+        scores[~ruled_out] = OPTIMISTIC
+        self.sure[:, slot], self.exact[:, slot] = ruled_out, False
+        self._tops.clear()
+
     def lowered(self, slot: int, falls: npt.NDArray[np.int16] | None = None) -> None:
         """Scores on the node can only have fallen, by `falls` at least for each shape; what is ruled out stays so."""
+        self.changes += 1
         scores = self.scores[:, slot]
         if falls is not None:
             np.maximum(scores - falls, np.minimum(scores, 0), out=scores)
@@ -83,6 +95,7 @@ class Board:
 
     def emptied(self, slot: int) -> None:
         """The node is gone."""
+        self.changes += 1
         self.scores[:, slot] = RULED_OUT
         self.sure[:, slot] = True
         self._candidates.clear()
@@ -98,6 +111,13 @@ class Board:
         """An upper bound of the node's score, no more than it stood at; RULED_OUT is sure."""
         self.judged(row, slot, score)
         self.sure[row, slot], self.exact[row, slot] = score == RULED_OUT, False
+
+    def doubted(self, row: int, stood: Mapping[int, int]) -> None:
+        """Slot -> the upper bound at which it stands again."""
+        slots = list(stood)
+        self.scores[row, slots], self.sure[row, slots], self.exact[row, slots] = list(stood.values()), False, False
+        self._tops.pop(row, None)
+        self._candidates.pop(row, None)
 
     def top(self, row: int, salt: int) -> tuple[int, int]:
         """(slot, score) of the best node, ties in the pod's own order; score RULED_OUT when nobody is left."""
