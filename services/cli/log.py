@@ -29,7 +29,9 @@ Json = Annotated[bool, typer.Option("--json", help="A JSON line instead of a sen
 
 
 def register(app: typer.Typer) -> None:
-    """Mount the verbs."""
+    """Mount the verbs; those of the log's life have a file of their own."""
+    from services.cli import log_life  # noqa: F401 - registers its verbs
+
     app.add_typer(log_app, name="log")
 
 
@@ -65,7 +67,7 @@ def skip_command(
 
     now_us = time.time_ns() // 1000
     row, at = run(
-        LogSource(database_url, data_dir, writes=True), lambda log: skip(log, position, _who(), reason[:500], now_us, force)
+        LogSource(database_url, data_dir, writes=True), lambda log: skip(log, position, who(), reason[:500], now_us, force)
     )
     if as_json:
         json_line({"skipped": position, "type": row.type, "stream": row.stream, "position": at})
@@ -119,7 +121,8 @@ def begin_timeline_command(database_url: Database = "", data_dir: DataDir = None
         print(f"log {identity.log_id} is on timeline {identity.timeline}; services fold it anew and list the cluster")
 
 
-def _who() -> str:
+def who() -> str:
+    """Who asks, as far as the system tells."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -21,6 +21,8 @@ class LogSource:
         self._data_dir = data_dir
         self._writes = writes
         self._stack = AsyncExitStack()
+        self.url = ""
+        """Of the database, once it is open."""
 
     def file(self) -> Path | None:
         """The exported history that was named instead of a URL."""
@@ -67,7 +69,7 @@ class LogSource:
         from shared.eventlog.postgres import PostgresEventLog
         from shared.eventlog.postgres_engine import READER, WRITER
 
-        url = self._url or await self._url_of_folder(self._folder())
+        url = self.url = self._url or await self._url_of_folder(self._folder())
         try:
             log = await PostgresEventLog.open(url, retry_for_s=5.0, role=WRITER if self._writes else READER)
         except (LogUnavailable, LogNotMigrated) as error:

@@ -17,6 +17,7 @@ from shared.eventlog.limits import MAX_PAGE, MAX_SNAPSHOT_BYTES
 from shared.eventlog.migrate import require_current
 from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome, Place
 from shared.eventlog.postgres_append import Appender
+from shared.eventlog.postgres_archived import Archived
 from shared.eventlog.postgres_engine import LOST_CONNECTION, WRITER, connect, make_engine, masked_url
 from shared.eventlog.postgres_logins import require_modest
 from shared.eventlog.postgres_session import Session
@@ -73,6 +74,7 @@ class PostgresEventLog:
         self._url = url
         self._retry_for_s = retry_for_s
         self._engine = make_engine(url, pool_size, settings, role)
+        self._archived = Archived(self._fetch)
         self._watch = HeadWatch(lambda: connect(url, settings, role=role), self._head_once)
         self._appender = Appender(lambda: connect(url, settings, role=role), self._watch.heard, retry_for_s)
         self._session = Session(lambda: connect(url, settings, role=role))
@@ -113,12 +115,14 @@ class PostgresEventLog:
         return await self._appender.append(commits)
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
-        rows = await self._fetch(_READ, max(after, 0), min(limit, MAX_PAGE))
-        return [Envelope(*row) for row in rows]
+        after, limit = max(after, 0), min(limit, MAX_PAGE)
+        page = [Envelope(*row) for row in await self._fetch(_READ, after, limit)]
+        return await self._archived.completed(page, after, limit)
 
     async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
-        rows = await self._fetch(_READ_STREAM, stream, after_version, min(limit, MAX_PAGE))
-        return [Envelope(*row) for row in rows]
+        limit = min(limit, MAX_PAGE)
+        page = [Envelope(*row) for row in await self._fetch(_READ_STREAM, stream, after_version, limit)]
+        return await self._archived.completed_stream(page, stream, after_version, limit)
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         rows = await self._fetch(_VERSIONS, list(streams))

@@ -73,3 +73,19 @@ snapshot = Table(
     Column("saved_at", DateTime(timezone=True), nullable=False),
     Column("chain", LargeBinary, nullable=False),
 )
+archived_block = Table(
+    "archived_block",
+    metadata,
+    Column("first", BigInteger, primary_key=True),
+    Column("last", BigInteger, nullable=False),
+    Column("sha256", LargeBinary, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+archived_stream = Table(
+    "archived_stream",
+    metadata,
+    Column("stream", Text, primary_key=True),
+    Column("first_version", BigInteger, primary_key=True),
+    Column("last_version", BigInteger, nullable=False),
+    Column("block", BigInteger, nullable=False),
+)

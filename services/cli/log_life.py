@@ -1,0 +1,177 @@
+"""`topolog log import | archive | redact | status`: the life of a log. Options in, rows out; done by `services.upkeep`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from services.cli.log import Database, DataDir, Json, log_app, run, who
+from services.cli.log_source import LogSource
+from services.cli.output import EXIT_USAGE, CommandError, console, json_line, table
+from services.cli.progress import progress_bar
+from services.replay.filters import clock
+from services.upkeep.errors import UpkeepRefused
+from shared.eventlog.port import EventLog
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?")
+_UNITS = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+@log_app.command("import")
+def import_command(
+    file: Annotated[Path, typer.Argument(help="A whole history, as `topolog log export` wrote it.")],
+    database_url: Annotated[
+        str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="An empty database, with its owner's login.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Make an empty database the log of an exported history, on a new timeline.
+
+    Services then fold it anew and list the cluster. The file is checked while it is read; an interruption leaves the database
+    empty.
+    """
+    from services.upkeep.importing import Imported, import_history
+    from services.upkeep.timelines import begin_timeline
+    from shared.eventlog.history_file import HistoryFileError, header_of
+
+    if not database_url:
+        raise CommandError("no database is named", "--database-url postgresql://OWNER@HOST/EMPTY", EXIT_USAGE)
+
+    async def fill() -> Imported:
+        try:
+            total = header_of(file).last
+        except HistoryFileError as error:
+            raise UpkeepRefused(str(error), "topolog log export --out FILE writes one") from error
+        with progress_bar("importing", total, not as_json) as advance:
+            return await import_history(database_url, file, advance)
+
+    try:
+        done = asyncio.run(fill())
+    except UpkeepRefused as refused:
+        raise CommandError(refused.problem, refused.remedy) from refused
+    identity = run(LogSource(database_url, None, writes=True), lambda log: begin_timeline(log, time.time_ns() // 1000))
+    if as_json:
+        json_line({"log_id": identity.log_id, "timeline": identity.timeline, "last": done.last})
+    else:
+        print(f"positions 1 to {done.last} of log {identity.log_id} stand in the database, on timeline {identity.timeline}")
+
+
+@log_app.command("redact")
+def redact_command(
+    pod: Annotated[str, typer.Argument(help="Pod uid, name or namespace/name; it must have ended.")],
+    reason: Annotated[str, typer.Option(help="Why; kept in the log.")],
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Mask the name, labels and annotations of a pod that ended, wherever the log holds them.
+
+    Positions, versions and the hash chain stay, and the log says what was masked. Needs the owner's login. Copies that are not in
+    the database (the bus until it forgets, backups, exports) are not reached.
+    """
+    from services.upkeep.redacting import Redacted, redact
+    from shared.eventlog.postgres_care import mask
+
+    source = LogSource(database_url, data_dir, writes=True)
+
+    async def apply(log: EventLog) -> list[Redacted]:
+        return await redact(log, pod, who(), reason[:500], time.time_ns() // 1000, lambda payloads: mask(source.url, payloads))
+
+    for done in run(source, apply):
+        if as_json:
+            json_line(done)
+        else:
+            print(f"{done.rows} facts of pod {done.uid} are redacted; its name is {done.name} from the beginning on")
+
+
+@log_app.command("archive")
+def archive_command(
+    to: Annotated[Path | None, typer.Option("--to", help="Also write each partition to a checked file in this folder.")] = None,
+    older_than: Annotated[str, typer.Option(help="Only what is older, in days: 30d.")] = "",
+    keep: Annotated[str, typer.Option(help="Only as long as rows take more than this: 20GiB.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go.")] = False,
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Compress what is full, old and behind every consumer, to about a tenth of its size; readers notice nothing.
+
+    Safe to interrupt, and to run by a CronJob. Needs the owner's login.
+    """
+    from services.upkeep.archiving import Archived, Limits, archive, due
+    from shared.eventlog import postgres_care as care
+
+    limits = Limits(_days(older_than), _bytes(keep))
+    source = LogSource(database_url, data_dir, writes=True)
+
+    async def apply(log: EventLog) -> list[Archived]:
+        partitions = due(await care.status(source.url), limits, time.time_ns() // 1000)
+        if dry_run:
+            return [Archived(each.first, each.last, "") for each in partitions]
+        return await archive(log, partitions, to, lambda partition: care.archive(source.url, partition))
+
+    done = run(source, apply)
+    for each in done if as_json else ():
+        json_line(each)
+    if not as_json:
+        verb = "would go" if dry_run else "are archived"
+        for each in done:
+            print(f"positions {each.first} to {each.last} {verb}" + (f", and stand in {each.file}" if each.file else ""))
+        if not done:
+            print("nothing to archive: no full partition is old enough and behind every consumer; see topolog log status")
+
+
+@log_app.command("status")
+def status_command(database_url: Database = "", data_dir: DataDir = None, as_json: Json = False) -> None:
+    """Show how large the log is, what is archived, and who keeps what from being archived."""
+    from shared.eventlog import postgres_care as care
+
+    source = LogSource(database_url, data_dir)
+
+    async def look(_: EventLog) -> Any:
+        return await care.status(source.url)
+
+    seen = run(source, look)
+    if as_json:
+        json_line(seen)
+        return
+    out = console()
+    out.print(
+        f"log {seen.log_id}, timeline {seen.timeline}, positions 1 to {seen.head}, {seen.bytes / 1e6:,.1f} MB in all",
+        markup=False,
+    )
+    if seen.archived_to:
+        out.print(f"positions 1 to {seen.archived_to} are archived, in {seen.archived_bytes / 1e6:,.1f} MB", markup=False)
+    for consumer, position in sorted(seen.checkpoints.items()):
+        out.print(f"{consumer} stands at {position}, {seen.head - position} behind the head", markup=False)
+    out.print(f"nothing above position {seen.lowest} may be archived yet", markup=False)
+    rows = [
+        (
+            each.name,
+            str(each.first),
+            str(each.last),
+            f"{each.bytes / 1e6:,.1f}",
+            clock(each.newest_us)[:19] if each.full else "open",
+        )
+        for each in seen.partitions
+    ]
+    out.print(table("", ("partition", "#first", "#last", "#MB", "full since"), rows))
+
+
+def _days(text: str) -> float:
+    try:
+        return float(text.strip().removesuffix("d")) if text else 0.0
+    except ValueError:
+        raise CommandError(f"--older-than {text!r} is no number of days", "--older-than 30d", EXIT_USAGE) from None
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip()) if text else None
+    if text and found is None:
+        raise CommandError(f"--keep {text!r} is no size", "--keep 20GiB", EXIT_USAGE)
+    return int(float(found[1]) * _UNITS.get(found[2] or "", 1)) if found is not None else 0

@@ -1,0 +1,229 @@
+"""What the owner of a log may do to its tables, and nobody else: take a history in, mask payloads, archive, look at sizes.
+
+Each is one transaction: an interruption leaves the log as it was. Must not know why anything is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from shared.eventlog.chain import BEGINNING, linked
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.history_file import BLOCK_FACTS, Header, pack, unpack
+from shared.eventlog.postgres_engine import connect
+from shared.events.envelope import Envelope
+
+COLUMNS = Envelope.__struct_fields__
+_LOCK = "SELECT position FROM counter FOR UPDATE"
+_FILL_HEADS = """
+INSERT INTO stream_head (stream, version) SELECT stream, max(version) FROM fact GROUP BY stream;
+INSERT INTO commit_seen (commit_id, first, last) SELECT commit_id, min(position), max(position) FROM fact GROUP BY commit_id;
+INSERT INTO writer (role, epoch) SELECT role, max(epoch) FROM fact WHERE epoch > 0 GROUP BY role
+    ON CONFLICT (role) DO UPDATE SET epoch = greatest(writer.epoch, excluded.epoch);
+"""
+_PARTITIONS = """
+SELECT c.oid::regclass::text AS name, substring(c.relname FROM 6)::bigint AS first, pg_total_relation_size(c.oid) AS bytes
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'fact'::regclass ORDER BY first
+"""
+_READ = f"SELECT {', '.join(COLUMNS)} FROM fact WHERE position > $1 AND position <= $2 ORDER BY position"
+
+
+class NotEmpty(Exception):
+    """The log holds facts already."""
+
+    def __init__(self, facts: int) -> None:
+        super().__init__(f"the log holds {facts} facts already")
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """Positions `first`..`last`; `full` when no append reaches it any more. `newest_us` is when its last fact was written."""
+
+    name: str
+    first: int
+    last: int
+    bytes: int
+    full: bool
+    newest_us: int = 0
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The log by size: what stands in rows and what is archived. `lowest` is the lowest place that a consumer or a snapshot
+    stands at: nothing above it is archived."""
+
+    log_id: str
+    timeline: int
+    head: int
+    lowest: int
+    bytes: int
+    facts_in_rows: int
+    archived_to: int
+    archived_bytes: int
+    begins_us: int
+    checkpoints: dict[str, int]
+    partitions: list[Partition]
+
+
+async def take_in(url: str, header: Header, blocks: Iterable[Sequence[Envelope]]) -> int:
+    """Fill an empty log with a whole history; its head. Raises NotEmpty, LogUnavailable."""
+    connection = await _owner(url)
+    try:
+        async with connection.transaction():
+            held = await connection.fetchval(_LOCK)
+            if held:
+                raise NotEmpty(held)
+            await connection.execute("SELECT topolog_roll($1)", header.last)
+            chain = BEGINNING
+            for block in blocks:
+                for envelope in block:
+                    chain = envelope.chain or linked(chain, envelope)
+                rows = [msgspec.structs.astuple(envelope) for envelope in block]
+                await connection.copy_records_to_table("fact", records=rows, columns=COLUMNS)
+            await connection.execute(_FILL_HEADS)
+            await connection.executemany(
+                "INSERT INTO checkpoint (consumer, position) VALUES ($1, $2)", list(header.checkpoints.items())
+            )
+            await connection.execute(
+                "UPDATE counter SET position = $1, chain = $2, log_id = $3, timeline = $4",
+                *(header.last, chain, header.log_id, header.timeline),
+            )
+    finally:
+        await connection.close()
+    return header.last
+
+
+async def mask(url: str, payloads: dict[int, bytes]) -> int:
+    """Put these payloads in the place of those at their positions, in rows and in the archive; snapshots, which may hold what
+    they held, go. Returns how many rows there were. Raises LogUnavailable."""
+    connection = await _owner(url)
+    try:
+        async with connection.transaction():
+            # Takes a lock that appends wait for, readers do not.
+            await connection.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
+            done = 0
+            for position, payload in payloads.items():
+                found = await connection.execute("UPDATE fact SET payload = $2 WHERE position = $1", position, payload)
+                done += int(found.rpartition(" ")[2])
+            await connection.execute("ALTER TABLE fact ENABLE TRIGGER fact_immutable")
+            done += await _mask_archived(connection, payloads)
+            await connection.execute("DELETE FROM snapshot")
+        await connection.execute("VACUUM fact, archived_block")
+        return done
+    finally:
+        await connection.close()
+
+
+async def _mask_archived(connection: Any, payloads: dict[int, bytes]) -> int:
+    done = 0
+    for first, last in await connection.fetch("SELECT first, last FROM archived_block ORDER BY first"):
+        wanted = {position for position in payloads if first <= position <= last}
+        if wanted:
+            data = await connection.fetchval("SELECT data FROM archived_block WHERE first = $1", first)
+            block = [_masked(envelope, payloads) for envelope in unpack(data)]
+            packed = pack(block)
+            await connection.execute(
+                "UPDATE archived_block SET data = $2, sha256 = $3 WHERE first = $1", first, packed, sha256(packed).digest()
+            )
+            done += len(wanted)
+    return done
+
+
+def _masked(envelope: Envelope, payloads: dict[int, bytes]) -> Envelope:
+    payload = payloads.get(envelope.position)
+    return envelope if payload is None else msgspec.structs.replace(envelope, payload=payload)
+
+
+async def archive(url: str, partition: Partition) -> None:
+    """Turn the rows of a full partition into compressed blocks that the log reads as if they were rows. Raises LogUnavailable."""
+    connection = await _owner(url)
+    try:
+        async with connection.transaction():
+            for block in [block async for block in _blocks(connection, partition)]:
+                packed = pack(block)
+                await connection.execute(
+                    "INSERT INTO archived_block (first, last, sha256, data) VALUES ($1, $2, $3, $4)",
+                    *(block[0].position, block[-1].position, sha256(packed).digest(), packed),
+                )
+                await connection.executemany(
+                    "INSERT INTO archived_stream (stream, first_version, last_version, block) VALUES ($1, $2, $3, $4)",
+                    [(stream, *versions, block[0].position) for stream, versions in _streams(block)],
+                )
+            await connection.execute(f"ALTER TABLE fact DETACH PARTITION {partition.name}")
+            await connection.execute(f"DROP TABLE {partition.name}")
+    finally:
+        await connection.close()
+
+
+async def _blocks(connection: Any, partition: Partition) -> Any:
+    for start in range(partition.first - 1, partition.last, BLOCK_FACTS):
+        rows = await connection.fetch(_READ, start, min(start + BLOCK_FACTS, partition.last))
+        if len(rows) != min(BLOCK_FACTS, partition.last - start):
+            raise LogUnavailable(
+                f"partition {partition.name} lacks facts after {start}: nothing was archived; topolog replay verify"
+            )
+        yield [Envelope(*row) for row in rows]
+
+
+def _streams(block: Sequence[Envelope]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Stream -> its first and last version in the block."""
+    found: dict[str, tuple[int, int]] = {}
+    for envelope in block:
+        first, _ = found.get(envelope.stream, (envelope.version, 0))
+        found[envelope.stream] = first, envelope.version
+    yield from found.items()
+
+
+async def status(url: str) -> Status:
+    """Look once. Raises LogUnavailable."""
+    connection = await _owner(url)
+    try:
+        head = await connection.fetchrow("SELECT position, log_id, timeline, partition_size FROM counter")
+        checkpoints = dict(await connection.fetch("SELECT consumer, position FROM checkpoint"))
+        snapshots = await connection.fetch("SELECT max(position) AS position FROM snapshot GROUP BY projection")
+        archived = await connection.fetchrow(
+            "SELECT coalesce(max(last), 0) AS last, coalesce(sum(length(data)), 0)::bigint AS bytes FROM archived_block"
+        )
+        begins_us = await connection.fetchval("SELECT time_us FROM fact ORDER BY position LIMIT 1")
+        listed = [await _partition(connection, row, head) for row in await connection.fetch(_PARTITIONS)]
+        return Status(
+            head["log_id"],
+            head["timeline"],
+            head["position"],
+            min([head["position"], *checkpoints.values(), *(row["position"] for row in snapshots)]),
+            int(await connection.fetchval("SELECT pg_database_size(current_database())")),
+            head["position"] - archived["last"],
+            archived["last"],
+            archived["bytes"],
+            begins_us or 0,
+            checkpoints,
+            listed,
+        )
+    finally:
+        await connection.close()
+
+
+async def _partition(connection: Any, row: Any, head: Any) -> Partition:
+    last = row["first"] + head["partition_size"] - 1
+    full = last <= head["position"]
+    newest = await connection.fetchval("SELECT time_us FROM fact WHERE position = $1", last) if full else 0
+    return Partition(
+        row["name"], row["first"], min(last, max(head["position"], row["first"] - 1)), row["bytes"], full, newest or 0
+    )
+
+
+async def _owner(url: str) -> Any:
+    """A connection with the owner's rights. Raises LogUnavailable for anybody else."""
+    try:
+        connection = await connect(url, {"statement_timeout": "0"})
+    except (OSError, asyncpg.PostgresError) as error:
+        raise LogUnavailable(f"the database does not answer: {error}") from error
+    if not await connection.fetchval(
+        "SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = to_regclass('public.fact')"
+    ):
+        await connection.close()
+        raise LogUnavailable("this is the owner's to do; give --database-url with the owner's login")
+    return connection

@@ -1,0 +1,294 @@
+"""The life of a log in a real Postgres: imported, archived, redacted, and killed in the middle of it; nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.replay.commands import verify
+from services.replay.reading import ledger_at
+from services.upkeep import archiving
+from services.upkeep.archiving import Limits, due
+from services.upkeep.errors import UpkeepRefused
+from services.upkeep.exporting import export
+from services.upkeep.importing import import_history
+from services.upkeep.redacting import redact
+from shared.eventlog import postgres_care as care
+from shared.eventlog.errors import LogBroken, LogUnavailable
+from shared.eventlog.file_log import FileLog
+from shared.eventlog.port import Commit, Draft, Duplicate
+from shared.eventlog.postgres import PostgresEventLog
+from shared.eventlog.postgres_engine import connect
+from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.report_facts import NodeReportChanged, NodeReported
+from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.ledger.digest import digest
+from tests.fixtures.servers import PostgresServer
+from tests.ledger.given import held, pod, report, zone
+
+PARTITION = 40
+PODS = 24
+MINUTE_US = 60 * 1_000_000
+BEGIN_US = 1_700_000_000_000_000
+
+
+def facts() -> list[list[tuple[str, Fact]]]:
+    """Pods that come, run, are proven and end, one after the other."""
+    told: list[list[tuple[str, Fact]]] = [
+        [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))],
+        [("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))],
+    ]
+    for number in range(PODS):
+        made = pod(f"alice-{number}", cpus=2, labels={"owner": "alice"})
+        uid, name = made.uid, made.name
+        told += [
+            [(f"pod/{uid}", PodObserved(made))],
+            [(f"pod/{uid}", PodReserved(uid, "n1", 1)), ("node/n1", NodeCharged("n1", uid, {0: {"cpu": 2000}}))],
+            [(f"pod/{uid}", BindIntended(uid, "ns", name, "n1", 1))],
+            [(f"pod/{uid}", PodBound(uid, "n1"))],
+            [
+                (
+                    "report/n1",
+                    NodeReportChanged("n1", "boot-1", 10 + 3 * number, available={0: {"cpu": 6000}}, listed=(held(name, 0, 2),)),
+                )
+            ],
+            [(f"pod/{uid}", PodRunning(uid, "n1"))],
+            [(f"pod/{uid}", PodEnded(uid, "succeeded", "n1"))],
+            [
+                (
+                    "report/n1",
+                    NodeReportChanged("n1", "boot-1", 11 + 3 * number, available={0: {"cpu": 8000}}, unlisted=(f"ns/{name}",)),
+                )
+            ],
+            [("report/n1", NodeReportChanged("n1", "boot-1", 12 + 3 * number, available={1: {"cpu": 8000}}))],
+        ]
+    return told
+
+
+def commits() -> list[Commit]:
+    return [
+        Commit(f"c{number}", "test", 0, BEGIN_US + number * MINUTE_US, tuple(Draft(*draft) for draft in drafts))
+        for number, drafts in enumerate(facts())
+    ]
+
+
+@pytest.fixture
+async def log(log_url: str) -> AsyncIterator[PostgresEventLog]:
+    """A log with small partitions and a short history."""
+    owner = await connect(log_url)
+    await owner.execute("DROP TABLE fact_0000000000000001; DROP TABLE IF EXISTS fact_0000000001000001")
+    await owner.execute(f"UPDATE counter SET partition_size = {PARTITION}, partitioned_to = 0")
+    await owner.execute("SELECT topolog_roll(0)")
+    await owner.close()
+    opened = await PostgresEventLog.open(log_url, retry_for_s=10.0)
+    for commit in commits():
+        await opened.append([commit])
+    yield opened
+    await opened.close()
+
+
+async def relayed(log: PostgresEventLog, position: int | None = None) -> None:
+    await log.save_checkpoint("relay", await log.head() if position is None else position, 0)
+
+
+async def archived(url: str, log: PostgresEventLog, folder: Path | None = None, limits: Limits = Limits()) -> int:  # noqa: B008
+    partitions = due(await care.status(url), limits, BEGIN_US)
+    done = await archiving.archive(log, partitions, folder, lambda partition: care.archive(url, partition))
+    return done[-1].last if done else 0
+
+
+async def everything(log: Any) -> list[Any]:
+    found: list[Any] = []
+    while page := await log.read(len(found), 37):
+        found += page
+    return found
+
+
+async def test_archived_facts_read_as_if_they_were_rows(log: PostgresEventLog, log_url: str, tmp_path: Path) -> None:
+    before = await everything(log)
+    pods = {f"pod/uid-alice-{number}": await log.read_stream(f"pod/uid-alice-{number}") for number in range(PODS)}
+    nodes = await log.read_stream("node/n1")
+    await relayed(log)
+    last = await archived(log_url, log, tmp_path)
+    assert last == len(before) // PARTITION * PARTITION
+    fresh = await PostgresEventLog.open(log_url)
+    for reader in (log, fresh):
+        assert await everything(reader) == before
+        assert {stream: await reader.read_stream(stream) for stream in pods} == pods
+        assert await reader.read_stream("node/n1") == nodes
+        assert await reader.read_stream("node/n1", 5, 3) == nodes[5:8]
+    assert (await verify(fresh, [])).ok
+    assert await everything(FileLog.open(tmp_path)) == before[:last]
+    (outcome,) = await fresh.append(commits()[:1])
+    assert isinstance(outcome, Duplicate)
+    await fresh.close()
+
+
+async def test_nothing_above_the_lowest_checkpoint_goes(log: PostgresEventLog, log_url: str) -> None:
+    await relayed(log, 2 * PARTITION + 1)
+    assert await archived(log_url, log) == 2 * PARTITION
+    assert (await care.status(log_url)).archived_to == 2 * PARTITION
+
+
+def test_age_and_size_decide_what_goes() -> None:
+    parts = [care.Partition(f"p{at}", at * 10 + 1, at * 10 + 10, 1000, True, at * archiving.DAY_US) for at in range(5)]
+    seen = care.Status("l", 1, 55, 55, 0, 55, 0, 0, 0, {}, [*parts, care.Partition("p5", 51, 55, 1000, False)])
+    now_us = 10 * archiving.DAY_US
+
+    def names(limits: Limits) -> list[str]:
+        return [each.name for each in due(seen, limits, now_us)]
+
+    assert names(Limits()) == ["p0", "p1", "p2", "p3", "p4"]
+    assert names(Limits(older_than_days=8)) == ["p0", "p1", "p2"]
+    assert names(Limits(keep_bytes=4000)) == ["p0", "p1"]
+    assert names(Limits(keep_bytes=100_000)) == []
+
+
+async def test_an_altered_block_is_never_read_past(log: PostgresEventLog, log_url: str) -> None:
+    await relayed(log)
+    await archived(log_url, log)
+    owner = await connect(log_url)
+    await owner.execute("UPDATE archived_block SET data = set_byte(data, 40, get_byte(data, 40) # 1)")
+    await owner.close()
+    with pytest.raises(LogBroken, match="was altered"):
+        await log.read(0)
+
+
+async def test_only_the_owner_may(log: PostgresEventLog, log_url: str) -> None:
+    owner = await connect(log_url)
+    await owner.execute("DO $$ BEGIN CREATE ROLE somebody LOGIN PASSWORD 'x'; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    await owner.close()
+    with pytest.raises(LogUnavailable):
+        await care.status(log_url.replace("://", "://somebody:x@", 1) if "@" not in log_url else _as_somebody(log_url))
+
+
+def _as_somebody(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://somebody:x@{rest.rpartition('@')[2]}"
+
+
+async def test_a_history_is_restored_whole_on_a_new_timeline(
+    log: PostgresEventLog,
+    log_url: str,
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+) -> None:
+    await relayed(log)
+    await archived(log_url, log)
+    before, file = await everything(log), tmp_path / "x.topolog.gz"
+    await export(log, file, 1, len(before))
+    empty = postgres_server.create()
+    done = await import_history(empty, file)
+    restored = await PostgresEventLog.open(empty)
+    assert (done.last, await everything(restored)) == (len(before), before)
+    assert (await verify(restored, [])).ok
+    assert await restored.load_checkpoint("relay") == len(before)
+    assert await restored.versions(["node/n1", "report/n1"]) == await log.versions(["node/n1", "report/n1"])
+    (outcome,) = await restored.append(commits()[:1])
+    assert isinstance(outcome, Duplicate)
+    await restored.append([Commit("new", "test", 0, 1, (Draft("node/n1", facts()[0][0][1]),))])
+    assert (await verify(restored, [])).ok
+    with pytest.raises(UpkeepRefused, match="holds"):
+        await import_history(empty, file)
+    await restored.close()
+    postgres_server.drop(empty)
+
+
+async def test_redaction_masks_the_text_everywhere_and_changes_no_position_version_or_chain(
+    log: PostgresEventLog,
+    log_url: str,
+    tmp_path: Path,
+) -> None:
+    await relayed(log)
+    await archived(log_url, log)
+    before, state = await everything(log), digest(await ledger_at(log))
+    whole = tmp_path / "before.topolog.gz"
+    await export(log, whole, 1, len(before))
+    (first,) = await redact(log, "alice-3", "me", "asked for", 1, lambda payloads: care.mask(log_url, payloads))
+    (second,) = await redact(log, "ns/alice-22", "me", "asked for", 1, lambda payloads: care.mask(log_url, payloads))
+    fresh = await PostgresEventLog.open(log_url)
+    after = await everything(fresh)
+    assert [row.chain for row in after[: len(before)]] == [row.chain for row in before]
+    texts = (b'"alice-3"', b'ns/alice-3"', b'"alice-22"', b'ns/alice-22"')
+    shown = [row.position for row in after if any(text in row.payload for text in texts)]
+    assert shown == []
+    assert [row.position for row in after if b"alice-4" in row.payload] == [
+        row.position for row in before if b"alice-4" in row.payload
+    ]
+    assert first.rows >= 4
+    assert first.name != second.name
+    found = await verify(fresh, [])
+    assert (found.ok, found.violations) == (True, [])
+    assert digest(await ledger_at(fresh, len(before))) == state
+    file = tmp_path / "after.topolog.gz"
+    await export(fresh, file, 1, await fresh.head())
+    assert (await verify(FileLog.open(file), [])).ok
+    again = await redact(fresh, "uid-alice-3", "me", "asked for", 1, lambda payloads: care.mask(log_url, payloads))
+    assert (again[0].rows, await fresh.head()) == (0, len(after))
+    await fresh.close()
+
+
+async def test_an_interrupted_redaction_is_explained_and_finished_by_the_same_command(
+    log: PostgresEventLog, log_url: str
+) -> None:
+    async def dies(_: dict[int, bytes]) -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await redact(log, "alice-3", "me", "asked for", 1, dies)
+    head = await log.head()
+    assert (await verify(log, [])).ok
+    (done,) = await redact(log, "alice-3", "me", "asked for", 1, lambda payloads: care.mask(log_url, payloads))
+    assert (done.rows > 0, await log.head()) == (True, head)
+    assert (await verify(log, [])).ok
+
+
+async def test_a_masked_row_that_no_fact_tells_of_is_an_altered_one(log: PostgresEventLog, log_url: str) -> None:
+    await care.mask(log_url, {3: b'{"type":"PodObserved","pod":{"uid":"uid-alice-0","namespace":"ns","name":"x"}}'})
+    assert [violation.invariant for violation in (await verify(log, [])).violations][:1] == ["history"]
+
+
+async def test_a_pod_that_lives_is_not_redacted(log: PostgresEventLog) -> None:
+    await log.append([Commit("alive", "test", 0, 1, (Draft("pod/uid-bob", PodObserved(pod("bob", cpus=1))),))])
+    with pytest.raises(UpkeepRefused, match="has not ended"):
+        await redact(log, "bob", "me", "asked for", 1, lambda payloads: care.mask("", payloads))
+
+
+@pytest.mark.parametrize("verb", ["archive", "redact"])
+async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
+    log: PostgresEventLog,
+    log_url: str,
+    tmp_path: Path,
+    verb: str,
+) -> None:
+    await relayed(log)
+    before = await everything(log)
+    arguments = {"archive": ["archive", "--to", str(tmp_path / "archive")], "redact": ["redact", "alice-3", "--reason", "asked"]}[
+        verb
+    ]
+    command = [sys.executable, "-m", "services.cli.main", "log", *arguments, "--database-url", log_url]
+    for delay_s in (0.9, 1.3):
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        )
+        await asyncio.sleep(delay_s)
+        if process.returncode is None:
+            os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+        found = await verify(log, [])
+        assert (found.ok, found.violations) == (True, [])
+        assert [row.chain for row in (await everything(log))[: len(before)]] == [row.chain for row in before]
+    process = await asyncio.create_subprocess_exec(*command)
+    assert await process.wait() == 0
+    assert (await verify(log, [])).ok
+    if verb == "archive":
+        assert await everything(FileLog.open(tmp_path / "archive")) == before[: len(before) // PARTITION * PARTITION]
