@@ -2,6 +2,7 @@
 
 import random
 import secrets
+import shutil
 import signal
 from pathlib import Path
 from urllib.parse import quote
@@ -13,6 +14,7 @@ from services.embedded.child import ChildSpec, HttpReady, RestartPolicy
 from services.embedded.data_dir import DataDir
 from services.embedded.errors import DataFolderError, PortInUseError
 from services.embedded.supervisor import port_is_free
+from shared.bus.streams import StreamLimits
 from shared.bus.subjects import REPORT_STREAM, REPORT_SUBJECTS, inbox_prefix
 
 CHILD_NAME = "nats"
@@ -23,6 +25,11 @@ _EXPORTER_PUBLISH = (REPORT_SUBJECTS, f"$JS.API.STREAM.INFO.{REPORT_STREAM}")
 _PORTS = range(20_000, 32_000)
 _PORT_TRIES = 200
 _HANDSHAKE_S = 5
+_MIB = 1 << 20
+_STORE_BYTES = 4096 * _MIB
+STREAMS_BYTES = StreamLimits().report_bytes + StreamLimits().fact_bytes
+"""What the two streams reserve, of what JetStream is given: by default a share of what is free on the disk just then."""
+
 _RESTART = RestartPolicy(first_delay_s=0.05, max_delay_s=1.0, start_attempts=5)
 
 
@@ -90,8 +97,12 @@ class EmbeddedNats:
         return f"http://{_HOST}:{self._settled().monitor_port}"
 
     def prepare(self) -> None:
-        """Settle the address and write the configuration. Raises PortInUseError, DataFolderError, ServerBinaryError."""
+        """Settle the address and write the configuration.
+
+        Raises PortInUseError, ServerBinaryError, DataFolderError (also where the disk is too small for the streams).
+        """
         folder = self._data_dir.folder("nats")
+        _require_space(folder / "jetstream")
         self._address = _choose_address(_remembered(folder / "address.json"), self._settings)
         _write_private(folder / "address.json", msgspec.json.encode(self._address).decode())
         if self._settings.tls_names and self._settings.tls is None:
@@ -129,12 +140,23 @@ def render_config(address: NatsAddress, store_dir: Path, settings: NatsSettings 
         "host": settings.host,
         "port": address.port,
         "http": f"{settings.monitor_host or settings.host}:{address.monitor_port}",
-        "jetstream": {"store_dir": str(store_dir)},
+        "jetstream": {"store_dir": str(store_dir), "max_file_store": _STORE_BYTES},
         "authorization": {"users": users},
     }
     if settings.tls is not None:
         config["tls"] = {"cert_file": settings.tls.certificate, "key_file": settings.tls.key, "timeout": _HANDSHAKE_S}
     return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
+
+
+def _require_space(store_dir: Path) -> None:
+    """The streams fit on the disk, with what they hold already. Raises DataFolderError."""
+    held = sum(file.stat().st_size for file in store_dir.rglob("*") if file.is_file()) if store_dir.exists() else 0
+    free = shutil.disk_usage(store_dir.parent).free
+    if free + held < STREAMS_BYTES:
+        raise DataFolderError(
+            f"the disk of {store_dir} has {free // _MIB} MiB free, and NATS' streams take up to {STREAMS_BYTES // _MIB} MiB",
+            "Free some, or name a folder on another disk with --data-dir (containers: TOPOLOG_DATA_DIR)",
+        )
 
 
 def _remembered(path: Path) -> NatsAddress | None:

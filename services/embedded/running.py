@@ -28,6 +28,11 @@ def write_services(folder: Path, services: Sequence[RunningService]) -> None:
     temporary.replace(folder / _NOTE)
 
 
+def forget_services(folder: Path) -> None:
+    """Nobody runs any more; also told where the disk is full."""
+    (folder / _NOTE).unlink(missing_ok=True)
+
+
 def read_services(folder: Path) -> list[RunningService]:
     """The services of the last `topolog up`; empty when there is no readable note."""
     try:

@@ -10,6 +10,7 @@ import pytest
 from services.cli.main import main
 from services.embedded.data_dir import DataDir
 from services.embedded.errors import DataFolderError
+from services.embedded.running import RunningService, forget_services, read_services, write_services
 from services.embedded.up import kubeconfig
 from services.embedded.up.options import ENDLESS, UpOptions, UsageError, check
 from services.embedded.up.resuming import Given, Shape, shape_for, write_shape
@@ -78,6 +79,16 @@ def test_reset_asks_or_needs_a_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_fresh_does_not_pretend_to_empty_an_outside_database(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--fresh would leave the log behind"):
         check(UpOptions(data_dir=tmp_path, fresh=True, database_url="postgresql://h/d"))
+
+
+def test_who_ran_is_forgotten_without_a_byte_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk too, `topolog up` ends as it should."""
+    write_services(tmp_path, [RunningService("binder", 8080)])
+    assert read_services(tmp_path) == [RunningService("binder", 8080)]
+    monkeypatch.setattr(Path, "write_bytes", None)
+    for _ in range(2):
+        forget_services(tmp_path)
+        assert read_services(tmp_path) == []
 
 
 def test_resume_says_what_it_found(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,10 +18,11 @@ import pytest
 from services.embedded.child import ChildEvent, ChildEventKind, Identity, PlainIdentity
 from services.embedded.data_dir import DataDir, read_addresses
 from services.embedded.errors import DataFolderError, PortInUseError
-from services.embedded.nats import NatsSettings
+from services.embedded.nats import STREAMS_BYTES, NatsSettings
 from services.embedded.postgres import PostgresSettings, socket_dir_for
 from services.embedded.servers import EmbeddedServers
 from services.embedded.spawn import launched
+from shared.bus.jetstream import JetStreamBus
 from tests.fixtures.servers import short_folder
 
 SMALL = PostgresSettings(shared_buffers_mb=32, max_connections=20)
@@ -268,6 +270,23 @@ async def main() -> None:
 
 asyncio.run(main())
 """
+
+
+async def test_a_disk_too_small_for_the_streams_is_told_before_anything_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all would be ready but the topology-store, which JetStream refuses its streams."""
+    usage = shutil.disk_usage(folder.parent)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=STREAMS_BYTES - 1))
+    with pytest.raises(DataFolderError, match=r"383 MiB free.*up to 384 MiB.*--data-dir"):
+        await EmbeddedServers(folder, want_postgres=False).start()
+    held = folder / "nats" / "jetstream" / "block"
+    held.parent.mkdir(parents=True)
+    held.write_bytes(b"x")
+    async with EmbeddedServers(folder, want_postgres=False) as servers:
+        bus = JetStreamBus(servers.nats_url)
+        await bus.ensure_streams()
+        await bus.close()
 
 
 async def test_a_supervisor_killed_hard_leaves_no_orphans_and_the_next_one_resumes(folder: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from services.embedded.child import ChildEvent, ChildEventKind
 from services.embedded.data_dir import DataDir, ServerAddresses, default_data_dir
 from services.embedded.nats import NatsSettings
-from services.embedded.running import write_services
+from services.embedded.running import forget_services, write_services
 from services.embedded.servers import EmbeddedServers
 from services.embedded.supervisor import Supervisor
 from services.embedded.up import attach, children, kubeconfig
@@ -58,7 +58,7 @@ class Up:
             finally:
                 self._display.close()
                 await self._supervisor.stop()
-                write_services(folder.path, [])
+                forget_services(folder.path)
 
     async def _serve(self, folder: DataDir) -> int:
         self._simulation = children.status_file(folder)
