@@ -5,7 +5,7 @@ workload is the openb trace at a low load and a fixed speed, so that `--rate` po
 bound. Rates are those of the middle 80 % of the pods; latencies are real milliseconds from the request that creates a pod.
 CPU is counted from ready to the last pod's end, start-up excluded. `machine_cores` near `of_cores` says that CPU limits, and by
 how much it exceeds `road_cores`, that others use the machine and inflate every number; `busiest_cores` near 1 names the process
-that limits.
+that limits. `decide_ms_per_pod` is what the scheduler itself measures of its deciding batches, by the clock and without I/O.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import asyncio
 import json
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import asyncpg
 import psutil
@@ -33,6 +34,7 @@ LOAD = 0.3
 READY_TIMEOUT_S, END_TIMEOUT_S = 120.0, 900.0
 IDLE_S = 15.0
 MANY = 101
+DECIDING = "topolog_decide_latency_seconds_sum"
 SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level")
 
 
@@ -63,11 +65,12 @@ def _whole_road(nodes: int, pods: int, rate: float, traces: Path, interval_s: fl
     }
     with folder() as path, running(path, *(str(part) for flag in flags.items() for part in flag)) as road:
         _print("settings", **asyncio.run(_postgres_settings(path)))
-        began, position = sample(psutil.Process(road.process.pid)), _position(road)
+        began, position, decided_s = sample(psutil.Process(road.process.pid)), _position(road), _deciding_s(road)
         workload = _played(road, path)
         ended = sample(psutil.Process(road.process.pid))
+        decided_s = _deciding_s(road) - decided_s
         facts_per_s = (_position(road) - position) / (ended.at_s - began.at_s)
-        _report(nodes, rate, interval_s, speed, workload, began, ended, facts_per_s)
+        _report(nodes, rate, interval_s, speed, workload, began, ended, facts_per_s, decided_s)
 
 
 async def _postgres_settings(path: Path) -> dict[str, str]:
@@ -83,6 +86,13 @@ def _position(road: Road) -> int:
     return int(stats.get("position", 0))
 
 
+def _deciding_s(road: Road) -> float:
+    """Seconds that the scheduler has spent in deciding batches, from its metrics."""
+    with urlopen(f"http://127.0.0.1:{road.services()['scheduler']}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(DECIDING))
+
+
 def _played(road: Road, path: Path) -> Workload:
     """Wait for the end of the workload, without asking any process that is measured."""
     deadline_s = time.monotonic() + END_TIMEOUT_S
@@ -94,7 +104,15 @@ def _played(road: Road, path: Path) -> Workload:
 
 
 def _report(
-    nodes: int, rate: float, interval_s: float, speed: float, workload: Workload, began: Sample, ended: Sample, facts_per_s: float
+    nodes: int,
+    rate: float,
+    interval_s: float,
+    speed: float,
+    workload: Workload,
+    began: Sample,
+    ended: Sample,
+    facts_per_s: float,
+    decided_s: float,
 ) -> None:
     ran = workload.to_running.count
     rows = spent(began, ended, ran)
@@ -117,6 +135,7 @@ def _report(
         running_p50_ms=workload.to_running.p50_ms,
         running_p99_ms=workload.to_running.p99_ms,
         facts_per_s=round(facts_per_s),
+        decide_ms_per_pod=round(decided_s * 1e3 / max(1, ran), 3),
         seconds=round(ended.at_s - began.at_s, 1),
         **shares(rows),
         **limits(began, ended, rows),
