@@ -7,6 +7,7 @@ judges its one node exactly in any case, and what it finds the board remembers. 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, repeat
 
 import msgspec
 
@@ -28,6 +29,8 @@ from shared.ledger.state import LedgerPod
 
 EXACT_LIMIT = 200
 """Nodes judged, and refusals worked out, for one request; the next request goes on."""
+SWEEP_FROM = 24
+"""Nodes in doubt from which to judge all at once comes first."""
 _UNTOLD = "its NUMA zones do not fit the pod"
 
 
@@ -70,7 +73,7 @@ def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Te
     fits = [*(placing.board.scores[shape.row] != RULED_OUT).tolist(), False]
     for name in asides:
         fits[slot_of(name, -1)] = False
-    found.passing = [name for name in names if fits[slot_of(name, -1)]]
+    found.passing = list(compress(names, map(fits.__getitem__, map(slot_of, names, repeat(-1)))))
     if len(found.passing) < len(names):
         refused = [name for name in names if not fits[slot_of(name, -1)]]
         _refuse(found, placing, shape, refused, asides, texts.of(shape))
@@ -124,8 +127,10 @@ def text_of(refusal: Refusal) -> str:
 
 def _bring_up_to_date(placing: ColumnarPlacing, shape: Shape) -> None:
     placing.sweep_if_new(shape)
-    placing.sweep_unsure(shape, OPTIMISTIC)
     unsure = placing.board.unsure(shape.row)
+    if len(unsure) >= SWEEP_FROM:
+        placing.sweep_unsure(shape, OPTIMISTIC)
+        unsure = placing.board.unsure(shape.row)
     for slot in unsure[:EXACT_LIMIT].tolist():
         placing.score(shape, placing.at(slot))
 
@@ -136,10 +141,10 @@ def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dic
     if shape.problem:
         return dict.fromkeys(names, 0)
     _bring_up_to_date(placing, shape)
-    scores, found, nodes = placing.board.scores[shape.row].tolist(), {}, placing.around.nodes
+    scores, found, nodes = placing.board.scores[shape.row], {}, placing.around.nodes
     for name in names:
         facts = nodes.get(name)
-        score = scores[facts.slot] if facts is not None else 0
+        score = int(scores[facts.slot]) if facts is not None else 0
         found[name] = max(0, min(100, score))
     return found
 
