@@ -61,7 +61,7 @@ class Registered:
         request = np.array([amount for _, amount in items], dtype=np.int64)
         weights = np.array([self._weights.get(name, 1) for name, _ in items], dtype=np.int64)
         devices = np.array([is_device(name) for name, _ in items], dtype=np.bool_)
-        found = self._columns.score_nodes(request, np.maximum(lower, 0), whole.astype(np.int64), whole > 0, fit, weights, devices)
+        found = self._columns.score_nodes(request, np.maximum(lower, 0), whole, whole > 0, fit, weights, devices)
         return found.astype(np.float64)
 
     def whole_column(self, asked: Amounts, free: Ints, whole: Ints) -> Ints:
