@@ -9,7 +9,6 @@ own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from services.scheduler.deciding.feasibility.zone_sizes import is_plain
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -25,14 +24,15 @@ Zones = list[tuple[int, Amounts]]
 """(id, free amounts), ascending."""
 
 
-class Standing(NamedTuple):
+class Standing:
     """The zones as those on their way will leave them; None where the node is not plain. Kept while `ledger` and `claims` are the
-    facts' own, and `own` counts their reservations."""
+    facts' own, and `own` counts their reservations. `latest`: where the last demand asked for would stand."""
 
-    ledger: LedgerNode
-    claims: dict[str, ZoneAmounts]
-    own: int
-    zones: Zones | None
+    __slots__ = ("claims", "latest", "ledger", "own", "zones")
+
+    def __init__(self, ledger: LedgerNode, claims: dict[str, ZoneAmounts], own: int, zones: Zones | None) -> None:
+        self.ledger, self.claims, self.own, self.zones = ledger, claims, own, zones
+        self.latest: tuple[Sequence[ContainerDemand], list[int] | None] = (), None
 
 
 def lowest_zones(facts: NodeFacts, plan: Plan) -> tuple[int, ...] | None:
@@ -41,10 +41,12 @@ def lowest_zones(facts: NodeFacts, plan: Plan) -> tuple[int, ...] | None:
         return None
     if plan.inits or plan.whole_cores or plan.rule != facts.rule or facts.tied or facts.rule.policy == NONE:
         return None
-    zones = _standing(facts).zones
+    standing = _standing(facts)
+    zones = standing.zones
     if zones is None:
         return None
     places = _places(zones, plan.demand, plan.rule.scope)
+    standing.latest = plan.demand, places
     return tuple([zones[at][0] for at in places]) if places is not None else None
 
 
@@ -56,8 +58,10 @@ def note_reserved(facts: NodeFacts, charge: Charge) -> None:
     if not _current(kept, facts, len(facts.overlay) - 1):
         facts.standing = None
         return
-    zones = kept.zones if kept.zones is not None and _landed(kept.zones, charge.demand, facts.rule.scope) else None
-    facts.standing = kept._replace(own=len(facts.overlay), zones=zones)
+    if kept.zones is not None:
+        places = kept.latest[1] if kept.latest[0] is charge.demand else _places(kept.zones, charge.demand, facts.rule.scope)
+        kept.zones = kept.zones if _taken(kept.zones, charge.demand, places) else None
+    kept.own, kept.latest = len(facts.overlay), ((), None)
 
 
 def _standing(facts: NodeFacts) -> Standing:
@@ -75,15 +79,20 @@ def _zones(facts: NodeFacts) -> Zones | None:
     node, report = facts.ledger, facts.report
     if report is None or not is_plain(report) or node.freed or (node.listed is None and facts.rule.policy != SINGLE):
         return None
-    free = {zone: dict(amounts) for zone, amounts in sorted(facts.upper.items())}
-    for claim in facts.claims.values():
-        subtract(free, claim)
+    free = facts.upper
+    if facts.claims:
+        free = {zone: dict(amounts) for zone, amounts in free.items()}
+        for claim in facts.claims.values():
+            subtract(free, claim)
     unproven = [charge for charge in facts.charges() if charge.demand and not charge.proven]
     coming = [charge for charge in unproven if not (charge.held and charge.held_boot == report.boot_id)]
     if coming and _ends_unseen(node):
         return None
-    zones = list(free.items())
-    return zones if all(_comes(node, charge) and _landed(zones, charge.demand, facts.rule.scope) for charge in coming) else None
+    zones, scope = sorted(free.items()), facts.rule.scope
+    for charge in coming:
+        if not _comes(node, charge) or not _taken(zones, charge.demand, _places(zones, charge.demand, scope)):
+            return None
+    return zones
 
 
 def _ends_unseen(node: LedgerNode) -> bool:
@@ -97,17 +106,16 @@ def _comes(node: LedgerNode, charge: Charge) -> bool:
     return not listed or charge.alias is not None or not any(placement.held for placement in listed)
 
 
-def _landed(zones: Zones, demand: Sequence[ContainerDemand], scope: str) -> bool:
-    """Take what the pod asks for out of the zones; False where it is not plain."""
-    if any(part.kind == "init" for part in demand):
-        return False
-    places = _places(zones, demand, scope)
-    if places is None:
+def _taken(zones: Zones, demand: Sequence[ContainerDemand], places: Sequence[int] | None) -> bool:
+    """Take what the pod asks for out of these zones, each as a new value; False where it is not plain."""
+    if places is None or any(part.kind == "init" for part in demand):
         return False
     for at, part in zip(places, demand, strict=True):
-        free = zones[at][1]
+        zone, free = zones[at]
+        left = dict(free)
         for name, amount in part.amounts.items():
-            free[name] -= amount
+            left[name] -= amount
+        zones[at] = zone, left
     return True
 
 

@@ -134,7 +134,7 @@ def _amounts_of(*many: Amounts) -> list[tuple[str, int]]:
 
 def make_plan(pod: Pod, wanted: str, profile: Profile) -> Plan:
     """How the pod's demand is aligned on nodes of this profile."""
-    return _plan(zonal_demand(pod, profile[2]), policy.combined(profile[1], wanted), profile)
+    return _plan(kind_of(pod).demand(profile[2]), policy.combined(profile[1], wanted), profile)
 
 
 def plan_of(demand: tuple[ContainerDemand, ...], profile: Profile) -> Plan:
