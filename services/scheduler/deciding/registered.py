@@ -7,6 +7,7 @@ then a candidate stands at the highest score. A node label may choose between Ko
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +62,8 @@ class Registered:
         request = np.array([amount for _, amount in items], dtype=np.int64)
         weights = np.array([self._weights.get(name, 1) for name, _ in items], dtype=np.int64)
         devices = np.array([is_device(name) for name, _ in items], dtype=np.bool_)
-        found = self._columns.score_nodes(request, np.maximum(lower, 0), whole, whole > 0, fit, weights, devices)
+        sizes = cast("Ints", whole)  # the same integers as floats, which are faster
+        found = self._columns.score_nodes(request, np.maximum(lower, 0), sizes, whole > 0, fit, weights, devices)
         return found.astype(np.float64)
 
     def whole_column(self, asked: Amounts, free: Ints, whole: Ints) -> Ints:
