@@ -215,14 +215,16 @@ def _memory_state(fresh: MemoryState, report: Report, holdings: Holdings) -> Mem
     for held in kept.values():
         for block in (block for blocks in held.values() for block in blocks):
             nodes = take(nodes, block)
-    told = {zone.id: zone.free for zone in report.zones} if "memory" in report.checkpoints else {}
-    return MemoryState(fresh.config, {zone: _with_free(node, told.get(zone, {})) for zone, node in nodes.items()}, kept)
+    told = {zone.id: zone for zone in report.zones} if "memory" in report.checkpoints else {}
+    return MemoryState(fresh.config, {at: _as_told(node, told.get(at)) for at, node in nodes.items()}, kept)
 
 
-def _with_free(node: NodeMemory, free: Mapping[str, int]) -> NodeMemory:
-    """The tables with the Memory Manager's own figures."""
-    tables = {name: _table(table, free.get(name, table.free)) for name, table in node.tables.items()}
-    return NodeMemory(node.assignments, node.cells, tables)
+def _as_told(node: NodeMemory, zone: Zone | None) -> NodeMemory:
+    """Free bytes and groups are the Memory Manager's own: who came first shapes the groups, and no listing tells that."""
+    if zone is None:
+        return node
+    tables = {name: _table(table, zone.free.get(name, table.free)) for name, table in node.tables.items()}
+    return NodeMemory(node.assignments, mask_of(zone.group) or 1 << zone.id, tables)
 
 
 def _table(table: MemoryTable, free: int) -> MemoryTable:
