@@ -26,7 +26,7 @@ up: install  ## Run Topolog with a simulated cluster: make up ARGS="--nodes 20 -
 	$(BIN)/topolog up $(ARGS)
 
 test: install  ## Run the tests: make test ARGS="-k ledger".
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(ARGS),$(ARGS),--cov --cov-report=)
 
 test-cluster: install  ## Hold the Kubernetes client to a real API server: make test-cluster KUBECONFIG=~/.kube/config
 	$(if $(KUBECONFIG),,$(error name the server: make test-cluster KUBECONFIG=~/.kube/config))

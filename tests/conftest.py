@@ -8,7 +8,7 @@ import os
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.fixtures.servers"]
+pytest_plugins = ["tests.fixtures.servers", "tests.fixtures.coverage_scope"]
 
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("wide", deadline=None, max_examples=1000)
