@@ -113,11 +113,11 @@ class Pair:
         self.follow()
 
     def bounds_hold(self) -> None:
-        """What stands on the board is never below the true score, or the best node could be passed over."""
+        """What stands on the table is never below the true score, or the best node could be passed over."""
         cluster = self.world.cluster
         for shape in [each for each in cluster._shapes.values() if each.swept]:
             for facts in cluster.nodes():
-                assert cluster.board.scores[shape.row, facts.slot] >= cluster.judge(shape, facts), (facts.name, shape.pod)
+                assert cluster.verdicts.scores[shape.row, facts.slot] >= cluster.judge(shape, facts), (facts.name, shape.pod)
 
     def forget_overlay_but(self, name: str, pod: Pod) -> None:
         self.live = [(p, at) for p, at in self.live if at != name or p.uid in (*self.world.ledger.pods, pod.uid)]

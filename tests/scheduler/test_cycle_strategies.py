@@ -84,7 +84,7 @@ def test_all_nodes_at_once_score_as_one_by_one(
     pod = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
     shape = made.cluster.shape(pod)
     made.cluster.sweep_if_new(shape)
-    scores, sure = (each.copy() for each in made.cluster.board.row(shape.row))
+    scores, sure = (each.copy() for each in made.cluster.verdicts.row(shape.row))
     for facts in made.cluster.nodes():
         if sure[facts.slot]:
             assert scores[facts.slot] == made.cluster.judge(shape, facts), facts.name

@@ -1,4 +1,4 @@
-"""The cluster as the cycle keeps it: facts by node, columns, shapes, and the board of verdicts. All changes come in here.
+"""The cluster as the cycle keeps it: facts by node, columns, shapes, and the table of verdicts. All changes come in here.
 
 Single-threaded; a node changes by the ledger (`put_node`, `drop_node`) or by an own reservation (`charge`).
 """
@@ -29,7 +29,7 @@ from services.scheduler.deciding.shape import Plan, Shape, key_of
 from services.scheduler.deciding.verdicts.columns import Columns, Delta
 from services.scheduler.deciding.verdicts.score_bounds import Falls
 from services.scheduler.deciding.verdicts.sweep import Sweep
-from services.scheduler.deciding.verdicts.table import BARRED, OPTIMISTIC, RULED_OUT, Board, Lifts
+from services.scheduler.deciding.verdicts.table import BARRED, OPTIMISTIC, RULED_OUT, Lifts, VerdictTable
 from services.scheduler.setting_aside.asides import Asides
 from shared.domain.pod import Pod
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
@@ -47,7 +47,7 @@ class Cluster:
     def __init__(self, config: CycleConfig) -> None:
         self.config = config
         self.strategy = scorer(config.strategy, config.weights)
-        self.board, self.counts = Board(), Counts()
+        self.verdicts, self.counts = VerdictTable(), Counts()
         self._columns, self._constraints, self._falls = Columns(), ConstraintColumns(config.max_shapes), Falls()
         self._by_name: dict[str, NodeFacts] = {}
         self._slots: list[NodeFacts | None] = []
@@ -81,7 +81,7 @@ class Cluster:
             facts = self._enter(node.name)
         elif facts.ledger is node and facts.stands(node):
             facts.overlay, facts.outlooks, facts.waiting, facts.standing = {}, None, None, None
-            self.board.exact[:, facts.slot] = False
+            self.verdicts.exact[:, facts.slot] = False
             return
         if facts.observed is not node.observed:
             self._constraints.forget(facts.slot)
@@ -92,7 +92,7 @@ class Cluster:
         self._note_unsettled(facts)
         self._touch(facts)
         facts.profile_id = self._columns.set_profile(facts.slot, facts.profile)
-        self.board.changed(facts.slot)
+        self.verdicts.changed(facts.slot)
 
     def drop_node(self, name: str) -> None:
         """Forget a node; harmless when it is unknown."""
@@ -108,7 +108,7 @@ class Cluster:
         self._columns.set_profile(facts.slot, None)
         self._constraints.forget(facts.slot)
         self._preferences.changed(facts.slot, None)
-        self.board.emptied(facts.slot)
+        self.verdicts.emptied(facts.slot)
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
         """Stand in for an own reservation until the fold brings it: returns the charge as the fold will compute it."""
@@ -128,16 +128,16 @@ class Cluster:
             delta = self._delta(facts, shape, zones)
             self._columns.subtract(facts, delta)
         if self.strategy.falls:
-            self.board.lowered(facts.slot, self._fall(facts.slot, delta))
+            self.verdicts.lowered(facts.slot, self._fall(facts.slot, delta))
         else:
-            self.board.tightened(facts.slot)
+            self.verdicts.tightened(facts.slot)
         return zones
 
     def _fall(self, slot: int, delta: Delta | None) -> npt.NDArray[np.int16] | None:
         """How far the score of each shape surely falls on the node; None where nothing is known."""
         if delta is None or delta.least is None or not self.strategy.even:
             return None
-        return self._falls.of(delta.least, self._columns.widest[:, slot], self._columns.rows, len(self.board.scores))
+        return self._falls.of(delta.least, self._columns.widest[:, slot], self._columns.rows, len(self.verdicts.scores))
 
     def _delta(self, facts: NodeFacts, shape: Shape, zones: ZoneAmounts) -> Delta:
         """Equal reservations on nodes of one profile are equal in columns."""
@@ -155,7 +155,7 @@ class Cluster:
         self._slots[slot], self._by_name[name], self.slots[name] = facts, facts, slot
         self._columns.reserve(slot)
         self.homes.entered()
-        self.board.reserve(slot, name)
+        self.verdicts.reserve(slot, name)
         self._constraints.forget(slot)
         return facts
 
@@ -185,9 +185,9 @@ class Cluster:
     def score(self, shape: Shape, facts: NodeFacts) -> int:
         """The node's true score for the shape, or RULED_OUT."""
         at = shape.row, facts.slot
-        if not self.board.sure[at]:
+        if not self.verdicts.sure[at]:
             self.judge(shape, facts)
-        return int(self.board.scores[at])
+        return int(self.verdicts.scores[at])
 
     def judge(self, shape: Shape, facts: NodeFacts) -> int:
         """Judge one node within the ordinary budget and note the result; one that was not decided is looked at again when no
@@ -196,14 +196,14 @@ class Cluster:
         if score == UNDECIDED:
             shape.undecided[facts.slot] = facts.version
             score = RULED_OUT
-        self.board.judged(shape.row, facts.slot, score)
+        self.verdicts.judged(shape.row, facts.slot, score)
         return score
 
     def pass_over_unless_bounds_tell(self, shape: Shape, facts: NodeFacts) -> None:
         """Judge one node without a search; what bounds do not tell is out of the way until `take_back`."""
-        at, stood = facts.slot, int(self.board.scores[shape.row, facts.slot])
+        at, stood = facts.slot, int(self.verdicts.scores[shape.row, facts.slot])
         score = UNDECIDED if shape.untold.get(at) == facts.version else self._judged(shape, facts, 0)
-        self.board.judged(shape.row, at, max(score, RULED_OUT))
+        self.verdicts.judged(shape.row, at, max(score, RULED_OUT))
         if score == UNDECIDED:
             shape.untold[at] = facts.version
             self._passed_over[at] = stood
@@ -211,7 +211,7 @@ class Cluster:
     def take_back(self, shape: Shape) -> None:
         """Nodes that were passed over stand where they stood."""
         if self._passed_over:
-            self.board.doubted(shape.row, self._passed_over)
+            self.verdicts.doubted(shape.row, self._passed_over)
             self._passed_over = {}
 
     def judge_harder(self, shape: Shape, facts: NodeFacts) -> int:
@@ -263,7 +263,7 @@ class Cluster:
         return self._by_name.get(name)
 
     def at(self, slot: int) -> NodeFacts:
-        """The node in a slot of the board."""
+        """The node in a slot of the table."""
         facts = self._slots[slot]
         assert facts is not None
         return facts
@@ -288,7 +288,7 @@ class Cluster:
             if row >= self.config.max_shapes:
                 row = self._shapes.pop(next(iter(self._shapes))).row
             shape = Shape(key, pod, row)
-            self.board.start(row)
+            self.verdicts.start(row)
             self._falls.learn(row, shape.evenly, self._columns.rows)
             shape.swept = False
         self._shapes[key] = shape
@@ -304,7 +304,7 @@ class Cluster:
     def rank_changed(self, shape: Shape, many: int) -> None:
         """Score every node that changed since the shape was asked for: at once where they are `many`. Whether they take the pod
         is asked when they come out on top."""
-        slots = self.board.unsure_at(shape.row, OPTIMISTIC)
+        slots = self.verdicts.unsure_at(shape.row, OPTIMISTIC)
         if len(slots) >= many:
             self._sweep(shape, slots)
             return
@@ -312,13 +312,13 @@ class Cluster:
             facts = self.at(slot)
             plan, barred = self.plan(shape, facts)
             score = RULED_OUT if barred else rank(shape, plan, facts, self.strategy)
-            self.board.ranked(shape.row, slot, score)
+            self.verdicts.ranked(shape.row, slot, score)
 
     def sweep_unsure(self, shape: Shape, score: int) -> bool:
         """Judge at once all nodes that stand at `score` in doubt; False when no more than doubt comes out of it."""
-        unsure = self.board.unsure_at(shape.row, score)
+        unsure = self.verdicts.unsure_at(shape.row, score)
         self._sweep(shape, unsure)
-        return len(unsure) > len(self.board.unsure_at(shape.row, score))
+        return len(unsure) > len(self.verdicts.unsure_at(shape.row, score))
 
     def plan(self, shape: Shape, facts: NodeFacts) -> tuple[Plan, bool]:
         """The shape's plan on this node, and whether the node is barred whatever it has free."""
@@ -334,7 +334,7 @@ class Cluster:
 
     def _sweep(self, shape: Shape, only: npt.NDArray[np.int64] | None) -> None:
         self._write_columns()
-        scores, sure = self.board.row(shape.row)
+        scores, sure = self.verdicts.row(shape.row)
         gate = self._constraints.column(shape.pod.constraints, self._slots)
         if only is None:
             scores[:], sure[:] = RULED_OUT, True

@@ -43,17 +43,17 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
 
 
 def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tuple[NodeFacts, int] | None:
-    board, salt, row = cluster.board, salt_of(pod.uid), shape.row
+    table, salt, row = cluster.verdicts, salt_of(pod.uid), shape.row
     unsure, searches = 0, cluster.config.steps_pod // cluster.config.steps_node
     try:
         while True:
-            slot, best = board.top(row, salt) if lifts is None else board.top_lifted(row, salt, lifts)
+            slot, best = table.top(row, salt) if lifts is None else table.top_lifted(row, salt, lifts)
             if best == RULED_OUT:
                 return None
             facts = cluster.at(slot)
-            if board.sure[row, slot] and (not facts.arriving or board.exact[row, slot]):
+            if table.sure[row, slot] and (not facts.arriving or table.exact[row, slot]):
                 return facts, best
-            if not board.sure[row, slot]:
+            if not table.sure[row, slot]:
                 unsure += 1
                 if best == OPTIMISTIC and cluster.sweeps_score:
                     cluster.rank_changed(shape, SWEEP_FROM)
@@ -91,6 +91,6 @@ def _nominated(cluster: Cluster, pod: Pod, shape: Shape, bars: Bars) -> Placed |
 
 def _placed(cluster: Cluster, pod: Pod, shape: Shape, facts: NodeFacts, score: int) -> Placed:
     plan, _ = cluster.plan(shape, facts)
-    candidates = cluster.board.candidates(shape.row)
+    candidates = cluster.verdicts.candidates(shape.row)
     predicted = predict(facts, plan) if cluster.config.prediction != "off" else {}
     return Placed(facts.name, score, candidates, facts.ledger.report_version, predicted)

@@ -64,7 +64,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Shape:
-    """The shape, its node-level request and its plans so far. `row` is its row on the board of verdicts. `evenly` names the
+    """The shape, its node-level request and its plans so far. `row` is its row on the table of verdicts. `evenly` names the
     resources that it could ask of zones, where all its containers ask for the same."""
 
     __slots__ = (

@@ -1,8 +1,8 @@
 """What the extender answers to filter, prioritize and preempt: zones, node resources and set-asides; the rest is
 kube-scheduler's.
 
-The board of verdicts is asked; nodes that it is not sure of are judged exactly within a budget, and the others pass: `/bind`
-judges its one node exactly in any case, and what it finds the board remembers. Must not know HTTP."""
+The table of verdicts is asked; nodes that it is not sure of are judged exactly within a budget, and the others pass: `/bind`
+judges its one node exactly in any case, and what it finds the table remembers. Must not know HTTP."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Te
         return found
     _bring_up_to_date(placing, shape)
     asides, slot_of = placing.around.asides.of(pod), placing.slots.get
-    fits = [*(placing.board.scores[shape.row] != RULED_OUT).tolist(), False]
+    fits = [*(placing.verdicts.scores[shape.row] != RULED_OUT).tolist(), False]
     for name in asides:
         fits[slot_of(name, -1)] = False
     found.passing = list(compress(names, map(fits.__getitem__, map(slot_of, names, repeat(-1)))))
@@ -127,10 +127,10 @@ def text_of(refusal: Refusal) -> str:
 
 def _bring_up_to_date(placing: ColumnarPlacing, shape: Shape) -> None:
     placing.sweep_if_new(shape)
-    unsure = placing.board.unsure(shape.row)
+    unsure = placing.verdicts.unsure(shape.row)
     if len(unsure) >= SWEEP_FROM:
         placing.sweep_unsure(shape, OPTIMISTIC)
-        unsure = placing.board.unsure(shape.row)
+        unsure = placing.verdicts.unsure(shape.row)
     for slot in unsure[:EXACT_LIMIT].tolist():
         placing.score(shape, placing.at(slot))
 
@@ -141,7 +141,7 @@ def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dic
     if shape.problem:
         return dict.fromkeys(names, 0)
     _bring_up_to_date(placing, shape)
-    scores, found, nodes = placing.board.scores[shape.row], {}, placing.around.nodes
+    scores, found, nodes = placing.verdicts.scores[shape.row], {}, placing.around.nodes
     for name in names:
         facts = nodes.get(name)
         score = int(scores[facts.slot]) if facts is not None else 0
@@ -176,7 +176,7 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
         return f"{node}: set aside for such pods: {aside.cause}: {aside.detail}"
     score = RULED_OUT if shape.problem else placing.judge(shape, facts)
     if score == RULED_OUT:
-        placing.board.judged(shape.row, facts.slot, RULED_OUT)
+        placing.verdicts.judged(shape.row, facts.slot, RULED_OUT)
         refusal = explain.refusal(facts, shape, placing.config)
         return f"{node}: {shape.problem or (text_of(refusal) if refusal is not None else _UNTOLD)}"
     return _placed(placing, shape, facts, score)

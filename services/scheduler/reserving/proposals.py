@@ -118,4 +118,4 @@ def nomination(uid: str, found: Nomination, position: int, pod_version: int, nod
 def nomination_withdrawal(uid: str, node: str, cause: str, position: int, pod_version: int) -> Proposal:
     """End a nomination."""
     draft = Draft(streams.pod(uid), NominationWithdrawn(uid, node, cause), pod_version)
-    return Proposal(f"denominate/{uid}/{pod_version}", (draft,), uid, position, uid)
+    return Proposal(f"withdraw-nomination/{uid}/{pod_version}", (draft,), uid, position, uid)

@@ -33,7 +33,7 @@ class _Top(NamedTuple):
     ranks: npt.NDArray[np.uint64]
 
 
-class Board:
+class VerdictTable:
     """`scores`, `sure` and `exact` (judged singly as things stand) are [shape, node]; `ranks` orders ties by node name, apart for
     every pod. `changes` counts changes of nodes."""
 
