@@ -8,7 +8,7 @@ IMAGE ?= topolog:local
 CONTAINER_TOOL ?= docker
 KUBECTL ?= kubectl
 
-.PHONY: help install up test test-cluster sim chaos lint types format bench vectors docs lock stubs image config deploy deploy-pod clean
+.PHONY: help install up test coverage test-cluster sim chaos lint types format bench vectors docs lock stubs image config deploy deploy-pod clean
 
 help:  ## Show the verbs.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -26,7 +26,10 @@ up: install  ## Run Topolog with a simulated cluster: make up ARGS="--nodes 20 -
 	$(BIN)/topolog up $(ARGS)
 
 test: install  ## Run the tests: make test ARGS="-k ledger".
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(ARGS),$(ARGS),--cov --cov-report=)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+coverage: install  ## Branches of two rooms of shells that their own tests run, with a floor.
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/topology_store tests/runtime --cov --cov-report=
 
 test-cluster: install  ## Hold the Kubernetes client to a real API server: make test-cluster KUBECONFIG=~/.kube/config
 	$(if $(KUBECONFIG),,$(error name the server: make test-cluster KUBECONFIG=~/.kube/config))

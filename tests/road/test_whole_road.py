@@ -65,7 +65,9 @@ def test_a_folder_in_use_is_refused_with_a_remedy() -> None:
 
 
 def test_wrong_options_are_all_named_at_once() -> None:
-    done = topolog("up", "--nodes", "0", "--zones", "99", "--policy", "loose", "--speed", "fast", "--workload", "openb:nowhere")
+    wrong = ("--nodes", "0", "--zones", "99", "--policy", "loose", "--speed", "fast", "--workload", "openb:nowhere")
+    with folder() as path:
+        done = topolog("up", *wrong, "--data-dir", str(path))
     assert done.returncode == 2
     for flag in ("--nodes", "--zones", "--policy", "--speed", "--workload"):
         assert flag in done.stderr

@@ -91,7 +91,7 @@ async def alive(name: str, url: str) -> AsyncIterator[Replica]:
 
 
 def leads(replica: Replica) -> Callable[[], bool]:
-    return lambda: replica.leadership.lease is not None
+    return lambda: replica.lease is not None and replica.leadership.lease == replica.lease
 
 
 @pytest.mark.parametrize(("first", "second"), [("old", "new"), ("new", "old")])

@@ -153,6 +153,7 @@ async def test_a_node_that_stays_silent_loses_exactly_the_object_that_was_seen(s
     scene.clock.now_s = 1000.0
     await scene.tell(streams.report("n1"), NodeReportExpired("n1", 30), time_us=1_000_000_000)
     await until(lambda: "apply n1 by force" in scene.api.asked)
+    await scene.rounds()
     scene.api.troubles = [Answer(409, "Conflict", "changed meanwhile"), Answer(404, "NotFound", "gone")]
     scene.clock.now_s = 1031.0
     await until(lambda: scene.api.asked[-1].startswith("delete"))
