@@ -28,6 +28,7 @@ from shared.kube.rights import BY_SERVICE, TOPOLOGY_GROUP, Right
 from shared.ledger.state import Ledger
 
 LATELY_US = 24 * 3600 * 1_000_000
+BUS_PATIENCE_S = 15
 _RANK = {"problem": 0, "warning": 1, "note": 2}
 
 
@@ -102,7 +103,8 @@ async def _bus(url: str) -> list[Finding]:
     from shared.bus.description import describe
 
     try:
-        return list(bus.judge(await describe(url)))
+        async with asyncio.timeout(BUS_PATIENCE_S):
+            return list(bus.judge(await describe(url)))
     except Exception as error:  # the client's errors have no names out here
         return [
             problem(

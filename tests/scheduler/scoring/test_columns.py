@@ -60,7 +60,7 @@ def node_zones(cluster: Cluster, node: int) -> list[ZoneView]:
 
 
 @given(clusters())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_zones_that_fit_are_the_same_in_columns(cluster: Cluster) -> None:
     fits = fitting_nodes(cluster.request, cluster.available, cluster.present, AFFINE)
     request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
@@ -71,7 +71,7 @@ def test_the_zones_that_fit_are_the_same_in_columns(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("name", sorted(COLUMN_STRATEGIES))
 @given(cluster=clusters(), as_floats=st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats: bool) -> None:
     strategy = COLUMN_STRATEGIES[name]
     request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
@@ -89,7 +89,7 @@ def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats:
 
 @pytest.mark.parametrize("name", sorted(name for name, each in STRATEGIES.items() if isinstance(each, PlainStrategy)))
 @given(cluster=clusters())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_amounts_score_like_zones(name: str, cluster: Cluster) -> None:
     strategy = STRATEGIES[name]
     assert isinstance(strategy, PlainStrategy)
