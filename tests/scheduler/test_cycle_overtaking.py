@@ -34,6 +34,17 @@ def test_a_pod_that_could_take_the_only_zone_of_one_on_its_way_waits_for_it() ->
     assert (refusal.reason, refusal.subject) == (Reason.NOT_ON_EVERY_BRANCH, "may take the place of pods on their way")
 
 
+def test_a_zone_without_the_devices_that_one_on_its_way_asks_for_is_none_that_it_keeps() -> None:
+    """Only zone 0 has two GPUs, which A asks for; zone 1 has none, and B takes the lowest zone with CPUs."""
+    world = World()
+    zones = zone(0, amounts(6, gpu=2)), zone(1, amounts(8)), zone(2, amounts(8, gpu=1))
+    world.node("n", *zones, policy="restricted")
+    world.bound(guaranteed("a", container("c", amounts(6, gpu=2))), "n")
+    refusal = world.cluster.verdict(guaranteed("b", container("c", amounts(2))), "n")
+    assert refusal is not None
+    assert refusal.subject == "may take the place of pods on their way"
+
+
 def test_it_passes_as_soon_as_the_other_is_known_to_run() -> None:
     world = World()
     world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))

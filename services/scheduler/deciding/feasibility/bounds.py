@@ -62,10 +62,10 @@ def _keeps_a_zone(lower: Bounds, earlier: Charge, taken: ZoneAmounts) -> bool:
 
 
 def _covers(free: Amounts, held: Amounts, taken: Amounts | None) -> bool:
-    """True when enough is free beside what is held already, for what is taken too."""
+    """True when enough is free beside what is held already, for what is taken too; a zone without a resource has none of it."""
     if taken is None:
-        return all(free.get(name, 0) >= 0 for name in held)
-    return all(free.get(name, 0) >= taken.get(name, 0) for name in held)
+        return all(free.get(name, -1) >= 0 for name in held)
+    return all(free.get(name, -1) >= taken.get(name, 0) for name in held)
 
 
 def possible(facts: NodeFacts, plan: Plan) -> bool:
