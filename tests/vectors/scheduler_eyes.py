@@ -1,8 +1,9 @@
 """Recorded admission sequences through the scheduler's eyes: before each admission the production report of the recorded kubelet
 is folded, all its pods proven, and the verdict is compared with what the real kubelet then did.
 
-A pass must be an admission, always. A refusal must be one, too, unless something of the state is only known within bounds;
-those are counted by name.
+A pass must be an admission, always. A refusal must be one, too, unless kubelets that the scheduler cannot tell from the recorded
+one disagree (`indistinguishable`), or the scheduler says itself that it knows the state within bounds only; those are counted by
+name.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import msgspec
 
 from services.scheduler.deciding.config import CycleConfig
 from shared.domain.pod import Pod
+from shared.kubelet.device_manager import Preferred
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.options import ConfigError
 from tests.scheduler.kubelet_worlds import NODE, bounds_of, proven_world
+from tests.vectors.indistinguishable import agree, hides_devices, starting, with_devices_elsewhere, with_pods_started
 from tests.vectors.kinds.admission_sequences import play, preference, started
 from tests.vectors.shapes import pod_of
 
@@ -66,18 +69,18 @@ def _verdicts(case: Json) -> Iterator[tuple[int, bool, bool, list[str]]]:
             pod = pod_of(op["pod"])
             world = proven_world(state, CycleConfig(), not_yet_running=waiting)
             refusal = world.cluster.verdict(pod, NODE)
-            yield at, refusal is None, op["expect"]["admitted"], [*bounds_of(world), *_unknown(state, pod, waiting)]
+            yield at, refusal is None, op["expect"]["admitted"], [*bounds_of(world), *_unknown(state, pod, waiting, prefer)]
             waiting |= {pod.uid}
         elif op["op"] == "start":
             waiting -= {op["uid"]}
         state = play(state, op, prefer)[0] or ConfigError("it does not start again")
 
 
-def _unknown(state: KubeletState, pod: Pod, waiting: set[str]) -> Iterator[str]:
-    """What podresources and the checkpoints leave open: whether init containers have run, and where unhealthy devices lie."""
-    if any(each.kind == "init" for uid in waiting & set(state.pods) for each in state.pods[uid].pod.containers):
+def _unknown(state: KubeletState, pod: Pod, waiting: set[str], prefer: Preferred | None) -> Iterator[str]:
+    """What podresources and the checkpoints leave open, where the verdict depends on it: whether init containers have run, and
+    where unhealthy devices lie."""
+    pods = starting(state, waiting)
+    if pods and not agree(with_pods_started(state, pods), pod, prefer):
         yield NOT_STARTED
-    asked = {name for each in pod.containers for name in each.requests}
-    pools = (pool for name, pool in state.devices.registered.items() if name in asked)
-    if any(not device.healthy for pool in pools for device in pool.values()):
+    if hides_devices(state, pod) and not agree(with_devices_elsewhere(state, pod), pod, prefer):
         yield UNHEALTHY

@@ -6,9 +6,14 @@ import gzip
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from shared.domain.pod import Container, Pod
+from shared.kubelet.device_state import Device, register
+from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.vectors.__main__ import main
+from tests.vectors.indistinguishable import agree, hides_devices, with_devices_elsewhere
 from tests.vectors.registry import kind_of, load, results
 from tests.vectors.scheduler_eyes import tally
 
@@ -31,6 +36,20 @@ def test_the_scheduler_judges_every_seventh_recorded_sequence_as_the_kubelet_did
     assert (found.unsound, found.refused_needlessly) == ([], [])
     assert found.passed > 200
     assert found.refused > 200
+    assert found.bounded_verdicts <= found.admissions // 10
+
+
+def test_a_verdict_is_uncertain_only_where_kubelets_that_look_alike_disagree() -> None:
+    """One of three GPUs is ill, and nobody lists it: where it lies beside another, one zone could hold two when empty, so that
+    two zones are not preferred for two."""
+    gpus = {"g0": Device(1), "g1": Device(2), "ill": Device(2, False)}
+    state = kubelet(2, "restricted", "container", cores_per_zone=4)
+    state = msgspec.structs.replace(state, devices=register(state.devices, GPU, gpus))
+    for count, certain in ((1, True), (2, False)):
+        asked = {"cpu": 5000 * count, "memory": 40 * count * GIB, GPU: count}
+        pod = Pod("u", "ns", "p", "Guaranteed", (Container("c", "app", asked, asked),))
+        assert hides_devices(state, pod) == [GPU]
+        assert agree(with_devices_elsewhere(state, pod), pod, None) is certain
 
 
 def test_runner_through_the_schedulers_eyes_wants_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
