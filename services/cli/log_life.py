@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,10 +15,9 @@ from services.cli.output import EXIT_USAGE, CommandError, console, json_line, ta
 from services.cli.progress import progress_bar
 from services.replay.filters import clock
 from services.upkeep.errors import UpkeepRefused
+from shared.domain.quantity import QuantityError, amount
+from shared.domain.resources import MEMORY
 from shared.eventlog.port import EventLog
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?")
-_UNITS = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 @log_app.command("import")
@@ -171,7 +169,7 @@ def _days(text: str) -> float:
 
 
 def _bytes(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip()) if text else None
-    if text and found is None:
-        raise CommandError(f"--keep {text!r} is no size", "--keep 20GiB", EXIT_USAGE)
-    return int(float(found[1]) * _UNITS.get(found[2] or "", 1)) if found is not None else 0
+    try:
+        return amount(MEMORY, text.strip().removesuffix("B")) if text else 0
+    except QuantityError as error:
+        raise CommandError(f"--keep {text!r} is no size: {error}", "--keep 20GiB", EXIT_USAGE) from None

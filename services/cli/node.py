@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import getpass
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from services.cli.log import Database, DataDir, Json, run, who
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, CommandError, json_line
 from shared.eventlog.port import Appended, Commit, Draft, EventLog
@@ -32,23 +30,17 @@ def register(app: typer.Typer) -> None:
 def release_command(
     node: Annotated[str, typer.Argument(help="The node, as /topology and `topolog replay at` name it.")],
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
-    database_url: Annotated[str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="The log's Postgres.")] = "",
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="A data folder of `topolog up`, running or stopped.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON line instead of a sentence.")] = False,
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    as_json: Json = False,
 ) -> None:
     """Believe the next report of a node that is locked out, whatever boot and moment it names.
 
     A node is locked out when its reports are refused and nothing else is heard of it: after a forged report, or when a virtual
     machine was set back to a snapshot. Look at the machine first: what runs there is what its next report will say.
     """
-
-    async def session() -> int:
-        async with LogSource(database_url, data_dir, writes=True) as log:
-            return await release(log, NodeReleased(node, _who(), reason[:500]), time.time_ns() // 1000)
-
-    position = asyncio.run(session())
+    fact, now_us = NodeReleased(node, who(), reason[:500]), time.time_ns() // 1000
+    position = run(LogSource(database_url, data_dir, writes=True), lambda log: release(log, fact, now_us))
     if as_json:
         json_line({"node": node, "position": position})
     else:
@@ -58,61 +50,45 @@ def release_command(
 @node_app.command("readmit")
 def readmit_command(
     node: Annotated[str, typer.Argument(help="The node, as `topolog replay at` names it.")],
-    database_url: Annotated[str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="The log's Postgres.")] = "",
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="A data folder of `topolog up`, running or stopped.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON line instead of a sentence.")] = False,
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    as_json: Json = False,
 ) -> None:
     """Send pods again to a node that is set aside: its kubelet rejected such pods, a policy denied them, or races were lost.
 
     The node opens by itself when its report changes what was wrong; a policy's denial is tried again later. Mend the cause first:
     what is still wrong sets the node aside again.
     """
-
-    async def session() -> int:
-        async with LogSource(database_url, data_dir, writes=True) as log:
-            return await readmit(log, node, time.time_ns() // 1000)
-
-    position = asyncio.run(session())
+    now_us = time.time_ns() // 1000
+    position = run(LogSource(database_url, data_dir, writes=True), lambda log: readmit(log, node, now_us))
     if as_json:
         json_line({"node": node, "position": position})
     else:
         print(f"node {node} takes all pods again (position {position})")
 
 
-async def readmit(log: EventLog, node: str, now_us: int) -> int:
-    """Append the fact; returns its position. Raises CommandError for a node that nobody has seen."""
-    stream = streams.node(node)
-    for _ in range(TRIES):
-        version = (await log.versions([stream]))[stream]
-        if not version:
-            raise CommandError(f"node {node!r} was never seen", "topolog replay at", EXIT_FAILED)
-        draft = Draft(stream, NodeReadmitted(node, cause="operator"), version)
-        commit = Commit(f"readmit/{node}/{version}", ROLE, 0, now_us, (draft,), correlation=node)
-        outcome = (await log.append([commit]))[0]
-        if isinstance(outcome, Appended):
-            return outcome.last
-    raise CommandError(f"node {node} changes without a pause", "try again", EXIT_FAILED)
-
-
-def _who() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
-
-
 async def release(log: EventLog, fact: NodeReleased, now_us: int) -> int:
     """Append the fact; returns its position. Raises CommandError for a node that never reported."""
-    stream = streams.report(fact.node)
+    unknown = CommandError(f"node {fact.node!r} has never reported", "topolog replay log --type NodeReported", EXIT_FAILED)
+    return await _append(log, "release", streams.report(fact.node), fact, now_us, unknown)
+
+
+async def readmit(log: EventLog, node: str, now_us: int) -> int:
+    """Append the fact; returns its position. Raises CommandError for a node that nobody has seen."""
+    unknown = CommandError(f"node {node!r} was never seen", "topolog replay at", EXIT_FAILED)
+    return await _append(log, "readmit", streams.node(node), NodeReadmitted(node, cause="operator"), now_us, unknown)
+
+
+async def _append(
+    log: EventLog, verb: str, stream: str, fact: NodeReleased | NodeReadmitted, now_us: int, unknown: CommandError
+) -> int:
     for _ in range(TRIES):
         version = (await log.versions([stream]))[stream]
         if not version:
-            raise CommandError(f"node {fact.node!r} has never reported", "topolog replay log --type NodeReported", EXIT_FAILED)
+            raise unknown
         draft = Draft(stream, fact, version)
-        commit = Commit(f"release/{fact.node}/{version}", ROLE, 0, now_us, (draft,), correlation=fact.node)
+        commit = Commit(f"{verb}/{fact.node}/{version}", ROLE, 0, now_us, (draft,), correlation=fact.node)
         outcome = (await log.append([commit]))[0]
         if isinstance(outcome, Appended):
             return outcome.last
-    raise CommandError(f"node {fact.node} reports without a pause", "try again", EXIT_FAILED)
+    raise CommandError(f"facts about node {fact.node} arrive without a pause", "try again", EXIT_FAILED)

@@ -17,6 +17,7 @@ from services.replay.suggestions import did_you_mean
 from services.replay.words import by_container, mentioned, zones_list
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
+from shared.eventlog.whole_stream import envelopes_of
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events import scheduling_facts as scheduling
@@ -76,11 +77,8 @@ async def _story(log: EventLog, uid: str, names: Names, namesakes: list[str], by
 
 async def _history(log: EventLog, uid: str, aside: Aside) -> History:
     """The pod's own facts, and its charges, which stand on the streams of nodes."""
-    history: History = []
-    read = 0
-    while page := await log.read_stream(streams.pod(uid), read, PAGE):
-        read += len(page)
-        history += [(envelope, fact) for envelope in page if (fact := aside.fact_of(envelope)) is not None]
+    own = [(envelope, aside.fact_of(envelope)) async for envelope in envelopes_of(log, streams.pod(uid))]
+    history: History = [(envelope, fact) for envelope, fact in own if fact is not None]
     charges: History = []
     for envelope, fact in history:
         if isinstance(fact, scheduling.PodReserved | scheduling.PodNominated):

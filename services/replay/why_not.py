@@ -14,16 +14,17 @@ from services.replay.filters import FilterError, clock
 from services.replay.listing import position_of
 from services.replay.names import Names, require_node, require_pod
 from services.replay.near_miss import near_miss
-from services.replay.recomputing import Decision, mates
+from services.replay.recomputing import mates
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.following import Followed
 from shared.domain.refusal import Refusal
 from shared.eventlog.port import EventLog
+from shared.eventlog.whole_stream import readable_facts_of
 from shared.events import streams
+from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded, PodObserved
-from shared.events.codec import UndecodableFact, decode
 from shared.events.envelope import Envelope
 from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
 from shared.events.setting_aside import Aside
@@ -50,7 +51,7 @@ async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleC
     """At `moment`; "" is the pod's last decision. Raises FilterError for a pod, node or moment that the log does not know."""
     uid = (await require_pod(log, pod))[-1]
     await require_node(log, node)
-    history = await _history(log, uid)
+    history = [entry async for entry in readable_facts_of(log, streams.pod(uid))]
     decisions = [(envelope, fact) for envelope, fact in history if isinstance(fact, PodReserved | PodVerdictChanged)]
     beside: tuple[PodReserved, ...] = ()
     if moment:
@@ -71,19 +72,7 @@ async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleC
     return msgspec.structs.replace(found, position=position, time=time, lines=lines)
 
 
-async def _history(log: EventLog, uid: str) -> list[tuple[Envelope, Any]]:
-    found, read = [], 0
-    while page := await log.read_stream(streams.pod(uid), read, 500):
-        read = page[-1].version
-        for envelope in page:
-            try:
-                found.append((envelope, decode(envelope)))
-            except UndecodableFact:
-                continue
-    return found
-
-
-def _require_alive(pod: str, history: list[tuple[Envelope, Decision | PodObserved | PodEnded]], position: int) -> None:
+def _require_alive(pod: str, history: list[tuple[Envelope, Fact]], position: int) -> None:
     first = next(envelope.position for envelope, fact in history if isinstance(fact, PodObserved))
     ended = next((envelope.position for envelope, fact in history if isinstance(fact, PodEnded)), 0)
     if position < first or (ended and position >= ended):

@@ -16,6 +16,7 @@ from shared.bus.port import Bus, Message
 from shared.domain.report import Report
 from shared.eventlog.port import Appended, Commit, Draft, EventLog, Fenced, Lease, Outcome
 from shared.eventlog.skips import skips
+from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
 from shared.events.report_facts import NodeReported, NodeReportRefused
 from shared.events.setting_aside import Aside
@@ -29,7 +30,6 @@ from shared.telemetry.propagation import from_headers, trace_of
 
 ROLE = "topology-store"
 MAX_TRIES = 4
-PAGE = 1000
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -204,17 +204,15 @@ class Reports:
 
     async def refold(self, node: str) -> None:
         """Read the node's stream again: somebody else wrote on it. What cannot be read is the fold's to tell."""
-        nodes, aside, version = {node: core.Known(heard_ms=self._known(node).heard_ms)}, Aside(await skips(self._log)), 0
-        while page := await self._log.read_stream(streams.report(node), version, PAGE):
-            for envelope in page:
-                fact = aside.fact_of(envelope)
-                if fact is not None:
-                    following.evolve(nodes, envelope, fact)
-                elif aside.streams:
-                    return self.set_aside(envelope.stream)
-                else:
-                    following.pass_over(nodes, envelope)
-            version = page[-1].version
+        nodes, aside = {node: core.Known(heard_ms=self._known(node).heard_ms)}, Aside(await skips(self._log))
+        async for envelope in envelopes_of(self._log, streams.report(node)):
+            fact = aside.fact_of(envelope)
+            if fact is not None:
+                following.evolve(nodes, envelope, fact)
+            elif aside.streams:
+                return self.set_aside(envelope.stream)
+            else:
+                following.pass_over(nodes, envelope)
         self.known[node] = nodes[node]
         return None
 

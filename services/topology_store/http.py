@@ -9,13 +9,12 @@ from services.topology_store import core
 from services.topology_store.core import Known
 from services.topology_store.handlers import Reports
 from shared.eventlog.port import EventLog
+from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
 from shared.events.codec import UndecodableFact, decode
 from shared.kube import nrt
 from shared.runtime.app import Service
 from shared.runtime.http import json_response
-
-PAGE = 1000
 
 
 def serve(service: Service, reports: Reports, log: EventLog) -> None:
@@ -56,11 +55,9 @@ def summary(name: str, known: Known) -> dict[str, object]:
 
 
 async def _as_it_stood(log: EventLog, node: str, position: int) -> Known | None:
-    known, version = core.initial(), 0
-    while page := await log.read_stream(streams.report(node), version, PAGE):
-        for envelope in page:
-            if envelope.position > position:
-                return known
-            known = core.evolve(known, decode(envelope), envelope.version, envelope.time_us // 1000)
-        version = page[-1].version
+    known = core.initial()
+    async for envelope in envelopes_of(log, streams.report(node)):
+        if envelope.position > position:
+            break
+        known = core.evolve(known, decode(envelope), envelope.version, envelope.time_us // 1000)
     return known

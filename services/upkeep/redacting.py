@@ -19,9 +19,9 @@ from services.replay.reading import envelopes, ledger_at
 from services.upkeep.errors import UpkeepRefused
 from shared.eventlog.port import Commit, Draft, EventLog
 from shared.eventlog.redactions import redactions
+from shared.eventlog.whole_stream import readable_facts_of
 from shared.events import streams
 from shared.events.cluster_facts import PodEnded, PodObserved
-from shared.events.codec import UndecodableFact, decode
 from shared.events.log_facts import FactsRedacted
 
 ROLE = "operator"
@@ -50,16 +50,10 @@ async def redact(log: EventLog, pod: str, by: str, reason: str, now_us: int, mas
 
 async def _ended(log: EventLog, uid: str) -> PodObserved:
     """The pod as it was seen last. Raises UpkeepRefused while it lives, or while the bus has not got its end."""
-    seen, ended, version = None, 0, 0
-    while page := await log.read_stream(streams.pod(uid), version, 500):
-        version = page[-1].version
-        for envelope in page:
-            try:
-                fact = decode(envelope)
-            except UndecodableFact:
-                continue
-            seen = fact if isinstance(fact, PodObserved) else seen
-            ended = envelope.position if isinstance(fact, PodEnded) else ended
+    seen, ended = None, 0
+    async for envelope, fact in readable_facts_of(log, streams.pod(uid)):
+        seen = fact if isinstance(fact, PodObserved) else seen
+        ended = envelope.position if isinstance(fact, PodEnded) else ended
     if seen is None or not ended:
         raise UpkeepRefused(f"pod {uid} has not ended", "the same once it has; folds need the names of pods that live")
     relayed = await log.load_checkpoint(RELAY)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shared.domain.demand import ContainerDemand
+from shared.domain.demand import ContainerDemand, peak
 from shared.domain.pod import ContainerKind
-from shared.domain.resources import Amounts, add, is_memory, largest
+from shared.domain.resources import Amounts, is_memory
 from shared.hints import registry
 from shared.hints.provider import Asked
 
@@ -71,18 +71,4 @@ def _questions(amounts: Amounts) -> Questions:
 def _whole(demand: Sequence[ContainerDemand]) -> Amounts:
     """The kubelet's pod-scope requests: CPUs and devices at their peak, memory only of what app containers ask for."""
     apps = {name for part in demand if part.kind == "app" for name in part.amounts}
-    return {name: amount for name, amount in _peak(demand).items() if not is_memory(name) or name in apps}
-
-
-def _peak(demand: Sequence[ContainerDemand]) -> Amounts:
-    """Apps and sidecars together, or an init container with sidecars: those started before it."""
-    running: Amounts = {}
-    sidecars: Amounts = {}
-    peak: Amounts = {}
-    for part in demand:
-        if part.kind == "init":
-            peak = largest(peak, add(part.amounts, sidecars))
-            continue
-        running = add(running, part.amounts)
-        sidecars = add(sidecars, part.amounts) if part.kind == "sidecar" else sidecars
-    return largest(running, peak)
+    return {name: amount for name, amount in peak(demand).items() if not is_memory(name) or name in apps}

@@ -71,7 +71,7 @@ def kubelet_states(
     report, extra = _by_uid(report, charges)
     told: set[str] = set()
     coming, unsure = _charged(charges, listed, report, told)
-    if coming and (node.freed or len(node.ended) > 1 or any(key not in listed for key in node.ended)):
+    if coming and (node.freed or order_of_ends_unknown(node)):
         return None
     fine = inits or bool(extra) or _ids_matter(report, charges, policy)
     try:
@@ -88,6 +88,11 @@ def kubelet_states(
     held = tuple(item for claim in claims.values() for item in _amounts(claim))
     bases = _bases(seen, gone, held, _freed(node, bounds) + unsure)
     return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds), leaving)
+
+
+def order_of_ends_unknown(node: LedgerNode) -> bool:
+    """Pods ended of which pods on their way may have been admitted before or after."""
+    return len(node.ended) > 1 or any(key not in (node.listed or {}) for key in node.ended)
 
 
 def _charged(

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import psutil
@@ -28,7 +27,6 @@ from services.scheduler.core import CoreConfig
 from services.scheduler.folding import fold_of
 from shared.domain.pod import Container, Pod
 from shared.eventlog.migrate import upgrade
-from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events import streams
 from shared.events.binding_facts import BindIntended, PodBound
@@ -38,7 +36,7 @@ from shared.events.scheduling_facts import NodeCharged, PodReserved
 from shared.runtime.projector import Projector
 from tests.bench.sharing import GIB, append, cluster
 
-NODES, ZONES, LIVE, BATCH = 200, 2, 2000, 500
+NODES, ZONES, LIVE = 200, 2, 2000
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -61,8 +59,8 @@ async def _measure(facts: int) -> None:
         async with servers:
             await upgrade(servers.database_url)
             log = await PostgresEventLog.open(servers.database_url)
-            await append(log, cluster(NODES, ZONES))
-            await _append(log, _lives(facts))
+            await append(log, cluster(NODES, ZONES), "node")
+            await append(log, _lives(facts), "life")
             head = await log.head()
             await log.close()
             cold, warm = [await asyncio.to_thread(_started, servers.database_url) for _ in range(2)]
@@ -70,13 +68,6 @@ async def _measure(facts: int) -> None:
         "bench": "recovery", "facts": head, "cold_s": cold["ready_s"], "snapshot_s": warm["ready_s"], "rss_mb": cold["rss_mb"],
         "fold_per_s": cold["fold_per_s"], "load": round(os.getloadavg()[0], 1),
     }), flush=True)  # fmt: skip
-
-
-async def _append(log: PostgresEventLog, facts: Iterator[tuple[str, Fact]]) -> None:
-    numbered = enumerate(facts)
-    while page := list(islice(numbered, BATCH)):
-        commits = [Commit(f"life/{number}", "bench", 0, 1, (Draft(stream, fact),)) for number, (stream, fact) in page]
-        await log.append(commits)
 
 
 def _started(url: str) -> dict[str, float]:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -67,7 +68,7 @@ async def measure(count: int, options: argparse.Namespace) -> dict[str, object]:
             log = await PostgresEventLog.open(servers.database_url)
             database = await asyncpg.connect(plain_url(servers.database_url))
             try:
-                await append(log, cluster(options.nodes, options.zones))
+                await append(log, cluster(options.nodes, options.zones), "node")
                 async with _schedulers(servers.database_url, count, Path(folder)) as processes:
                     await _until(database, "SELECT count(*) FROM lease WHERE role LIKE 'scheduler/%' AND holder <> ''", count)
                     return await _play(log, database, processes, options)
@@ -81,7 +82,7 @@ async def _play(
 ) -> dict[str, object]:
     await asyncio.sleep(1.0)
     before_s = _cpu_s(processes)
-    await append(log, _pods(options.pods))
+    await append(log, _pods(options.pods), "pod")
     await _until(database, "SELECT count(*) FROM fact WHERE type = 'PodReserved'", options.pods)
     cpu_s = _cpu_s(processes) - before_s
     times = "SELECT max(time_us) - min(time_us) AS us, count(*) - count(DISTINCT stream) AS twice FROM fact"
@@ -147,11 +148,11 @@ def _pods(count: int) -> Iterator[tuple[str, Fact]]:
         yield streams.pod(pod.uid), PodObserved(pod)
 
 
-async def append(log: PostgresEventLog, facts: Iterator[tuple[str, Fact]]) -> None:
-    """Each fact a commit of its own, many commits a statement."""
-    commits = [Commit(f"told/{stream}", "bench", 0, 1, (Draft(stream, fact),)) for stream, fact in facts]
-    for start in range(0, len(commits), BATCH):
-        await log.append(commits[start : start + BATCH])
+async def append(log: PostgresEventLog, facts: Iterator[tuple[str, Fact]], kind: str) -> None:
+    """Each fact a commit of its own, many commits a statement. `kind` keeps commit ids of several calls apart."""
+    numbered = enumerate(facts)
+    while page := list(islice(numbered, BATCH)):
+        await log.append([Commit(f"{kind}/{n}", "bench", 0, 1, (Draft(stream, fact),)) for n, (stream, fact) in page])
 
 
 async def _until(database: asyncpg.Connection, asked: str, count: int) -> None:

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from services.topology_store import http
 from services.topology_store.handlers import Reports
 from shared.bus.memory import MemoryBus
+from shared.eventlog import whole_stream
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.catalog import Fact
@@ -86,7 +87,7 @@ async def test_a_node_is_told_as_it_is_and_as_it_stood_at_a_position(site: Site)
 
 
 async def test_more_facts_than_a_page_are_all_folded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PAGE", 2)
+    monkeypatch.setattr(whole_stream, "PAGE", 2)
     changes = [NodeReportChanged("n1", "boot-1", at, available={0: {"cpu": 1000 * at}}) for at in range(2, 8)]
     await site.tell("n1", NodeReported(report()), *changes)
     stood = [free((await site.ask(f"/topology/n1?position={position}"))[1]["topology"])[0] for position in range(1, 8)]

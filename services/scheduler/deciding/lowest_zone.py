@@ -14,9 +14,10 @@ from services.scheduler.deciding.feasibility.zone_sizes import is_plain
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import NONE, SINGLE
 from services.scheduler.deciding.shape import Plan
-from shared.domain.demand import ContainerDemand
+from shared.domain.demand import ContainerDemand, peak
 from shared.domain.resources import Amounts
 from shared.hints.registry import amounts_are_all
+from shared.ledger.kubelet_states import order_of_ends_unknown
 from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 from shared.ledger.view import subtract
 
@@ -86,18 +87,13 @@ def _zones(facts: NodeFacts) -> Zones | None:
             subtract(free, claim)
     unproven = [charge for charge in facts.charges() if charge.demand and not charge.proven]
     coming = [charge for charge in unproven if not (charge.held and charge.held_boot == report.boot_id)]
-    if coming and _ends_unseen(node):
+    if coming and order_of_ends_unknown(node):
         return None
     zones, scope = sorted(free.items()), facts.rule.scope
     for charge in coming:
         if not _comes(node, charge) or not _taken(zones, charge.demand, _places(zones, charge.demand, scope)):
             return None
     return zones
-
-
-def _ends_unseen(node: LedgerNode) -> bool:
-    """Pods ended that others, on their way, may have come before or after."""
-    return len(node.ended) > 1 or any(key not in (node.listed or {}) for key in node.ended)
 
 
 def _comes(node: LedgerNode, charge: Charge) -> bool:
@@ -124,7 +120,7 @@ def _places(zones: Zones, demand: Sequence[ContainerDemand], scope: str) -> list
     if scope == "pod" and len(demand) > 1:
         if any(part.kind != "app" for part in demand):
             return None
-        at = _lowest(zones, _sum(demand), {})
+        at = _lowest(zones, peak(demand), {})
         return [at] * len(demand) if at >= 0 else None
     found: list[int] = []
     taken: dict[int, Amounts] = {}
@@ -152,11 +148,3 @@ def _lowest(zones: Zones, asked: Amounts, taken: dict[int, Amounts]) -> int:
         else:
             return at
     return -1
-
-
-def _sum(demand: Sequence[ContainerDemand]) -> Amounts:
-    total: Amounts = {}
-    for part in demand:
-        for name, amount in part.amounts.items():
-            total[name] = total.get(name, 0) + amount
-    return total

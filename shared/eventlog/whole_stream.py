@@ -1,0 +1,31 @@
+"""One stream from its first version to its last, page by page. What a fact means is the reader's matter."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from shared.eventlog.port import EventLog
+from shared.events.catalog import Fact
+from shared.events.codec import UndecodableFact, decode
+from shared.events.envelope import Envelope
+
+PAGE = 1000
+
+
+async def envelopes_of(log: EventLog, stream: str) -> AsyncIterator[Envelope]:
+    """Every envelope of the stream, in order of version."""
+    version = 0
+    while page := await log.read_stream(stream, version, PAGE):
+        for envelope in page:
+            yield envelope
+        version = page[-1].version
+
+
+async def readable_facts_of(log: EventLog, stream: str) -> AsyncIterator[tuple[Envelope, Fact]]:
+    """The stream's facts that this release can read; the others are passed over."""
+    async for envelope in envelopes_of(log, stream):
+        try:
+            fact = decode(envelope)
+        except UndecodableFact:
+            continue
+        yield envelope, fact
