@@ -11,7 +11,7 @@ FROM python:3.11-slim-bookworm
 # Postgres refuses root, and initdb asks the password database for its user.
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/topolog --shell /usr/sbin/nologin topolog \
     && install -d -m 0700 -o topolog -g topolog /var/lib/topolog /traces \
-    && install -d -m 0755 -o topolog -g topolog /etc/topolog/nats
+    && install -d -m 0755 -o topolog -g topolog /etc/topolog/nats /etc/topolog/credentials
 COPY --from=build /opt/topolog /opt/topolog
 WORKDIR /opt/topolog/app
 COPY migrations migrations

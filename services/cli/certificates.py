@@ -29,21 +29,32 @@ def certificates_command(
     name: Annotated[
         list[str] | None, typer.Option(help="What clients call the server; may be repeated. Default: as in k8s/.")
     ] = None,
+    client: Annotated[
+        list[str] | None, typer.Option(help="Make NAME.crt and NAME.key too, for a client that NATS asks for one; repeatable.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON line instead of sentences.")] = False,
 ) -> None:
     """Make an authority and a certificate of it for NATS, with which clients and servers talk by TLS.
 
     Run again it keeps what is there, and makes the certificate anew for other names or when less than a year of it is left.
     """
+    from services.embedded.certificates import client as of_client
     from services.embedded.certificates import ensure
 
     try:
-        files = ensure(folder, name or IN_A_CLUSTER)
+        files = ensure(folder, name or IN_A_CLUSTER, client or ())
     except DataFolderError as error:
         raise CommandError(error.problem, error.remedy) from error
     if as_json:
-        json_line({"ca": str(files.ca), "certificate": str(files.certificate), "key": str(files.key)})
+        own = {
+            each: [str(file) for file in (of_client(folder, each).certificate, of_client(folder, each).key)]
+            for each in client or ()
+        }
+        json_line({"ca": str(files.ca), "certificate": str(files.certificate), "key": str(files.key), "clients": own})
         return
     print(f"authority: {files.ca}\ncertificate: {files.certificate}\nkey: {files.key}")
+    for each in client or ():
+        made = of_client(folder, each)
+        print(f"client {each}: {made.certificate}, {made.key} (in TOPOLOG_NATS_URL: cert=FILE&key=FILE)")
     parts = " ".join(f"--from-file={file}" for file in (files.ca, files.certificate, files.key))
     print(f"kubectl -n topolog create secret generic topolog-nats-tls {parts}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from services.cli import about, admit, certificates, compare, database, doctor, exporter, log, node, replay, reset, top, up
+from services.cli import about, admit, certificates, compare, database, doctor, exporter, log, nats, node, replay, reset, top, up
 from services.cli.voice import spoken
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ for room in (
     log,
     database,
     certificates,
+    nats,
     admit,
     exporter,
     node,

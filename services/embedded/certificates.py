@@ -1,12 +1,14 @@
 """Certificates for the bundled NATS: an authority of its own, and a certificate of the server, made where they are not and kept.
 
 A folder holds `ca.crt`, which clients need, `ca.key`, `tls.crt` and `tls.key`. The server's certificate is made anew for other
-names and when less than a year of it is left, by the same authority. Knows nothing of NATS.
+names and when less than a year of it is left, by the same authority, and so are certificates of clients where they are wanted
+(`NAME.crt`, `NAME.key`). Knows nothing of NATS.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -24,6 +26,7 @@ from services.embedded.errors import DataFolderError
 LASTS = timedelta(days=3650)
 AUTHORITY_LASTS = 3 * LASTS
 RENEWED_BEFORE = timedelta(days=365)
+_CLIENT = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,252}")
 _SKEW = timedelta(hours=1)
 """Clocks of machines differ."""
 
@@ -38,8 +41,8 @@ class Certificates(msgspec.Struct, frozen=True):
     key: Path
 
 
-def ensure(folder: Path, names: Sequence[str]) -> Certificates:
-    """The certificates of a server that is called `names` (DNS names and IP addresses). Raises DataFolderError."""
+def ensure(folder: Path, names: Sequence[str], clients: Sequence[str] = ()) -> Certificates:
+    """The certificates of a server called `names` (DNS names and IP addresses), and of `clients`. Raises DataFolderError."""
     files = Certificates(folder / "ca.crt", folder / "tls.crt", folder / "tls.key")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -48,9 +51,21 @@ def ensure(folder: Path, names: Sequence[str]) -> Certificates:
         server = _read(files.certificate, files.key)
         if server is None or not _serves(server[0], names, authority[0], now):
             _keep(_server(names, authority, now), files.certificate, files.key)
+        for name in clients:
+            own = client(folder, name)
+            held = _read(own.certificate, own.key)
+            if held is None or not _serves(held[0], [name], authority[0], now):
+                _keep(_client(name, authority, now), own.certificate, own.key)
     except (OSError, ValueError, TypeError) as error:
         raise DataFolderError(f"the certificates in {folder} cannot be used: {error}", f"Remove them: rm -r {folder}") from error
     return files
+
+
+def client(folder: Path, name: str) -> Certificates:
+    """Where a client's certificate is. Raises ValueError for a name that is none."""
+    if not _CLIENT.fullmatch(name) or name in ("ca", "tls"):
+        raise ValueError(f"{name[:40]!r} is no name of a client (letters, digits, '-', '_', '.'; not ca, not tls)")
+    return Certificates(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 
 def _authority(now: datetime) -> Pair:
@@ -68,9 +83,22 @@ def _server(names: Sequence[str], authority: Pair, now: datetime) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Topolog NATS")])
     built = _begun(name, authority[0].subject, key, now, LASTS).add_extension(_called(names), critical=False)
+    return _signed(built, key, authority, [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+
+
+def _client(name: str, authority: Pair, now: datetime) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+    built = _begun(subject, authority[0].subject, key, now, LASTS).add_extension(_called([name]), critical=False)
+    return _signed(built, key, authority, [ExtendedKeyUsageOID.CLIENT_AUTH])
+
+
+def _signed(
+    built: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, authority: Pair, used: list[x509.ObjectIdentifier]
+) -> Pair:
+    both = x509.ExtendedKeyUsage(used)
     built = built.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     built = built.add_extension(_usage(signs=False), critical=True)
-    both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority[1].public_key())
     return built.add_extension(both, False).add_extension(issuer, False).sign(authority[1], hashes.SHA256()), key
 

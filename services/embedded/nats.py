@@ -13,6 +13,7 @@ from services.embedded.binaries import find_nats_server
 from services.embedded.child import ChildSpec, HttpReady, RestartPolicy
 from services.embedded.data_dir import DataDir
 from services.embedded.errors import DataFolderError, PortInUseError
+from services.embedded.nats_credentials import load, users
 from services.embedded.supervisor import port_is_free
 from shared.bus.streams import StreamLimits
 from shared.bus.subjects import REPORT_STREAM, REPORT_SUBJECTS, inbox_prefix
@@ -42,19 +43,22 @@ class NatsAddress(msgspec.Struct, frozen=True):
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """A certificate and its key in PEM, and the authorities that clients need, "" where the system knows them."""
+    """A certificate and its key in PEM, and the authorities that clients need, "" where the system knows them. With
+    `clients_too` a client must show a certificate of these authorities."""
 
     certificate: str
     key: str
     ca: str = ""
+    clients_too: bool = False
 
 
 class NatsSettings(msgspec.Struct, frozen=True):
     """What may be insisted on: ports, the full user's password, the interface (`host`; `monitor_host` where that differs).
 
     `exporter_password` adds a user `exporter` that may publish reports, ask whether their stream is there, and hear the answers
-    to its own questions: nothing else, so that no node hears what another says. With `tls` every client must use TLS; with
-    `tls_names` too, by a certificate for these names (and loopback) that is made in the data folder.
+    to its own questions: nothing else, so that no node hears what another says. `credentials` is a folder of exporters' keys
+    (`services.embedded.nats_credentials`), each for its own nodes; with one of them there is no user `exporter`. With `tls` every
+    client must use TLS; with `tls_names` too, by a certificate for these names (and loopback) that is made in the data folder.
     """
 
     port: int | None = None
@@ -63,6 +67,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
     host: str = _HOST
     monitor_host: str = ""
     exporter_password: str = ""
+    credentials: str = ""
     tls: TlsFiles | None = None
     tls_names: tuple[str, ...] = ()
 
@@ -97,7 +102,7 @@ class EmbeddedNats:
         return f"http://{_HOST}:{self._settled().monitor_port}"
 
     def prepare(self) -> None:
-        """Settle the address and write the configuration.
+        """Settle the address and write the configuration, with the credentials that stand in their folder now.
 
         Raises PortInUseError, ServerBinaryError, DataFolderError (also where the disk is too small for the streams).
         """
@@ -110,8 +115,13 @@ class EmbeddedNats:
 
             made = ensure(folder / "tls", [*self._settings.tls_names, "localhost", _HOST])
             self.tls = TlsFiles(str(made.certificate), str(made.key), str(made.ca))
+        self.write_config()
+
+    def write_config(self) -> None:
+        """Write the configuration; a server that runs takes it up at SIGHUP. Call after `prepare`. Raises DataFolderError."""
+        folder = self._data_dir.folder("nats")
         settings = msgspec.structs.replace(self._settings, tls=self.tls)
-        _write_private(folder / "nats.conf", render_config(self._address, folder / "jetstream", settings))
+        _write_private(folder / "nats.conf", render_config(self._settled(), folder / "jetstream", settings))
 
     def spec(self) -> ChildSpec:
         """The server as a child. Call after `prepare`."""
@@ -132,19 +142,22 @@ class EmbeddedNats:
 
 def render_config(address: NatsAddress, store_dir: Path, settings: NatsSettings = DEFAULT_SETTINGS) -> str:
     """A nats-server configuration, written as JSON, which its grammar includes."""
-    users: list[dict[str, object]] = [{"user": _USER, "password": address.password}]
-    if settings.exporter_password:
+    known: list[dict[str, object]] = [{"user": _USER, "password": address.password}]
+    exporters = users(load(Path(settings.credentials))) if settings.credentials else []
+    known += exporters
+    if settings.exporter_password and not exporters:
         rights = {"publish": list(_EXPORTER_PUBLISH), "subscribe": [f"{inbox_prefix(_EXPORTER)}.>"]}
-        users.append({"user": _EXPORTER, "password": settings.exporter_password, "permissions": rights})
+        known.append({"user": _EXPORTER, "password": settings.exporter_password, "permissions": rights})
     config: dict[str, object] = {
         "host": settings.host,
         "port": address.port,
         "http": f"{settings.monitor_host or settings.host}:{address.monitor_port}",
         "jetstream": {"store_dir": str(store_dir), "max_file_store": _STORE_BYTES},
-        "authorization": {"users": users},
+        "authorization": {"users": known},
     }
     if settings.tls is not None:
-        config["tls"] = {"cert_file": settings.tls.certificate, "key_file": settings.tls.key, "timeout": _HANDSHAKE_S}
+        asked = {"ca_file": settings.tls.ca, "verify": True} if settings.tls.clients_too else {}
+        config["tls"] = {"cert_file": settings.tls.certificate, "key_file": settings.tls.key, "timeout": _HANDSHAKE_S, **asked}
     return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
 
 

@@ -84,6 +84,10 @@ class ChildProcess:
                 await asyncio.wait({self._task}, timeout=_LAST_WORDS_S)
         await self._end_task()
 
+    def hang_up(self) -> None:
+        """Send SIGHUP: servers read their configuration anew."""
+        self._signal(signal.SIGHUP)
+
     async def _end_task(self) -> None:
         if self._task is not None:
             self._task.cancel()

@@ -1,9 +1,12 @@
 """`python -m services.embedded.run_nats`: NATS with JetStream in a container, reachable by TCP with passwords.
 
-Environment: TOPOLOG_NATS_PASSWORD (user topolog) and TOPOLOG_NATS_EXPORTER_PASSWORD (user exporter, who may publish
-reports only), both required; TOPOLOG_DATA_DIR; TOPOLOG_NATS_PORT (4222), TOPOLOG_NATS_MONITOR_PORT (8222, `/healthz`).
+Environment: TOPOLOG_NATS_PASSWORD (user topolog), and for exporters one of TOPOLOG_NATS_CREDENTIALS_DIR (a folder made by
+`topolog nats credentials`: each exporter speaks for its own nodes; read again when it changes) and
+TOPOLOG_NATS_EXPORTER_PASSWORD (user exporter, who may publish reports of any node, as long as that folder is empty);
+TOPOLOG_DATA_DIR; TOPOLOG_NATS_PORT (4222), TOPOLOG_NATS_MONITOR_PORT (8222, `/healthz`).
 TLS: TOPOLOG_NATS_TLS_DIR, a folder with tls.crt and tls.key; or TOPOLOG_NATS_TLS_NAMES, what clients call this server, for a
 certificate made in the data folder, whose authority is put into TOPOLOG_NATS_CA_DIR as ca.crt for clients to read.
+TOPOLOG_NATS_TLS_VERIFY=true asks clients for certificates of the ca.crt in TOPOLOG_NATS_TLS_DIR.
 """
 
 import asyncio
@@ -15,24 +18,29 @@ from services.embedded.child import HttpReady
 from services.embedded.container import data_dir_setting, main, number, print_event, required, run_until_stopped
 from services.embedded.errors import EmbeddedError
 from services.embedded.nats import NatsSettings, TlsFiles
+from services.embedded.nats_credentials import REGISTER, load
 from services.embedded.probes import is_ready
 from services.embedded.servers import EmbeddedServers
 
 PORT = 4222
 MONITOR_PORT = 8222
 EVERYWHERE = "0.0.0.0"
+CREDENTIALS_EVERY_S = 2.0
 
 
 async def serve() -> None:
     """Start the server, wait for the signal to stop."""
-    password, exporter_password = required("TOPOLOG_NATS_PASSWORD", "TOPOLOG_NATS_EXPORTER_PASSWORD")
+    credentials = os.environ.get("TOPOLOG_NATS_CREDENTIALS_DIR", "")
+    needed = ("TOPOLOG_NATS_PASSWORD",) if credentials else ("TOPOLOG_NATS_PASSWORD", "TOPOLOG_NATS_EXPORTER_PASSWORD")
+    password = required(*needed)[0]
     settings = NatsSettings(
         port=number("TOPOLOG_NATS_PORT", PORT, 1, 65_535),
         monitor_port=monitor_port(),
         password=password,
         host=EVERYWHERE,
-        exporter_password=exporter_password,
-        tls=given_tls(os.environ.get("TOPOLOG_NATS_TLS_DIR", "")),
+        exporter_password=os.environ.get("TOPOLOG_NATS_EXPORTER_PASSWORD", ""),
+        credentials=credentials,
+        tls=given_tls(os.environ.get("TOPOLOG_NATS_TLS_DIR", ""), os.environ.get("TOPOLOG_NATS_TLS_VERIFY") == "true"),
         tls_names=tuple(filter(None, os.environ.get("TOPOLOG_NATS_TLS_NAMES", "").split(","))),
     )
     if settings.tls is None and not settings.tls_names:
@@ -40,18 +48,51 @@ async def serve() -> None:
     async with EmbeddedServers(data_dir_setting(), want_postgres=False, nats_settings=settings, on_event=print_event) as servers:
         if servers.nats is not None and servers.nats.tls is not None:
             publish(servers.nats.tls.ca, os.environ.get("TOPOLOG_NATS_CA_DIR", ""))
+        following = asyncio.create_task(follow_credentials(servers, credentials)) if credentials else None
         await run_until_stopped(servers.supervisor)
+        if following is not None:
+            following.cancel()
 
 
-def given_tls(folder: str) -> TlsFiles | None:
-    """The certificate in a folder; None for no folder, or an empty one (a Secret that is not there). Raises EmbeddedError."""
+async def follow_credentials(servers: EmbeddedServers, folder: str) -> None:
+    """Have the server take up credentials that were made, replaced or withdrawn, for ever; damaged ones are told and wait."""
+    path = os.path.join(folder, REGISTER)
+    seen = signature(path)
+    while True:
+        await asyncio.sleep(CREDENTIALS_EVERY_S)
+        found = signature(path)
+        if found != seen:
+            seen = found
+            try:
+                await servers.reload_nats()
+            except EmbeddedError as error:
+                print(f"nats: the credentials stay as they were: {error}", file=sys.stderr, flush=True)
+            else:
+                print(f"nats: credentials of {len(load(Path(folder)))} exporters", file=sys.stderr, flush=True)
+
+
+def signature(path: str) -> tuple[int, int, int]:
+    """Differs when the file was replaced or written; a mounted secret is replaced through symbolic links."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def given_tls(folder: str, clients_too: bool = False) -> TlsFiles | None:
+    """The certificate in a folder; None for no folder, or an empty one (a Secret that is not there). `clients_too` asks clients
+    for certificates of the folder's ca.crt. Raises EmbeddedError."""
     files = [Path(folder) / name for name in ("tls.crt", "tls.key")] if folder else []
     there = [file for file in files if file.exists()]
     if not there:
         return None
     if len(there) < len(files):
         raise EmbeddedError(f"TOPOLOG_NATS_TLS_DIR={folder} holds {there[0].name} alone", "Put tls.crt and tls.key there")
-    return TlsFiles(*map(str, files))
+    ca = Path(folder) / "ca.crt"
+    if clients_too and not ca.exists():
+        raise EmbeddedError(f"TOPOLOG_NATS_TLS_VERIFY=true, and {folder} holds no ca.crt", "Put the authority of clients there")
+    return TlsFiles(str(files[0]), str(files[1]), str(ca) if clients_too else "", clients_too)
 
 
 def publish(ca: str, folder: str) -> None:

@@ -101,6 +101,12 @@ class EmbeddedServers:
             )
         )
 
+    async def reload_nats(self) -> None:
+        """Have NATS take up who may say what; who may no longer is thrown out. Raises DataFolderError."""
+        if self.nats is not None:
+            await _to_its_end(self.nats.write_config)
+            self.supervisor.child(NATS).hang_up()
+
     async def _timed(self, name: str, starting: Awaitable[None]) -> None:
         begun_s = time.monotonic()
         await starting

@@ -9,7 +9,8 @@ from nats.js.errors import NotFoundError
 
 from shared.bus import subjects
 from shared.bus.jetstream import split_credentials
-from shared.bus.jetstream_tls import Insistent, context, wanted
+from shared.bus.jetstream_client import Insistent
+from shared.bus.jetstream_tls import context, wanted
 
 PATIENCE_S = 5
 ONCE: dict[str, Any] = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0.2}
@@ -34,7 +35,7 @@ async def describe(url: str) -> list[StreamState]:
     """Ask once. Raises what the client raises when nobody answers."""
     servers, found_credentials = split_credentials(url)
     credentials: dict[str, Any] = dict(found_credentials)
-    client = Insistent()
+    client = Insistent(url)
     secured = context(url) if wanted(url) else None
     await client.connect(servers, tls=secured, connect_timeout=PATIENCE_S, **ONCE, **credentials)
     try:

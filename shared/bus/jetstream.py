@@ -19,9 +19,10 @@ from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, Not
 
 from shared.bus import subjects
 from shared.bus.buffers import Doorbell, LatestReports, position_in
+from shared.bus.jetstream_client import Insistent, inbox_prefix
 from shared.bus.jetstream_streams import heal, stream_configs
 from shared.bus.jetstream_subscription import HEARTBEAT_S, Subscription, pass_on_cancellation, stored_at
-from shared.bus.jetstream_tls import Insistent, context, wanted
+from shared.bus.jetstream_tls import context, wanted
 from shared.bus.port import BusUnavailable, Message
 from shared.bus.streams import StreamLimits
 from shared.telemetry import logs, names
@@ -54,14 +55,14 @@ class JetStreamBus:
         self._url = url
         self._servers, credentials = split_credentials(url)
         self._credentials: dict[str, Any] = dict(credentials)
-        self._inbox_prefix = subjects.inbox_prefix(credentials.get("user", ""))
         self._name = name
         self._patience_s = patience_s
         self._limits = limits
         self._heartbeat_s = heartbeat_s
-        self._client = Insistent()
+        self._client = Insistent(url)
         self._js: JetStreamContext = self._client.jetstream()
         self._connecting: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
         self._running: dict[asyncio.Task[None], Subscription] = {}
         self._endings: list[LatestReports | Doorbell] = []
         self._publishing = asyncio.Lock()
@@ -246,7 +247,10 @@ class JetStreamBus:
             self._connecting = asyncio.create_task(self._connect(), name="bus connect")
 
     async def _connect(self) -> None:
-        while not self._client.is_connected:
+        """Be connected for ever. The client reconnects by itself, but ends where the server throws it out, as when its key was
+        withdrawn or replaced: then another takes its place."""
+        while True:
+            self._ended.clear()
             try:
                 await self._client.connect(
                     self._servers,
@@ -258,17 +262,24 @@ class JetStreamBus:
                     ping_interval=10,
                     max_outstanding_pings=2,
                     pending_size=PENDING_BYTES,
-                    inbox_prefix=self._inbox_prefix,
+                    inbox_prefix=inbox_prefix(self._url, self._credentials.get("user", "")),
                     error_cb=self._on_error,
                     disconnected_cb=self._on_disconnected,
                     reconnected_cb=self._on_reconnected,
+                    closed_cb=self._on_ended,
                     **self._credentials,
                 )
             except _TROUBLE as error:
                 await self._on_error(error)
-                await asyncio.sleep(1.0)
-        set_gauge(names.BUS_CONNECTED, 1)
-        self._out.info(names.BUS_UP, servers=self._servers)
+            else:
+                await self._on_reconnected()
+                await self._ended.wait()
+                self._client = Insistent(self._url)
+                self._js = self._client.jetstream()
+            await asyncio.sleep(1.0)
+
+    async def _on_ended(self) -> None:
+        self._ended.set()
 
     async def _ready(self, deadline_s: float) -> None:
         """Return once connected. Raises TimeoutError at the deadline."""

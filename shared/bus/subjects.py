@@ -49,3 +49,8 @@ def unescape(token: str) -> str:
 def inbox_prefix(user: str) -> str:
     """Where answers to this user come: a subject of its own, so that users can be kept from hearing each other's."""
     return f"_INBOX_{escape(user)}" if user and not set(user) & set(" *>") else "_INBOX"
+
+
+def exporters_inbox(name: str) -> str:
+    """Where answers to the exporter of that credential come; no user's own inbox begins like that."""
+    return inbox_prefix(f"exporter-{name}")

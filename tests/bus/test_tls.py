@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from cryptography import x509
 
 from services.embedded.certificates import ensure
 from services.embedded.errors import DataFolderError
-from services.embedded.nats import NatsSettings
+from services.embedded.nats import NatsSettings, TlsFiles
 from services.embedded.servers import EmbeddedServers
 from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus, split_credentials
@@ -81,6 +82,32 @@ async def test_a_server_that_offers_no_tls_hears_no_password(tmp_path: Path, que
     await bus.close()
     server.close()
     assert bytes(heard) == b""
+
+
+async def test_a_server_that_asks_for_certificates_hears_clients_of_its_authority_alone_and_new_files_at_a_reconnect(
+    tmp_path: Path,
+) -> None:
+    made = ensure(tmp_path / "tls", ["127.0.0.1"], ["exporter"])
+    stranger = ensure(tmp_path / "other", ["127.0.0.1"], ["exporter"])
+    tls = TlsFiles(str(made.certificate), str(made.key), str(made.ca), clients_too=True)
+    own = tmp_path / "own"
+    own.mkdir()
+    query = f"?ca={made.ca}&cert={own}/tls.crt&key={own}/tls.key"
+    settings = NatsSettings(tls=tls, password="s3cret")
+    async with EmbeddedServers(tmp_path / "data", want_postgres=False, nats_settings=settings) as servers:
+        base = servers.nats_url.partition("?")[0]
+        bus = JetStreamBus(base + query, patience_s=1.0)
+        with pytest.raises(BusUnavailable, match=r"tls\.crt \(cert=\)"):
+            await bus.ensure_streams()
+        for folder in (stranger.ca.parent, made.ca.parent):
+            shutil.copy(folder / "exporter.crt", own / "tls.crt")
+            shutil.copy(folder / "exporter.key", own / "tls.key")
+            if folder == stranger.ca.parent:
+                with pytest.raises(BusUnavailable):
+                    await bus.ensure_streams()
+        waiting = JetStreamBus(base + query, patience_s=20)
+        await waiting.ensure_streams()
+        await asyncio.gather(bus.close(), waiting.close())
 
 
 def test_certificates_are_kept_and_made_anew_for_other_names_by_the_same_authority(tmp_path: Path) -> None:

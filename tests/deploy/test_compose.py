@@ -6,6 +6,7 @@ import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -20,7 +21,8 @@ BOTH_VERSIONS_READ = {
     "image", "build", "command", "environment", "volumes", "ports", "depends_on", "healthcheck", "profiles", "init", "user",
     "entrypoint", "read_only", "tmpfs", "cap_drop", "cap_add", "security_opt", "stop_grace_period", "restart",
 }  # fmt: skip
-ROOTS = {"exporter-real", "kubeconfig"}
+ROOTS = {"exporter-real", "kubeconfig", "credentials-real"}
+MORE = {"kubeconfig": ["DAC_OVERRIDE", "CHOWN"], "credentials-real": ["DAC_OVERRIDE"]}
 
 
 def test_only_keys_that_compose_1_and_2_both_read() -> None:
@@ -32,7 +34,7 @@ def test_only_keys_that_compose_1_and_2_both_read() -> None:
 def test_a_plain_up_runs_every_part_and_a_cluster_beside_it() -> None:
     plain = {name for name, service in SERVICES.items() if "profiles" not in service}
     assert plain == {
-        "postgres", "nats", "migrations", "exporter", "topology-store", "scheduler", "binder", "simulator",
+        "postgres", "nats", "migrations", "credentials", "exporter", "topology-store", "scheduler", "binder", "simulator",
     }  # fmt: skip
     profiles = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
     assert profiles == {
@@ -86,7 +88,7 @@ def test_every_container_of_ours_gives_up_what_it_does_not_need() -> None:
         assert service["read_only"] is True
         assert service["init"] is True
         assert ("user" in service) == (name in ROOTS)
-        assert service.get("cap_add", []) == (["DAC_OVERRIDE", "CHOWN"] if name == "kubeconfig" else [])
+        assert service.get("cap_add", []) == MORE.get(name, [])
 
 
 def test_an_image_of_others_has_a_version() -> None:
@@ -145,8 +147,27 @@ def test_nats_speaks_tls_under_the_name_by_which_it_is_called_and_only_its_autho
     for client in clients:
         url = client["environment"]["TOPOLOG_NATS_URL"]
         assert url.startswith("tls://")
-        assert f"@{nats['environment']['TOPOLOG_NATS_TLS_NAMES']}:4222?ca={shared_folder}/ca.crt" in url
+        assert urlsplit(url).netloc.rpartition("@")[2] == f"{nats['environment']['TOPOLOG_NATS_TLS_NAMES']}:4222"
+        assert parse_qs(urlsplit(url).query)["ca"] == [f"{shared_folder}/ca.crt"]
         assert f"nats-ca:{shared_folder}:ro" in client["volumes"]
+
+
+def test_each_exporter_speaks_by_a_key_that_was_made_for_its_nodes_and_that_it_can_read() -> None:
+    folder = SERVICES["nats"]["environment"]["TOPOLOG_NATS_CREDENTIALS_DIR"]
+    assert f"nats-credentials:{folder}:ro" in SERVICES["nats"]["volumes"]
+    assert "TOPOLOG_NATS_EXPORTER_PASSWORD" not in SERVICES["nats"]["environment"]
+    for exporter, maker in (("exporter", "credentials"), ("exporter-real", "credentials-real")):
+        made, used = SERVICES[maker], SERVICES[exporter]
+        assert made["environment"]["TOPOLOG_NATS_CREDENTIALS_DIR"] == folder
+        seed = f"{folder}/seeds/{made['environment']['TOPOLOG_NATS_CREDENTIAL']}.nk"
+        assert parse_qs(urlsplit(used["environment"]["TOPOLOG_NATS_URL"]).query)["seed"] == [seed]
+        assert "@" not in used["environment"]["TOPOLOG_NATS_URL"]
+        assert made.get("user") == used.get("user"), "a seed is its owner's alone"
+        assert used["depends_on"][maker] == {"condition": "service_completed_successfully"}
+        assert f"nats-credentials:{folder}:ro" in used["volumes"]
+    nodes_file = SERVICES["credentials"]["environment"]["TOPOLOG_NODES_FILE"]
+    assert f"--nodes-file={nodes_file}" in SERVICES["exporter"]["command"]
+    assert SERVICES["credentials-real"]["environment"]["NODE_NAME"] == SERVICES["exporter-real"]["environment"]["NODE_NAME"]
 
 
 def test_the_collector_reads_what_the_services_write_and_its_pipelines_hang_together() -> None:

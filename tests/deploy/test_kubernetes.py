@@ -236,10 +236,13 @@ def test_the_cluster_of_nats_servers_speaks_tls_by_the_certificates_of_the_comma
     from services.cli.certificates import IN_A_CLUSTER
     from services.embedded.binaries import find_nats_server
     from services.embedded.certificates import ensure
+    from services.embedded.nats_credentials import keep
 
     (config,) = of_kind("ConfigMap", folder="components/nats-cluster")
     ensure(tmp_path, IN_A_CLUSTER)
+    keep(tmp_path / "nats-users", [("n1", ["n1"])])
     text = config["data"]["nats.conf"].replace("/etc/nats-tls", str(tmp_path)).replace("/var/lib/topolog", str(tmp_path / "data"))
+    text = text.replace("../nats-users", "nats-users")
     (tmp_path / "nats.conf").write_text(text)
     (server,) = workloads("components/nats-cluster")
     (container,) = containers(server)
@@ -257,6 +260,18 @@ def test_the_cluster_of_nats_servers_speaks_tls_by_the_certificates_of_the_comma
     )
     assert told.returncode == 0, told.stderr
     assert text.count("tls {") == 2
+
+
+def test_in_production_an_exporter_sees_the_seed_of_its_own_node_where_its_url_names_it() -> None:
+    readme = (K8S / "README.md").read_text(encoding="utf-8")
+    (exporter,) = [found for found in built(K8S / "overlays" / "production") if found["kind"] == "DaemonSet"]
+    (mount,) = [mount for each in containers(exporter) for mount in each["volumeMounts"] if mount["name"] == "nats-seed"]
+    assert mount["subPathExpr"] == "$(NODE_NAME).nk"
+    assert f"seed={mount['mountPath']}" in readme
+    (volume,) = [volume for volume in pod_of(exporter)["volumes"] if volume["name"] == "nats-seed"]
+    assert volume["secret"] == {"secretName": "topolog-nats-exporters", "defaultMode": 0o400}
+    assert "secret generic topolog-nats-exporters" in readme
+    assert "exporter-password" not in str(built(K8S / "overlays" / "production"))
 
 
 def test_services_in_production_refuse_what_is_open_and_owners_logins() -> None:

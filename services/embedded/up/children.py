@@ -135,14 +135,20 @@ def services(options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str
     return specs
 
 
-def exporters(options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str]) -> list[ChildSpec]:
-    """The production exporter, a share of the simulated nodes each; the simulator wrote the shares."""
+def shares(options: UpOptions, folder: DataDir) -> dict[str, Path]:
+    """The file of nodes of each exporter; the simulator writes them."""
+    return {name: folder.folder(SIMULATOR) / f"exporter-{number}.json" for number, name in enumerate(exporter_names(options))}
+
+
+def exporters(
+    options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str], nats_urls: Mapping[str, str]
+) -> list[ChildSpec]:
+    """The production exporter, a share of the simulated nodes each, and the bus as it calls it (`nats_urls`)."""
     specs = []
-    for number, name in enumerate(exporter_names(options)):
-        share = folder.folder(SIMULATOR) / f"exporter-{number}.json"
+    for name, share in shares(options, folder).items():
         port = ports.by_name[name]
         argv = ["--nodes-file", str(share), "--interval", f"{options.report_interval_s:g}", "--http-port", str(port)]
-        own = {name_: env[name_] for name_ in ("TOPOLOG_NATS_URL", "TOPOLOG_TRACE_RATIO")}
+        own = {"TOPOLOG_TRACE_RATIO": env["TOPOLOG_TRACE_RATIO"], "TOPOLOG_NATS_URL": nats_urls[name]}
         own["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
         specs.append(_python(name, "services.exporter", argv, folder, own, f"http://127.0.0.1:{port}/livez", 30.0))
     return specs

@@ -15,7 +15,7 @@ from services.embedded.nats import NatsSettings
 from services.embedded.running import forget_services, write_services
 from services.embedded.servers import EmbeddedServers
 from services.embedded.supervisor import Supervisor
-from services.embedded.up import attach, children, kubeconfig
+from services.embedded.up import attach, children, kubeconfig, speaking
 from services.embedded.up.children import SCHEDULER, SIMULATOR, Ports
 from services.embedded.up.display import Display, Picture, is_over
 from services.embedded.up.options import ENDLESS, UpOptions
@@ -39,6 +39,7 @@ class Up:
         self._picture = picture
         self._database_url = self._nats_url = ""
         self._bus = NatsSettings()
+        self._servers: EmbeddedServers | None = None
         self._display = Display(options.json, picture)
         self._supervisor = Supervisor(self._heard)
         self._stopping = asyncio.Event()
@@ -114,7 +115,7 @@ class Up:
     async def _start_servers(self, folder: DataDir) -> ServerAddresses:
         options = self._options
         self._bus = self._bus_settings(folder)
-        servers = EmbeddedServers(
+        servers = self._servers = EmbeddedServers(
             folder,
             want_postgres=not options.database_url,
             want_nats=not options.nats_url,
@@ -140,8 +141,15 @@ class Up:
         )
         specs = children.services(options, folder, ports, env)
         if not options.kubeconfig:
-            specs += children.exporters(options, folder, ports, env)
+            specs += children.exporters(options, folder, ports, env, await self._speakers(folder))
         await self._supervisor.start(specs)
+
+    async def _speakers(self, folder: DataDir) -> dict[str, str]:
+        """The bus as each exporter is to call it; an outside one as it was given."""
+        shares = children.shares(self._options, folder)
+        if self._options.nats_url or self._servers is None:
+            return dict.fromkeys(shares, self._nats_url)
+        return await speaking.urls(self._servers, folder, shares)
 
     def _attaching(self, folder: DataDir) -> list[str]:
         """How an outside cluster's nodes come to report here."""
@@ -159,7 +167,9 @@ class Up:
     def _bus_settings(self, folder: DataDir) -> NatsSettings:
         """On loopback for what runs here; for nodes of an outside cluster on the network."""
         outside = self._options.kubeconfig and not self._options.nats_url
-        return attach.bus(folder.path, self._address()) if outside else NatsSettings()
+        return (
+            attach.bus(folder.path, self._address()) if outside else NatsSettings(credentials=str(speaking.credentials(folder)))
+        )
 
     # -- watching ------------------------------------------------------------------------------------------------
 

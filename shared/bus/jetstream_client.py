@@ -1,0 +1,67 @@
+"""The nats client as it is used here: who it is and whom it believes is read from files at every connection, so that replacing
+the files rotates them; a server without TLS hears nothing where TLS was asked for.
+
+nats-py encrypts when the server asks for it, and tells the password in the clear to one that does not. Must not know streams.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from shared.bus import subjects
+from shared.bus.jetstream_tls import SEED, context, named, wanted
+from shared.telemetry.reasons import plain
+
+
+class Insistent(Client):
+    """A client of the servers of a URL; that URL says by which files (`shared.bus.jetstream_tls.FILES`)."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """The first word of a server, at every connection."""
+        if initial_connection and wanted(self._url):
+            if not info.get("tls_required"):
+                raise NatsError(
+                    "the server offers no TLS, which TOPOLOG_NATS_URL asks for; "
+                    "give it a certificate, or write nats:// without ca="
+                )
+            self.options["tls"] = context(self._url)
+        await super()._process_info(info, initial_connection)
+
+    def _connect_command(self) -> bytes:
+        """Who this is, in answer to the server's nonce."""
+        if file := named(self._url, SEED):
+            from shared.bus import nkeys
+
+            seed = _login(file).seed
+            self._public_nkey = nkeys.public(seed)
+            self._signature_cb = lambda nonce: nkeys.signature(seed, nonce)
+        return bytes(super()._connect_command())
+
+
+def inbox_prefix(url: str, user: str) -> str:
+    """Where answers to this client come. Raises NatsError for a seed that cannot be read."""
+    file = named(url, SEED)
+    if not file:
+        return subjects.inbox_prefix(user)
+    from shared.bus import nkeys
+
+    login = _login(file)
+    return subjects.exporters_inbox(login.name or nkeys.public(login.seed))
+
+
+def _login(file: str) -> Any:
+    """What is in a file of a seed. Imported here: only who has a seed pays for the library."""
+    from shared.bus import nkeys
+
+    try:
+        return nkeys.read(Path(file))
+    except (OSError, nkeys.KeyInvalid) as error:
+        raise NatsError(f"{file}, which TOPOLOG_NATS_URL names by seed=, cannot be used ({plain(error)})") from None

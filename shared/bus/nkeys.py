@@ -1,0 +1,83 @@
+"""The keys by which a client proves to NATS who it is: Ed25519 seeds and public keys in NATS' text form, and files of seeds.
+
+A text is base32 of a prefix, 32 bytes and their CRC-16 (nats-io/nkeys); a seed's prefix tells its user's prefix too. A file of a
+seed names in its first line, after `#`, as whom its client hears answers. Must not know servers or connections.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from pathlib import Path
+
+import msgspec
+from nacl.signing import SigningKey
+
+_SEED = 18 << 3
+_USER = 20 << 3
+_BYTES = 32
+MAX_FILE_BYTES = 4096
+
+
+class KeyInvalid(ValueError):
+    """A text is no seed of a user; says what is wrong and never what the text was."""
+
+
+class Login(msgspec.Struct, frozen=True):
+    """What a file of a seed holds; `name` is empty where it gives none."""
+
+    name: str
+    seed: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.name!r})"
+
+
+def new_seed() -> str:
+    """A seed that nobody has."""
+    return _text(bytes([_SEED | _USER >> 5, (_USER & 31) << 3]) + secrets.token_bytes(_BYTES))
+
+
+def public(seed: str) -> str:
+    """The public key, `U...`, by which a server knows who has the seed. Raises KeyInvalid."""
+    return _text(bytes([_USER]) + bytes(_key(seed).verify_key))
+
+
+def signature(seed: str, nonce: str) -> bytes:
+    """The base64 of the signature of a server's nonce. Raises KeyInvalid."""
+    return base64.b64encode(_key(seed).sign(nonce.encode()).signature)
+
+
+def file_text(login: Login) -> str:
+    """What a file of a seed holds."""
+    return f"# {login.name}\n{login.seed}\n"
+
+
+def read(path: Path) -> Login:
+    """The seed in a file, which its owner alone should be able to read. Raises KeyInvalid, OSError."""
+    with path.open("rb") as opened:
+        lines = opened.read(MAX_FILE_BYTES).decode("ascii", errors="replace").split("\n")
+    names = [line.lstrip("# ").strip() for line in lines if line.startswith("#")]
+    seed = next((line.strip() for line in lines if line.startswith("SU")), "")
+    public(seed)
+    return Login(names[0] if names else "", seed)
+
+
+def _text(prefixed: bytes) -> str:
+    checked = prefixed + binascii.crc_hqx(prefixed, 0).to_bytes(2, "little")
+    return base64.b32encode(checked).decode().rstrip("=")
+
+
+def _key(seed: str) -> SigningKey:
+    if not seed:
+        raise KeyInvalid("holds no seed of a user: a line that begins with SU; make one with topolog nats credentials")
+    try:
+        raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
+    except (binascii.Error, ValueError):
+        raise KeyInvalid("holds a seed that is no base32") from None
+    if len(raw) != _BYTES + 4 or binascii.crc_hqx(raw[:-2], 0).to_bytes(2, "little") != raw[-2:]:
+        raise KeyInvalid("holds a seed that was cut or altered")
+    if raw[:2] != bytes([_SEED | _USER >> 5, (_USER & 31) << 3]):
+        raise KeyInvalid("holds a seed of something else than a user")
+    return SigningKey(raw[2:-2])
