@@ -126,7 +126,7 @@ class Simulation:
             if verdict.admitted:
                 node.assigned(pod)
                 trial = node.begin(pod.uid)
-                if node.settle(pod, 0.0).verdict.admitted and trial.verdict.admitted:
+                if node.conclude(pod, 0.0).verdict.admitted and trial.verdict.admitted:
                     job.node = name
                     self._jobs[pod.uid] = job
                     self._tell(streams.pod(pod.uid), PodObserved(pod, node=name, phase="Running"))
@@ -223,7 +223,7 @@ class Simulation:
     def _admission_ends(self, job: Job) -> None:
         assert job.pod is not None
         node, pod = self._nodes[job.node], job.pod
-        trial = node.settle(pod, self.now_s, job.order)
+        trial = node.conclude(pod, self.now_s, job.order)
         self._changed(job.node)
         queue = self._queues[job.node]
         queue.pop(0)

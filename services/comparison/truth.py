@@ -89,13 +89,13 @@ class TrueNode:
         self.kubelet = kubelet.show(self.kubelet, step)
         self.changed = True
 
-    def settle(self, pod: Pod, now_s: float, order: int = 0) -> Trial:
+    def conclude(self, pod: Pod, now_s: float, order: int = 0) -> Trial:
         """The admission is over."""
         assert self.trial is not None
         trial, self.trial = kubelet.rebase(self.kubelet, self.trial), None
         if trial.verdict.admitted:
             self.past.append(Past(now_s, "admit", pod, self.kubelet.state, order=order))
-        self.kubelet = kubelet.settle(self.kubelet, trial)
+        self.kubelet = kubelet.conclude(self.kubelet, trial)
         self.coming.pop(pod.uid, None)
         self.changed, self._shadow = True, None
         return trial
@@ -159,7 +159,7 @@ def _unforeseen(each: Past, decided: tuple[float, int], ends: bool, overtaking: 
 
 def free_of(state: KubeletState) -> dict[int, Amounts]:
     """Zone -> free CPUs (millicpu, reserved ones left out), memory and devices."""
-    settled = admission.settle(state)
+    settled = admission.drop_stale(state)
     manager = settled.kubelet.cpu
     shared = settled.cpu.shared & ~manager.reserved
     free: dict[int, Amounts] = {

@@ -78,7 +78,7 @@ def resume(node: KubeletNode, stored: KubeletState, pods: list[Pod]) -> tuple[Ku
     refused = [(uid, verdict) for uid, verdict in again.readmissions if not verdict.admitted]
     out = {uid for uid, _ in refused}
     known = {pod.uid: KnownPod(pod, "running") for pod in pods if pod.uid not in out}
-    state = admission.settle(again.state)
+    state = admission.drop_stale(again.state)
     return KubeletNode(state, state, node.allocatable, known), refused
 
 
@@ -93,7 +93,7 @@ def assign(node: KubeletNode, pod: Pod) -> KubeletNode:
 
 
 def begin(node: KubeletNode, uid: str) -> tuple[KubeletNode, Trial]:
-    """Admit a waiting pod. What it holds becomes visible by `show`, step by step, and lasts from `settle` on."""
+    """Admit a waiting pod. What it holds becomes visible by `show`, step by step, and lasts from `conclude` on."""
     pod = node.pods[uid].pod
     walk = admission.admission_steps(node.state, pod)
     steps: list[KubeletState] = []
@@ -113,10 +113,10 @@ def show(node: KubeletNode, step: KubeletState) -> KubeletNode:
     return KubeletNode(node.state, step, node.allocatable, node.pods)
 
 
-def settle(node: KubeletNode, trial: Trial) -> KubeletNode:
+def conclude(node: KubeletNode, trial: Trial) -> KubeletNode:
     """The node after an admission: the pod runs with what it was given, or is known no more."""
     pods = {uid: known for uid, known in node.pods.items() if uid != trial.uid}
-    state = admission.settle(trial.verdict.state)
+    state = admission.drop_stale(trial.verdict.state)
     if trial.verdict.admitted and trial.uid in node.pods:
         pod = node.pods[trial.uid].pod
         state = admission.start_containers(state, pod)
@@ -127,7 +127,7 @@ def settle(node: KubeletNode, trial: Trial) -> KubeletNode:
 
 
 def end(node: KubeletNode, uid: str) -> KubeletNode:
-    """The node after a pod ended or was deleted; a pod in admission leaves the list now and its resources at `settle`."""
+    """The node after a pod ended or was deleted; a pod in admission leaves the list now and its resources at `conclude`."""
     known = node.pods.get(uid)
     if known is None:
         return node
@@ -150,7 +150,7 @@ def rebase(node: KubeletNode, trial: Trial) -> Trial:
 def _without(state: KubeletState, uid: str) -> KubeletState:
     """The state after a pod ended, its resources free at once: a kubelet drops them at its next call, with the same result
     for the next pod."""
-    return admission.settle(admission.remove(state, uid))
+    return admission.drop_stale(admission.remove(state, uid))
 
 
 def _with_pods(node: KubeletNode, pods: Mapping[str, KnownPod]) -> KubeletNode:

@@ -139,25 +139,25 @@ class KubeletAgent:
         self._node, self._trial = kubelet.begin(self._node, uid)
         steps = self._trial.steps if self._trial.verdict.admitted else ()
         if not steps:
-            self._settle()
+            self._conclude()
             return
         at = self._now()
         for step in steps[:-1]:
             self._agenda.add(at, partial(self._show, step))
             at += self._delays.step_s
-        self._agenda.add(at, self._settle)
+        self._agenda.add(at, self._conclude)
 
     def _show(self, step: KubeletState) -> None:
         if self._trial is not None:
             self._become(kubelet.show(self._node, step), self._trial.uid)
 
-    def _settle(self) -> None:
+    def _conclude(self) -> None:
         trial = self._trial
         if trial is None:
             return
         self._trial = None
         known = self._node.pods.get(trial.uid)
-        self._become(kubelet.settle(self._node, kubelet.rebase(self._node, trial)), trial.uid)
+        self._become(kubelet.conclude(self._node, kubelet.rebase(self._node, trial)), trial.uid)
         if known is not None and trial.verdict.admitted:
             self._agenda.add(self._now() + self._delays.start_s, partial(self._run, trial.uid))
         elif known is not None:

@@ -86,7 +86,7 @@ class Rules:
                 refused = refused or not found
                 after += found
             ways = after
-        left = {self._settled(way): None for way in ways}
+        left = {self._after_admission(way): None for way in ways}
         return Admitted(tuple(left), refused, ways[0].zones if ways else ())
 
     def _hint(self, states: States, own: tuple[Own, ...], asked: Questions) -> Hint | None:
@@ -127,10 +127,10 @@ class Rules:
         zones = (*way.zones, hint.mask or 0)
         return [_Way(states, own, zones) for states, own in found]
 
-    def _settled(self, way: _Way) -> States:
+    def _after_admission(self, way: _Way) -> States:
         if not any(way.own):
             return way.states
-        return tuple([book.settled(state, own) for book, state, own in zip(self.books, way.states, way.own, strict=True)])
+        return tuple([book.after_admission(state, own) for book, state, own in zip(self.books, way.states, way.own, strict=True)])
 
 
 def zones_of(mask: int) -> tuple[int, ...]:

@@ -132,7 +132,7 @@ class CpuCounts:
                     left[at] = max(0, left[at] - item.amount // MILLI)
         return tuple(left)
 
-    def settled(self, state: Counts, own: Own) -> Counts:
+    def after_admission(self, state: Counts, own: Own) -> Counts:
         """What init containers keep stays with the pod."""
         return state
 

@@ -81,7 +81,7 @@ class CpuIds:
                 state &= ~taken if isinstance(taken, int) else -1
         return state
 
-    def settled(self, state: int, own: Own) -> int:
+    def after_admission(self, state: int, own: Own) -> int:
         """What init containers keep stays with the pod."""
         return state
 

@@ -171,7 +171,7 @@ class DeviceBook:
                 state = (*state[:row], tuple([min(max(0, n + m), size) for n, m, size in counts]), *state[row + 1 :])
         return state
 
-    def settled(self, state: Devices, own: Own) -> Devices:
+    def after_admission(self, state: Devices, own: Own) -> Devices:
         """What init containers keep stays with the pod."""
         return state
 

@@ -140,7 +140,7 @@ class MemoryBook:
         plain = self._plain(state, asked, hint.mask) if hint.mask and own is None and kind != "init" else None
         if plain is not None:
             return ((plain, None),)
-        mask = self._settled_mask(state, own, asked, hint)
+        mask = self._final_mask(state, own, asked, hint)
         if not mask:
             return ()
         left = own if isinstance(own, Left) else NOTHING
@@ -164,7 +164,7 @@ class MemoryBook:
         blocks = (*state.blocks[:at], state.blocks[at] + len(asked), *state.blocks[at + 1 :])
         return Memory(groups, blocks, tuple(free), state.waiting)
 
-    def _settled_mask(self, state: Memory, own: Own, asked: Asked, hint: Hint) -> int:
+    def _final_mask(self, state: Memory, own: Own, asked: Asked, hint: Hint) -> int:
         """The mask to take, 0 where the kubelet refuses."""
         mask, preferred = hint.mask, hint.preferred
         if mask is None:
@@ -232,7 +232,7 @@ class MemoryBook:
             if item.resource in self._rows and item.zones and known.issuperset(item.zones)
         ]
 
-    def settled(self, state: Memory, own: Own) -> Memory:
+    def after_admission(self, state: Memory, own: Own) -> Memory:
         """Init containers' blocks stay until their pod runs."""
         if not isinstance(own, Left) or not own.inits:
             return state

@@ -51,7 +51,7 @@ class Book(Protocol):
         """The state with this taken, as far as it is there: what somebody holds whom no report shows."""
         ...
 
-    def settled(self, state: State, own: Own) -> State:
+    def after_admission(self, state: State, own: Own) -> State:
         """The state once the pod is admitted: what only concerned its own containers is forgotten."""
         ...
 

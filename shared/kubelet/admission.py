@@ -1,7 +1,7 @@
 """Admission of a pod by one kubelet, as others use it: verdict, end, start of containers, restart.
 
 A state is a value: everything here returns a new one. What a rejected or removed pod held stays in the books until the
-next admission, as in the kubelet; `settle` drops it at once. Must not know I/O or time.
+next admission, as in the kubelet; `drop_stale` drops it at once. Must not know I/O or time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared.kubelet.errors import AllocationError
 from shared.kubelet.machine import KubeletState, build
 from shared.kubelet.options import ConfigError
 from shared.kubelet.restart import Restart, restart, resume
-from shared.kubelet.stale import removed, settle
+from shared.kubelet.stale import drop_stale, removed
 from shared.kubelet.walk import TOPOLOGY_AFFINITY, Choices, exhausted, lowest_id, walk_pod
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "remove",
     "restart",
     "resume",
-    "settle",
+    "drop_stale",
     "start_container",
     "start_containers",
 ]

@@ -65,7 +65,7 @@ def allocate(state: MemoryState, pod: Pod, container: Container, hint: Hint) -> 
     if held is not None:
         return _with_reuse(state, pod, container, held)
     requested = _requested(container)
-    mask = _settled_mask(state, pod, requested, hint)
+    mask = _final_mask(state, pod, requested, hint)
     if isinstance(mask, AllocationError):
         return mask
     blocks = tuple(Block(mask, size, resource) for resource, size in requested.items())
@@ -228,7 +228,7 @@ class _Grouping(msgspec.Struct, frozen=True):
         return all(mask == cells or not mask & members for cells, members in self.groups)
 
 
-def _settled_mask(state: MemoryState, pod: Pod, requested: Amounts, hint: Hint) -> int | AllocationError:
+def _final_mask(state: MemoryState, pod: Pod, requested: Amounts, hint: Hint) -> int | AllocationError:
     """The mask to take: the given one, widened or chosen anew where it cannot hold the request."""
     mask, preferred = hint.mask, hint.preferred
     if mask is None:

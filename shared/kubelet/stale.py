@@ -10,12 +10,12 @@ from shared.kubelet import cpu_manager, device_manager, memory_manager
 from shared.kubelet.machine import KubeletState, Stale
 
 
-def settle(state: KubeletState) -> KubeletState:
+def drop_stale(state: KubeletState) -> KubeletState:
     """The state after all managers have dropped what is stale, as the next admission with hints will find it."""
-    return settle_memory(settle_cpu(settle_devices(state)))
+    return drop_stale_memory(drop_stale_cpu(drop_stale_devices(state)))
 
 
-def settle_devices(state: KubeletState) -> KubeletState:
+def drop_stale_devices(state: KubeletState) -> KubeletState:
     """The state after the device manager was asked."""
     if not state.stale.devices:
         return state
@@ -26,7 +26,7 @@ def settle_devices(state: KubeletState) -> KubeletState:
     return KubeletState(state.kubelet, state.cpu, state.memory, devices, state.pods, stale)
 
 
-def settle_cpu(state: KubeletState) -> KubeletState:
+def drop_stale_cpu(state: KubeletState) -> KubeletState:
     """The state after the CPU manager was asked."""
     if not state.stale.cpu:
         return state
@@ -37,7 +37,7 @@ def settle_cpu(state: KubeletState) -> KubeletState:
     return KubeletState(state.kubelet, cpu, state.memory, state.devices, state.pods, stale)
 
 
-def settle_memory(state: KubeletState) -> KubeletState:
+def drop_stale_memory(state: KubeletState) -> KubeletState:
     """The state after the memory manager was asked."""
     if not state.stale.memory:
         return state

@@ -16,7 +16,7 @@ from shared.kubelet.device_manager import Pick, Preferred, lowest
 from shared.kubelet.errors import AllocationError
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.machine import ActivePod, KubeletState
-from shared.kubelet.stale import settle, settle_cpu, settle_devices, settle_memory
+from shared.kubelet.stale import drop_stale, drop_stale_cpu, drop_stale_devices, drop_stale_memory
 from shared.kubelet.topology_manager import NO_HINT, merge
 
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
@@ -54,7 +54,7 @@ def walk_pod(state: KubeletState, pod: Pod, choices: Choices) -> Walk:
     yield state
     topology = state.kubelet.topology
     if topology.scope != "none":
-        state = settle(state)
+        state = drop_stale(state)
     whole, admitted = NO_HINT, True
     if topology.scope == "pod":
         whole, admitted = merge(topology, _pod_hints(state, pod))
@@ -96,7 +96,7 @@ _Step = tuple[KubeletState, AllocationError | None]
 
 def _allocate_devices(state: KubeletState, pod: Pod, container: Container, hint: Hint, choices: Choices) -> _Step:
     if state.stale.devices and container.limits.keys() & state.devices.registered.keys():
-        state = settle_devices(state)
+        state = drop_stale_devices(state)
     got = device_manager.allocate(state.devices, pod, container, hint, choices.pick, choices.prefer)
     if isinstance(got, AllocationError):
         return state, got
@@ -104,7 +104,7 @@ def _allocate_devices(state: KubeletState, pod: Pod, container: Container, hint:
 
 
 def _allocate_cpus(state: KubeletState, pod: Pod, container: Container, hint: Hint, _: Choices) -> _Step:
-    state = settle_cpu(state)
+    state = drop_stale_cpu(state)
     got = cpu_manager.allocate(state.kubelet.cpu, state.cpu, pod, container, hint)
     if isinstance(got, AllocationError):
         return state, got
@@ -112,7 +112,7 @@ def _allocate_cpus(state: KubeletState, pod: Pod, container: Container, hint: Hi
 
 
 def _allocate_memory(state: KubeletState, pod: Pod, container: Container, hint: Hint, _: Choices) -> _Step:
-    state = settle_memory(state)
+    state = drop_stale_memory(state)
     got = memory_manager.allocate(state.memory, pod, container, hint)
     if isinstance(got, AllocationError):
         return state, got

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared.domain.pod import Pod
-from shared.kubelet.admission import Admission, admission_steps, admit, placements, remove, settle, start_containers
+from shared.kubelet.admission import Admission, admission_steps, admit, drop_stale, placements, remove, start_containers
 from shared.kubelet.hint import Hint
 from shared.kubelet.machine import KubeletState
 from tests.kubelet.machines import GIB, GPU, container, guaranteed, kubelet
@@ -94,7 +94,7 @@ def test_what_a_rejected_pod_took_before_its_failure_is_free_for_the_next() -> N
     verdict = admit(state, guaranteed("a", container("c0", cpu=6, memory=1), container("c1", cpu=9, memory=1)))
     assert not verdict.admitted
     assert verdict.state.cpu.of("a", "c0")
-    assert settle(verdict.state) == state
+    assert drop_stale(verdict.state) == state
     assert admit(verdict.state, guaranteed("b", container(cpu=6, memory=1))).admitted
 
 
@@ -104,7 +104,7 @@ def test_a_removed_pod_is_listed_no_more_and_its_holdings_go_with_the_next_admis
     gone = remove(admitted(state, pod), "a")
     assert "a" not in gone.pods
     assert gone.cpu.of("a", "c0")
-    assert settle(gone) == state
+    assert drop_stale(gone) == state
     assert remove(state, "nobody") == state
 
 
@@ -154,4 +154,4 @@ def test_admitting_an_active_pod_again_changes_nothing() -> None:
     pod = guaranteed("a", container(cpu=4, memory=2))
     once = admitted(kubelet(), pod)
     assert admit(once, pod).containers == placements(once, pod)
-    assert settle(admit(once, pod).state).cpu.entries == once.cpu.entries
+    assert drop_stale(admit(once, pod).state).cpu.entries == once.cpu.entries

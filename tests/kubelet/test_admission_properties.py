@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.domain.pod import Container, Pod
-from shared.kubelet.admission import Restart, admit, remove, restart, settle, start_containers
+from shared.kubelet.admission import Restart, admit, drop_stale, remove, restart, start_containers
 from shared.kubelet.machine import KubeletState
 from tests.kubelet.machines import GPU, container, guaranteed, kubelet
 
@@ -51,10 +51,10 @@ def test_books_balance_through_any_history(state: KubeletState, data: st.DataObj
             again = restart(state)
             assert isinstance(again, Restart)
             state = again.state
-        check_books(settle(state))
+        check_books(drop_stale(state))
     for uid in sorted(state.pods):
         state = remove(state, uid)
-    drained = settle(state)
+    drained = drop_stale(state)
     assert (drained.cpu.shared, drained.cpu.entries) == (empty.cpu.shared, {})
     assert (drained.memory.nodes, drained.memory.entries) == (empty.memory.nodes, {})
     assert (drained.devices.held, drained.devices.in_use) == ({}, {})

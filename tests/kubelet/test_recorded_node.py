@@ -19,7 +19,7 @@ from shared.domain.pod import Pod
 from shared.kubelet.admission import admit, build, remove
 from shared.kubelet.checkpoint import CpuCheckpoint, memory_checkpoint, write_cpu, write_memory
 from shared.kubelet.machine import KubeletState
-from shared.kubelet.stale import settle_cpu
+from shared.kubelet.stale import drop_stale_cpu
 
 ARCHIVE = Path(__file__).parents[1] / "exporter" / "recordings.tar.gz"
 MOMENTS = (
@@ -56,7 +56,7 @@ def test_every_recorded_moment_has_the_checkpoints_that_the_model_writes(recordi
     for moment in MOMENTS:
         folder = recordings / moment
         state = played(state, json.loads((folder / "pods.json").read_text())["items"])
-        cpu = settle_cpu(state).cpu  # the CPU manager's reconciliation, every 5 s there, drops what is stale
+        cpu = drop_stale_cpu(state).cpu  # the CPU manager's reconciliation, every 5 s there, drops what is stale
         written = write_cpu(CpuCheckpoint("static", cpu.shared, cpu.entries))
         assert written == (folder / "cpu_manager_state").read_bytes(), moment
         assert write_memory(memory_checkpoint(state.memory)) == (folder / "memory_manager_state").read_bytes(), moment

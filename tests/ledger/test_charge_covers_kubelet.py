@@ -12,7 +12,7 @@ from shared.domain.demand import zonal_demand
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_memory
-from shared.kubelet.admission import admit, placements, settle, start_containers
+from shared.kubelet.admission import admit, drop_stale, placements, start_containers
 from shared.kubelet.machine import KubeletState
 from shared.ledger.charge import charge_zones, possible_zones
 from shared.ledger.proof import covers, held_zones, residual
@@ -37,7 +37,7 @@ def test_no_kubelet_gives_a_pod_more_than_it_is_charged(policy: str, scope: str)
             verdict = admit(state, pod)
             if verdict.admitted:
                 pods += 1
-                after = settle(verdict.state)
+                after = drop_stale(verdict.state)
                 _check(pod, state, after)
                 _check_hidden(pod, state, after)
     assert pods > SCENES // 2

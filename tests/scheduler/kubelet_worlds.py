@@ -18,7 +18,7 @@ from shared.domain.pod import Container, ContainerKind, Pod, Qos
 from shared.domain.refusal import Reason
 from shared.domain.report import Freshness, Report
 from shared.events.cluster_facts import PodRunning
-from shared.kubelet.admission import admit, remove, settle, start_containers
+from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from shared.kubelet.device_manager import Pick
 from shared.kubelet.machine import KubeletState
 from shared.ledger.state import ZoneAmounts
@@ -54,7 +54,7 @@ def scene(seed: int, policy: str, scope: str, zones: int | None = None, unsettle
     base = kubelet(count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1}, **settings)
     for at in range(rng.randint(0, 3)):
         base = _ran(base, random_pod(rng, f"settled{at}", True, scale))
-    base, came = settle(base), []
+    base, came = drop_stale(base), []
     state = base
     for at in range(rng.randint(0, unsettled)):
         verdict = admit(state, pod := random_pod(rng, f"unsettled{at}", True, scale))
@@ -67,7 +67,7 @@ def scene(seed: int, policy: str, scope: str, zones: int | None = None, unsettle
 def _ran(state: KubeletState, pod: Pod) -> KubeletState:
     """A pod that was admitted and runs; or nothing."""
     verdict = admit(state, pod)
-    return start_containers(verdict.state, pod) if verdict.admitted else settle(verdict.state)
+    return start_containers(verdict.state, pod) if verdict.admitted else drop_stale(verdict.state)
 
 
 def random_pod(rng: random.Random, name: str, wide: bool = False, scale: int = 1) -> Pod:
@@ -96,14 +96,14 @@ def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequen
 
 def report_of(state: KubeletState, stored: bool = False) -> Report:
     """What a production exporter reports of this kubelet, with its checkpoints where they are `stored`."""
-    state = settle(state)
+    state = drop_stale(state)
     pods = (active.pod for active in state.pods.values())
     return exporter.report(NODE, "test", reading.scan(state, pods, Freshness("boot", 1), stored), exporter.Rules())
 
 
 def free_of(state: KubeletState) -> ZoneAmounts:
     """What is free in truth, zone by zone: init containers' holdings, which podresources hides, are none of it."""
-    state = settle(state)
+    state = drop_stale(state)
     free: ZoneAmounts = {}
     for zone, mask in state.kubelet.cpu.topology.numa_mask.items():
         free[zone] = {"cpu": (state.cpu.available(state.kubelet.cpu) & mask).bit_count() * 1000}
@@ -121,7 +121,7 @@ def any_state(seed: int, policy: str, scope: str) -> KubeletState:
         state = admit(state, random_pod(rng, f"more{at}")).state
     for uid in [uid for uid in state.pods if rng.random() < 0.4]:
         state = remove(state, uid)
-    return settle(state)
+    return drop_stale(state)
 
 
 def world_of(seen: Scene, config: CycleConfig, checkpoints: bool = True) -> World:
@@ -224,7 +224,7 @@ def _key(state: KubeletState) -> Hashable:
 
 def _successors(state: KubeletState, pod: Pod) -> tuple[list[KubeletState], bool]:
     verdicts = [admit(state, pod, pick) for pick in PICKS]
-    return [settle(each.state) for each in verdicts if each.admitted], not all(each.admitted for each in verdicts)
+    return [drop_stale(each.state) for each in verdicts if each.admitted], not all(each.admitted for each in verdicts)
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------

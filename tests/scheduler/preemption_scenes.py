@@ -11,7 +11,7 @@ import msgspec
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.preemption.patience import admits
 from shared.domain.pod import Pod
-from shared.kubelet.admission import admit, settle
+from shared.kubelet.admission import admit, drop_stale
 from shared.kubelet.machine import KubeletState
 from tests.kubelet.machines import GPU, kubelet
 from tests.scheduler.cycle_worlds import World
@@ -37,7 +37,7 @@ def full_node(seed: int, policy: str, scope: str, inits: bool) -> Full:
     state = kubelet(zones, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1})
     for at in range(rng.randint(2, 7)):
         state = admit(state, _pod(rng, f"p{at}", inits, rng.choice((0, 0, 1, 5)))).state
-    return Full(settle(state), _pod(rng, "high", inits, HIGH))
+    return Full(drop_stale(state), _pod(rng, "high", inits, HIGH))
 
 
 def _pod(rng: random.Random, name: str, inits: bool, priority: int) -> Pod:

@@ -10,7 +10,7 @@ import pytest
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
 from shared.domain.pod import Container, Pod
-from shared.kubelet.admission import admit, remove, settle
+from shared.kubelet.admission import admit, drop_stale, remove
 from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 from tests.scheduler.kubelet_worlds import Scene, truth, world_of
@@ -47,7 +47,7 @@ def _scene(seed: int, scope: str, zones: int) -> Scene:
     for pod in there:
         if chance.random() < 0.3:
             state = remove(state, pod.uid)
-    base, unsettled = settle(state), []
+    base, unsettled = drop_stale(state), []
     for at in range(chance.choice((0, 0, 1, 2))):
         pod = _pod(chance, f"u{at}")
         verdict = admit(state, pod)

@@ -163,7 +163,7 @@ def _arrive_in_any_order(seed: int, policies: Policies) -> None:
         old = _random_pod(chance, f"old{number}")
         node.assigned(old)
         node.begin(old.uid)
-        if node.settle(old, 0.0).verdict.admitted:
+        if node.conclude(old, 0.0).verdict.admitted:
             world.fold(f"pod/{old.uid}", PodObserved(old, node="n", phase="Running"))
     world.report(node.report(0.0))
     coming = []

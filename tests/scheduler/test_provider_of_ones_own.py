@@ -42,7 +42,7 @@ class LicenceBook:
     def hold(self, state: int, held: Sequence[ZonedAmount]) -> int:
         return state - sum(item.amount for item in held if item.resource == LICENCE)
 
-    def settled(self, state: int, own: Own) -> int:
+    def after_admission(self, state: int, own: Own) -> int:
         return state
 
     def later(self, state: int) -> Sequence[int]:

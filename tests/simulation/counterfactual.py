@@ -72,5 +72,5 @@ def _refused(events: Sequence[Event], node: KubeletNode) -> bool:
             node = kubelet.end(node, event.pod.uid)
             continue
         node, trial = kubelet.begin(kubelet.assign(node, event.pod), event.pod.uid)
-        node, admitted = kubelet.settle(node, trial), trial.verdict.admitted
+        node, admitted = kubelet.conclude(node, trial), trial.verdict.admitted
     return not admitted

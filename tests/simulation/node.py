@@ -181,7 +181,7 @@ class SimNode:
         assert trial is not None
         self._trial, self._steps = None, []
         known = self.kubelet.pods.get(trial.uid)
-        self.kubelet = kubelet.settle(self.kubelet, kubelet.rebase(self.kubelet, trial))
+        self.kubelet = kubelet.conclude(self.kubelet, kubelet.rebase(self.kubelet, trial))
         if known is None:
             return "gone meanwhile"
         if trial.verdict.admitted:

@@ -39,7 +39,7 @@ def run(node: KubeletNode, *pods: Pod) -> tuple[KubeletNode, list[Trial]]:
     trials = []
     for one in pods:
         node, trial = kubelet.begin(kubelet.assign(node, one), one.uid)
-        node = kubelet.settle(node, kubelet.rebase(node, trial))
+        node = kubelet.conclude(node, kubelet.rebase(node, trial))
         trials.append(trial)
     return node, trials
 
@@ -58,7 +58,7 @@ def test_pod_is_listed_with_nothing_then_half_then_whole() -> None:
     seen = [listed(one, step).containers[0] for step in trial.steps]
     assert [(len(c.devices), len(c.cpus), len(c.memory)) for c in seen] == [(1, 0, 0), (1, 2, 0), (1, 2, 1)]
     assert listed(one, node.shown).containers[0].cpus == ()
-    node = kubelet.settle(kubelet.show(node, trial.steps[0]), trial)
+    node = kubelet.conclude(kubelet.show(node, trial.steps[0]), trial)
     assert listed(one, node.shown).containers[0] == seen[-1]
     assert node.pods["a"].phase == "running"
 
@@ -90,7 +90,7 @@ def test_pod_deleted_during_its_admission_leaves_nothing() -> None:
     node, trial = kubelet.begin(kubelet.assign(kubelet.start(machine()), pod("a", 3)), "a")
     node = kubelet.end(node, "a")
     assert node.pods == {}
-    node = kubelet.settle(node, kubelet.rebase(node, trial))
+    node = kubelet.conclude(node, kubelet.rebase(node, trial))
     assert node.pods == {}
     assert node.state.pods == {}
     assert node.state.cpu.entries == {}
@@ -100,7 +100,7 @@ def test_pod_that_ends_during_anothers_admission_stays_ended() -> None:
     node, _ = run(kubelet.start(machine()), pod("a", 3))
     node, trial = kubelet.begin(kubelet.assign(node, pod("b", 3)), "b")
     node = kubelet.end(node, "a")
-    node = kubelet.settle(node, kubelet.rebase(node, trial))
+    node = kubelet.conclude(node, kubelet.rebase(node, trial))
     assert set(node.state.pods) == {"b"}
     assert set(node.state.cpu.entries) == {"b"}
 

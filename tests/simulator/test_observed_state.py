@@ -16,7 +16,7 @@ from services.exporter import core
 from services.simulator import reading
 from shared.domain.pod import Pod
 from shared.domain.report import Freshness, Report
-from shared.kubelet.admission import admit, placements, remove, settle, start_containers
+from shared.kubelet.admission import admit, drop_stale, placements, remove, start_containers
 from shared.kubelet.cpu_state import union
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
@@ -94,7 +94,7 @@ def test_a_report_and_the_manifests_are_the_kubelets_state(seed: int) -> None:
     assert again.kubelet.topology == state.kubelet.topology
     assert again.devices.registered == state.devices.registered
     assert set(again.pods) == set(state.pods)
-    assert holdings(settle(again)) == holdings(settle(state))
+    assert holdings(drop_stale(again)) == holdings(drop_stale(state))
     newcomer = random_pod(rng, "newcomer")
     ours, theirs = admit(again, newcomer), admit(state, newcomer)
     assert (ours.admitted, ours.reason) == (theirs.admitted, theirs.reason)

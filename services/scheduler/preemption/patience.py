@@ -19,7 +19,7 @@ from services.scheduler.deciding.shape import Plan
 from shared.domain.demand import peak
 from shared.domain.pod import Pod
 from shared.domain.report import Placement
-from shared.kubelet.admission import admit, remove, settle
+from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
 from shared.ledger.kubelet_states import OTHER_KUBELET
@@ -45,7 +45,7 @@ def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
     """Would this kubelet admit the pod once these have ended?"""
     for uid in sorted(gone):
         state = remove(state, uid)
-    return admit(settle(state), pod).admitted
+    return admit(drop_stale(state), pod).admitted
 
 
 def may_fit(facts: NodeFacts, plan: Plan) -> bool:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from shared.domain.pod import Pod
-from shared.kubelet.admission import Admission, ContainerAssignment, admit, remove, restart, settle, start_containers
+from shared.kubelet.admission import Admission, ContainerAssignment, admit, drop_stale, remove, restart, start_containers
 from shared.kubelet.checkpoint import CpuCheckpoint, write_cpu
 from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
 from shared.kubelet.cpuset import format_cpus
@@ -43,7 +43,7 @@ def check(case: Json) -> list[str]:
             return [*differences, f"op {at}: the kubelet should be running"]
         state, found = play(state, op, prefer)
         differences += [f"op {at} {op['op']}: {text}" for text in found]
-    return differences + _compare("final", None if state is None else _final(settle(state)), case["final"])
+    return differences + _compare("final", None if state is None else _final(drop_stale(state)), case["final"])
 
 
 def play(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[KubeletState | None, list[str]]:

@@ -118,7 +118,7 @@ class Columns:
 
     def write(self, many: Sequence[NodeFacts]) -> None:
         """Bring the columns of these nodes up to date."""
-        self.settle()
+        self.apply_due()
         if not many:
             return
         slots = [facts.slot for facts in many]
@@ -166,10 +166,10 @@ class Columns:
         return Delta(lower, _table(self.free_rows, [request])[:, 0], least)
 
     def subtract(self, facts: NodeFacts, delta: Delta) -> None:
-        """Take an own reservation out of one node's columns, which are otherwise up to date, at the next `settle`."""
+        """Take an own reservation out of one node's columns, which are otherwise up to date, at the next `apply_due`."""
         self._due.setdefault(facts.slot, []).append(delta)
 
-    def settle(self) -> None:
+    def apply_due(self) -> None:
         """Take out what is due, of all nodes at once; as many rounds as one node has reservations."""
         while self._due:
             slots = list(self._due)
