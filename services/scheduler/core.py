@@ -341,7 +341,7 @@ class SchedulerCore:
             **{f"pods_{stage}": stages.get(stage, 0) for stage in get_args(Stage)},
             "queue_ready": self.queue.ready_count(),
             "queue_waiting": self.queue.waiting_count(),
-            "nominated": len(self.nominations.standing),
+            "nominated": len(self.nominations.open),
             "nodes": len(self.ledger.nodes),
             "nodes_set_aside": len(self.asides.nodes),
             "pods_barred": len(self.asides.barred),

@@ -148,7 +148,7 @@ class UpstreamPlacing:
         """None: as with upstream's `preemptionMode: Disabled`, nobody is evicted by a view that may be wrong."""
         return None
 
-    def nomination_stands(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+    def nomination_still_valid(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
         """A nomination of another scheduler's, or of an earlier configuration, is not kept."""
         return False
 

@@ -27,7 +27,7 @@ from services.scheduler.deciding.reservation import claim_restored, reserve
 from services.scheduler.deciding.scores import scorer
 from services.scheduler.deciding.shape import Plan, Shape, key_of
 from services.scheduler.deciding.verdicts.columns import Columns, Delta
-from services.scheduler.deciding.verdicts.score_bounds import Falls
+from services.scheduler.deciding.verdicts.score_bounds import ScoreDrops
 from services.scheduler.deciding.verdicts.sweep import Sweep
 from services.scheduler.deciding.verdicts.table import BARRED, OPTIMISTIC, RULED_OUT, Lifts, VerdictTable
 from services.scheduler.setting_aside.asides import Asides
@@ -48,7 +48,7 @@ class Cluster:
         self.config = config
         self.strategy = scorer(config.strategy, config.weights)
         self.verdicts, self.counts = VerdictTable(), Counts()
-        self._columns, self._constraints, self._falls = Columns(), ConstraintColumns(config.max_shapes), Falls()
+        self._columns, self._constraints, self._drops = Columns(), ConstraintColumns(config.max_shapes), ScoreDrops()
         self._by_name: dict[str, NodeFacts] = {}
         self._slots: list[NodeFacts | None] = []
         self.slots: dict[str, int] = {}
@@ -79,8 +79,8 @@ class Cluster:
         facts = self._by_name.get(node.name)
         if facts is None:
             facts = self._enter(node.name)
-        elif facts.ledger is node and facts.stands(node):
-            facts.overlay, facts.outlooks, facts.waiting, facts.standing = {}, None, None, None
+        elif facts.ledger is node and facts.is_current(node):
+            facts.overlay, facts.outlooks, facts.waiting, facts.expected_zones = {}, None, None, None
             self.verdicts.exact[:, facts.slot] = False
             return
         if facts.observed is not node.observed:
@@ -127,17 +127,17 @@ class Cluster:
         elif facts.slot not in self._stale:
             delta = self._delta(facts, shape, zones)
             self._columns.subtract(facts, delta)
-        if self.strategy.falls:
-            self.verdicts.lowered(facts.slot, self._fall(facts.slot, delta))
+        if self.strategy.monotone:
+            self.verdicts.lowered(facts.slot, self._drop(facts.slot, delta))
         else:
             self.verdicts.tightened(facts.slot)
         return zones
 
-    def _fall(self, slot: int, delta: Delta | None) -> npt.NDArray[np.int16] | None:
-        """How far the score of each shape surely falls on the node; None where nothing is known."""
+    def _drop(self, slot: int, delta: Delta | None) -> npt.NDArray[np.int16] | None:
+        """How far the score of each shape surely drops on the node; None where nothing is known."""
         if delta is None or delta.least is None or not self.strategy.even:
             return None
-        return self._falls.of(delta.least, self._columns.widest[:, slot], self._columns.rows, len(self.verdicts.scores))
+        return self._drops.of(delta.least, self._columns.widest[:, slot], self._columns.rows, len(self.verdicts.scores))
 
     def _delta(self, facts: NodeFacts, shape: Shape, zones: ZoneAmounts) -> Delta:
         """Equal reservations on nodes of one profile are equal in columns."""
@@ -201,15 +201,15 @@ class Cluster:
 
     def pass_over_unless_bounds_tell(self, shape: Shape, facts: NodeFacts) -> None:
         """Judge one node without a search; what bounds do not tell is out of the way until `take_back`."""
-        at, stood = facts.slot, int(self.verdicts.scores[shape.row, facts.slot])
+        at, bound = facts.slot, int(self.verdicts.scores[shape.row, facts.slot])
         score = UNDECIDED if shape.untold.get(at) == facts.version else self._judged(shape, facts, 0)
         self.verdicts.judged(shape.row, at, max(score, RULED_OUT))
         if score == UNDECIDED:
             shape.untold[at] = facts.version
-            self._passed_over[at] = stood
+            self._passed_over[at] = bound
 
     def take_back(self, shape: Shape) -> None:
-        """Nodes that were passed over stand where they stood."""
+        """Nodes that were passed over have the bound of their score again that they had before."""
         if self._passed_over:
             self.verdicts.doubted(shape.row, self._passed_over)
             self._passed_over = {}
@@ -289,7 +289,7 @@ class Cluster:
                 row = self._shapes.pop(next(iter(self._shapes))).row
             shape = Shape(key, pod, row)
             self.verdicts.start(row)
-            self._falls.learn(row, shape.evenly, self._columns.rows)
+            self._drops.learn(row, shape.evenly, self._columns.rows)
             shape.swept = False
         self._shapes[key] = shape
         self._latest = pod, shape

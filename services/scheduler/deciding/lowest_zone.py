@@ -25,9 +25,9 @@ Zones = list[tuple[int, Amounts]]
 """(id, free amounts), ascending."""
 
 
-class Standing:
+class ExpectedZones:
     """The zones as those on their way will leave them; None where the node is not plain. Kept while `ledger` and `claims` are the
-    facts' own, and `own` counts their reservations. `latest`: where the last demand asked for would stand."""
+    facts' own, and `own` counts their reservations. `latest`: where the last demand asked for would go."""
 
     __slots__ = ("claims", "latest", "ledger", "own", "zones")
 
@@ -42,22 +42,22 @@ def lowest_zones(facts: NodeFacts, plan: Plan) -> tuple[int, ...] | None:
         return None
     if plan.inits or plan.whole_cores or plan.rule != facts.rule or facts.tied or facts.rule.policy == NONE:
         return None
-    standing = _standing(facts)
-    zones = standing.zones
+    expected = _expected(facts)
+    zones = expected.zones
     if zones is None:
         return None
     places = _places(zones, plan.demand, plan.rule.scope)
-    standing.latest = plan.demand, places
+    expected.latest = plan.demand, places
     return tuple([zones[at][0] for at in places]) if places is not None else None
 
 
 def note_reserved(facts: NodeFacts, charge: Charge) -> None:
-    """An own reservation stands where it was expected."""
-    kept: Standing | None = facts.standing
+    """An own reservation takes what was expected."""
+    kept: ExpectedZones | None = facts.expected_zones
     if kept is None:
         return
     if not _current(kept, facts, len(facts.overlay) - 1):
-        facts.standing = None
+        facts.expected_zones = None
         return
     if kept.zones is not None:
         places = kept.latest[1] if kept.latest[0] is charge.demand else _places(kept.zones, charge.demand, facts.rule.scope)
@@ -65,14 +65,14 @@ def note_reserved(facts: NodeFacts, charge: Charge) -> None:
     kept.own, kept.latest = len(facts.overlay), ((), None)
 
 
-def _standing(facts: NodeFacts) -> Standing:
-    kept: Standing | None = facts.standing
+def _expected(facts: NodeFacts) -> ExpectedZones:
+    kept: ExpectedZones | None = facts.expected_zones
     if kept is None or not _current(kept, facts, len(facts.overlay)):
-        facts.standing = kept = Standing(facts.ledger, facts.claims, len(facts.overlay), _zones(facts))
+        facts.expected_zones = kept = ExpectedZones(facts.ledger, facts.claims, len(facts.overlay), _zones(facts))
     return kept
 
 
-def _current(kept: Standing, facts: NodeFacts, own: int) -> bool:
+def _current(kept: ExpectedZones, facts: NodeFacts, own: int) -> bool:
     return kept.ledger is facts.ledger and kept.claims is facts.claims and kept.own == own
 
 

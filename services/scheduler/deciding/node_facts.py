@@ -36,6 +36,7 @@ class NodeFacts:
         "allocatable",
         "arriving",
         "claims",
+        "expected_zones",
         "expired",
         "landings",
         "ledger",
@@ -51,7 +52,6 @@ class NodeFacts:
         "rule",
         "sizes",
         "slot",
-        "standing",
         "tied",
         "totals",
         "unsettled",
@@ -77,7 +77,7 @@ class NodeFacts:
         self.overlay: dict[str, Charge] = {}
         self.outlooks: Any = None
         self.waiting: Any = None
-        self.standing: Any = None
+        self.expected_zones: Any = None
         self.views: Any = None
         self.landings: dict[str, Any] = {}
         self.rule = policy.Rule()
@@ -94,7 +94,7 @@ class NodeFacts:
             return 1 << 30
         return self.allocatable.get(name, 0) - self.requested.get(name, 0)
 
-    def stands(self, node: LedgerNode) -> bool:
+    def is_current(self, node: LedgerNode) -> bool:
         """True when the ledger's node says what these facts, own reservations included, say already."""
         return (
             self.observed is node.observed
@@ -123,7 +123,7 @@ class NodeFacts:
         self.profile = self._profile(node, config)
         self.rule = self.profile[1]
         self.tied = tied_zones(node, node.charges.values())
-        self.outlooks, self.waiting, self.standing, self.landings = None, None, None, {}
+        self.outlooks, self.waiting, self.expected_zones, self.landings = None, None, None, {}
         self.totals = self.surely_free() if self.spreads else {}
 
     @property

@@ -13,7 +13,7 @@ from services.scheduler.deciding.cluster import Cluster
 from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.verdicts.table import RULED_OUT, salt_of
-from services.scheduler.preemption.search import Nomination, find, stands
+from services.scheduler.preemption.search import Nomination, find, still_suffices
 from services.scheduler.setting_aside.asides import Asides
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
@@ -65,7 +65,7 @@ class Placing(Protocol):
     ) -> Nomination | None:
         """The least costly evictions that make room for the pod, on any node or on these; None when none does."""
 
-    def nomination_stands(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+    def nomination_still_valid(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
         """Would the pod fit its node once the victims that are left are gone?"""
 
     def tick(self) -> bool:
@@ -125,12 +125,12 @@ class ColumnarPlacing(Cluster):
         allowed = (facts for facts in turned if facts is not None and barred.refusal(facts) is None)
         return find(pod, shape, allowed, pods, self.config, spared)
 
-    def nomination_stands(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+    def nomination_still_valid(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
         """Own reservations that are not folded yet leave the answer for later."""
         facts = self.node(node)
         if facts is None:
             return False
-        return bool(facts.overlay) or stands(pod, self.shape(pod), facts, victims, pods, self.config)
+        return bool(facts.overlay) or still_suffices(pod, self.shape(pod), facts, victims, pods, self.config)
 
     def tick(self) -> bool:
         """Nothing waits for a clock."""

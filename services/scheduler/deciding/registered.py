@@ -36,7 +36,7 @@ __all__ = ["HIGHEST", "REGISTRY", "Registered"]
 class Registered:
     """A strategy by its registry name, with weights by resource (1 where none is named)."""
 
-    falls = even = False
+    monotone = even = False
 
     def __init__(self, name: str, weights: Mapping[str, int] | None = None) -> None:
         self.name, self._weights = name, dict(weights or {})

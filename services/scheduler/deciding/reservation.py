@@ -81,7 +81,7 @@ def claim_restored(facts: NodeFacts, uid: str) -> NodeFacts:
     restore(freed.lower, facts.claims.get(uid, {}))
     freed.allocatable, freed.totals = offered(facts.ledger, uid), dict(facts.totals)
     freed.claims = {other: claim for other, claim in facts.claims.items() if other != uid}
-    freed.outlooks = freed.waiting = freed.standing = freed.views = None
+    freed.outlooks = freed.waiting = freed.expected_zones = freed.views = None
     if freed.spreads:
         restore({0: freed.totals}, {0: total(facts.claims.get(uid, {}).values())})
     return freed

@@ -28,7 +28,7 @@ WANTING = 1_000
 """Pods remembered that would preempt as soon as somebody can be evicted."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class OpenNomination(msgspec.Struct, frozen=True):
     """One nomination that the log holds."""
 
     node: str
@@ -39,7 +39,7 @@ class Nominations:
     """The fold of nominations and what is asked next."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self.standing: dict[str, Standing] = {}
+        self.open: dict[str, OpenNomination] = {}
         self._refused: dict[str, str] = {}
         self._broken: set[str] = set()
         self._wanting: dict[str, tuple[int, bool]] = {}
@@ -52,7 +52,7 @@ class Nominations:
         """What the ledger says; refusals are volatile, and who waits has every node searched anew."""
         for uid, entry in ledger.pods.items():
             if entry.nominated:
-                self.standing[uid] = Standing(entry.nominated, entry.victims)
+                self.open[uid] = OpenNomination(entry.nominated, entry.victims)
             elif entry.stage == "pending":
                 self._want(entry.pod, searched=False)
             else:
@@ -63,7 +63,7 @@ class Nominations:
     def hear(self, fact: Fact, ledger: Ledger) -> None:
         """Fold one fact that the ledger has folded already."""
         if isinstance(fact, scheduling.PodNominated):
-            self.standing[fact.uid] = Standing(fact.node, fact.victims)
+            self.open[fact.uid] = OpenNomination(fact.node, fact.victims)
             self._wanting.pop(fact.uid, None)
         elif isinstance(fact, scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded):
             self._forget(fact.uid)
@@ -76,13 +76,13 @@ class Nominations:
         self._count(fact, ledger)
 
     def _forget(self, uid: str) -> None:
-        for held in (self.standing, self._wanting, self._refused):
+        for held in (self.open, self._wanting, self._refused):
             held.pop(uid, None)
         self._broken.discard(uid)
 
     def _refusal(self, fact: binding.EvictRefused, ledger: Ledger) -> None:
         """The victim is spared, until a pod of its namespace starts: budgets then may allow more."""
-        found, entry = self.standing.get(fact.preemptor), ledger.pods.get(fact.uid)
+        found, entry = self.open.get(fact.preemptor), ledger.pods.get(fact.uid)
         if found is not None and fact.uid in found.victims and fact.preemptor not in self._broken:
             self._broken.add(fact.preemptor)
             if entry is not None:
@@ -128,26 +128,26 @@ class Nominations:
 
     def wake(self, changed: Collection[str]) -> list[str]:
         """Nominees whose node changed, or for whom an eviction was refused: each is decided again, whatever its shape."""
-        woken = [uid for uid, found in self.standing.items() if found.node in changed]
+        woken = [uid for uid, found in self.open.items() if found.node in changed]
         return [*woken, *sorted(self._broken)]
 
     def refused(
         self, entry: LedgerPod, placing: Placing, ledger: Ledger, pod_version: int, versions: dict[str, int]
     ) -> Proposal | None:
         """The pod fits nowhere: nominate it, or end a nomination that helps no more."""
-        standing = self.standing.get(entry.pod.uid)
-        if standing is not None:
-            return self._revised(entry.pod, standing, placing, ledger, pod_version)
+        nomination = self.open.get(entry.pod.uid)
+        if nomination is not None:
+            return self._revised(entry.pod, nomination, placing, ledger, pod_version)
         return self._search(entry.pod, placing, ledger, pod_version, versions, None)
 
-    def _revised(self, pod: Pod, standing: Standing, placing: Placing, ledger: Ledger, version: int) -> Proposal | None:
+    def _revised(self, pod: Pod, nomination: OpenNomination, placing: Placing, ledger: Ledger, version: int) -> Proposal | None:
         if pod.uid in self._broken:
             cause = "an eviction was refused"
-        elif not placing.nomination_stands(pod, standing.node, standing.victims, ledger.pods):
+        elif not placing.nomination_still_valid(pod, nomination.node, nomination.victims, ledger.pods):
             cause = "the evictions no longer make room"
         else:
             return None
-        return nomination_withdrawal(pod.uid, standing.node, cause, ledger.position, version)
+        return nomination_withdrawal(pod.uid, nomination.node, cause, ledger.position, version)
 
     def _search(
         self, pod: Pod, placing: Placing, ledger: Ledger, version: int, versions: dict[str, int], nodes: Collection[str] | None
@@ -156,7 +156,7 @@ class Nominations:
         if self._searches <= 0 or not self._may(pod):
             return None
         self._searches -= 1
-        spared = {*self._refused, *(uid for found in self.standing.values() for uid in found.victims)}
+        spared = {*self._refused, *(uid for found in self.open.values() for uid in found.victims)}
         found = placing.nominate(pod, ledger.pods, spared, nodes)
         return None if found is None else self._proposal(pod, found, ledger, version, versions)
 
@@ -193,7 +193,7 @@ class Nominations:
             self._wanting[uid] = (self._wanting[uid][0], False)
         for uid in may[:SEARCHES]:
             (_, searched), entry = self._wanting.pop(uid), ledger.pods.get(uid)
-            if entry is None or entry.stage != "pending" or entry.terminating or uid in self.standing:
+            if entry is None or entry.stage != "pending" or entry.terminating or uid in self.open:
                 continue
             version = versions.get(f"pod/{uid}", 0)
             found = self._search(entry.pod, placing, ledger, version, versions, changed if searched else None)

@@ -81,7 +81,7 @@ def find(
     return Nomination(facts.name, tuple(sorted(victims)), search.claim(facts, victims))
 
 
-def stands(pod: Pod, shape: Shape, facts: NodeFacts, victims: Collection[str], pods: Pods, config: CycleConfig) -> bool:
+def still_suffices(pod: Pod, shape: Shape, facts: NodeFacts, victims: Collection[str], pods: Pods, config: CycleConfig) -> bool:
     """Would the pod, its own claim given back, fit once the victims that are left, and whoever is going anyway, are gone?"""
     search = _Search(pod, shape, pods, config, ())
     return search.fits(facts, frozenset(uid for uid in victims if uid in facts.ledger.charges) | search.going(facts))

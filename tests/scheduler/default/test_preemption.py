@@ -310,7 +310,7 @@ async def test_a_restart_from_a_snapshot_still_knows_the_victims() -> None:
     await story.decide()
     old = story.cores[0]
     story.cores = [load(old.config, dump(old))]
-    assert story.cores[0].nominations.standing == old.nominations.standing
+    assert story.cores[0].nominations.open == old.nominations.open
     await story.decide()
     assert await withdrawals(story) == []
     await story.ends(low("a", 4))

@@ -64,7 +64,7 @@ def _zonal(facts: NodeFacts, plan: Plan, part: Part) -> Refusal | None:
     if any(fits(part.amounts, zone) for zone in facts.lower.values()):
         return None
     reason = Reason.NO_SINGLE_ZONE
-    if plan.rule.policy != SINGLE and not _narrow(facts, part):
+    if plan.rule.policy != SINGLE and not _fits_a_zone_when_empty(facts, part):
         reason = Reason.NO_ZONE_SET
     never = _never(facts, part) if reason is Reason.NO_SINGLE_ZONE else None
     if never is not None:
@@ -80,7 +80,7 @@ def _zonal(facts: NodeFacts, plan: Plan, part: Part) -> Refusal | None:
     return Refusal(facts.name, reason, subject, name, part.name, asked, max(0, best), zone, remedy=remedy)
 
 
-def _narrow(facts: NodeFacts, part: Part) -> bool:
+def _fits_a_zone_when_empty(facts: NodeFacts, part: Part) -> bool:
     return fits_one_zone([part.amounts], facts.report)
 
 

@@ -1,7 +1,7 @@
 """How far a reservation surely lowers the score of every shape on its node, so that few nodes have to be judged again.
 
 A shape's score on a node is that of its best zone: the mean over its resources of whole points of a hundred. Where each zone
-is charged, each zone's sum falls by at least the points of the least charge on the largest zone. Shapes whose containers ask
+is charged, each zone's sum drops by at least the points of the least charge on the largest zone. Shapes whose containers ask
 for different things are not foretold. Must not know nodes.
 """
 
@@ -16,10 +16,10 @@ Ints = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.int16]
 
 REMEMBERED = 4096
-"""Falls that are kept: like reservations on like machines fall alike."""
+"""Drops that are kept: like reservations on like machines lower scores alike."""
 
 
-class Falls:
+class ScoreDrops:
     """`asks` is [shape, resource]: 1 where the shape asks for it; `counts` how many it asks for, at least 1."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Falls:
             self._asks = np.zeros((0, 0), dtype=np.int64)  # of another size: made anew when it is asked
 
     def of(self, least: Ints, widest: Ints, rows: Mapping[str, int], shapes: int) -> Scores:
-        """For each of so many shapes the least fall, when each zone loses at least `least` by resource, and the largest zone has
+        """For each of so many shapes the least drop, when each zone loses at least `least` by resource, and the largest zone has
         `widest` (at least 1)."""
         if self._asks.shape != (shapes, len(least)):
             self._resize(shapes, len(least), rows)
@@ -47,8 +47,8 @@ class Falls:
         if found is None:
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
-            falls = (self._asks @ (100 * least // widest)) // self._counts
-            found = self._known[key] = np.minimum(falls, 100).astype(np.int16)
+            drops = (self._asks @ (100 * least // widest)) // self._counts
+            found = self._known[key] = np.minimum(drops, 100).astype(np.int16)
         return found
 
     def _resize(self, shapes: int, resources: int, rows: Mapping[str, int]) -> None:

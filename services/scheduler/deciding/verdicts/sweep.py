@@ -72,7 +72,7 @@ class Sweep:
         sure &= necessary
         candidates = self._with_upper(plan, necessary)
         if plan.rule.policy == policy.RESTRICTED:
-            wide = ~self._narrow(plan)
+            wide = ~self._fits_one_zone(plan)
             least = HIGHEST if isinstance(self._strategy, Registered) and not self._strategy.at_once else 0
             candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, least, scores)
         return candidates, sure, scores
@@ -129,13 +129,13 @@ class Sweep:
         candidates[doubtful] = possible
         return candidates
 
-    def _narrow(self, plan: Plan) -> Bools:
-        narrow = self._every()
+    def _fits_one_zone(self, plan: Plan) -> Bools:
+        fitting = self._every()
         for part in plan.parts:
             for name, amount in part.amounts.items():
                 row = self._columns.rows.get(name)
-                narrow &= self._columns.largest[row, self._selection] >= amount if row is not None else False
-        return narrow
+                fitting &= self._columns.largest[row, self._selection] >= amount if row is not None else False
+        return fitting
 
     def _fit(self, amounts: Amounts) -> Bools | None:
         key = tuple(amounts.items())

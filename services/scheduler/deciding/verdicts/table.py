@@ -84,12 +84,12 @@ class VerdictTable:
         self.sure[:, slot], self.exact[:, slot] = ruled_out, False
         self._tops.clear()
 
-    def lowered(self, slot: int, falls: npt.NDArray[np.int16] | None = None) -> None:
-        """Scores on the node can only have fallen, by `falls` at least for each shape; what is ruled out stays so."""
+    def lowered(self, slot: int, drops: npt.NDArray[np.int16] | None = None) -> None:
+        """Scores on the node can only have fallen, by `drops` at least for each shape; what is ruled out stays so."""
         self.changes += 1
         scores = self.scores[:, slot]
-        if falls is not None:
-            np.maximum(scores - falls, np.minimum(scores, 0), out=scores)
+        if drops is not None:
+            np.maximum(scores - drops, np.minimum(scores, 0), out=scores)
         np.less(scores, 0, out=self.sure[:, slot])
         self.exact[:, slot] = False
 
@@ -112,10 +112,10 @@ class VerdictTable:
         self.judged(row, slot, score)
         self.sure[row, slot], self.exact[row, slot] = score == RULED_OUT, False
 
-    def doubted(self, row: int, stood: Mapping[int, int]) -> None:
-        """Slot -> the upper bound at which it stands again."""
-        slots = list(stood)
-        self.scores[row, slots], self.sure[row, slots], self.exact[row, slots] = list(stood.values()), False, False
+    def doubted(self, row: int, bounds: Mapping[int, int]) -> None:
+        """Slot -> the upper bound of its score, as it was before."""
+        slots = list(bounds)
+        self.scores[row, slots], self.sure[row, slots], self.exact[row, slots] = list(bounds.values()), False, False
         self._tops.pop(row, None)
         self._candidates.pop(row, None)
 
@@ -128,7 +128,7 @@ class VerdictTable:
             slot = int(top.slots[at])
             if scores[slot] == top.best:
                 return slot, top.best
-            top = self._fallen(row, top)
+            top = self._after_drops(row, top)
         return -1, RULED_OUT
 
     def top_lifted(self, row: int, salt: int, lifts: Lifts) -> tuple[int, int]:
@@ -147,8 +147,8 @@ class VerdictTable:
         best = int(scores.max()) if self.size else RULED_OUT
         return self._kept(row, best, (scores == best).nonzero()[0])
 
-    def _fallen(self, row: int, top: _Top) -> _Top:
-        """Without those that fell since; the next best when all of them did."""
+    def _after_drops(self, row: int, top: _Top) -> _Top:
+        """Without those whose score dropped since; the next best when all of them did."""
         still = top.slots[self.scores[row, top.slots] == top.best]
         return self._kept(row, top.best, still) if len(still) else self._found(row)
 
