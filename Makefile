@@ -55,8 +55,8 @@ vectors: install  ## Replay the recorded cases: make vectors ARGS="some/file.jso
 bench: install  ## Measure: make bench ARGS="road".
 	$(BIN)/python -m tests.bench $(ARGS)
 
-stubs: install  ## Generate the podresources stubs again.
-	sh scripts/generate_podresources.sh
+stubs: install  ## Generate the gRPC stubs again.
+	sh scripts/generate_stubs.sh
 
 docs: install  ## Make docs/metrics.md and docs/facts.md again.
 	PYTHONPATH=. $(BIN)/python scripts/generate_docs.py

@@ -30,6 +30,10 @@ class FolderTree:
         found = read_bounded(f"{self._root}/{path}")
         return None if found is None else found.decode("ascii", "replace")
 
+    def target(self, path: str) -> str:
+        """The name of what a link leads to in the end; the path's own last name where it is no link."""
+        return os.path.basename(os.path.realpath(f"{self._root}/{path}"))
+
     def names(self, path: str) -> list[str]:
         """The folder's entries, sorted; empty when absent."""
         try:

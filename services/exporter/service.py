@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from services.exporter import lean
+from services.exporter.folders import FolderTree
 from services.exporter.handlers import NodeReporter, NodeStatus
 from services.exporter.objects import Objects
 from services.exporter.outbox import Outbox, Unpublished
 from services.exporter.precedence import gathered
 from services.exporter.rte_config import RteConfigError
 from services.exporter.scan import NodeReader, Source
-from services.exporter.settings import FAKE, ExporterSettings, NodeSpec
+from services.exporter.settings import CRI, FAKE, ExporterSettings, NodeSpec
 from services.exporter.source_grpc import GrpcSource
 from services.exporter.watch import file_place, kubelet_places, watch_bus, watch_places
 from shared.bus.jetstream import JetStreamBus
@@ -153,6 +154,12 @@ def _source(spec: NodeSpec, settings: ExporterSettings) -> Source:
         from services.exporter.source_recording import RecordedSource  # its JSON reader costs memory
 
         return RecordedSource(Path(spec.socket.removeprefix(FAKE)))
+    if spec.socket.startswith(CRI):
+        from services.exporter.cri.source import CriSource
+
+        tree = FolderTree(Path(spec.sysfs))
+        path = spec.socket.removeprefix(CRI)
+        return CriSource(path, tree, settings.resources(), settings.reserve(), settings.deadline_s)
     return GrpcSource(spec.socket.removeprefix("unix://"), settings.deadline_s)
 
 

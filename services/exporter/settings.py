@@ -15,7 +15,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from services.exporter import folders
 from services.exporter.core import METHODS, PodPattern, Rules
+from services.exporter.cri import reserve
+from services.exporter.cri.devices import DeviceFileError, Resource
+from services.exporter.cri.devices import parse as parse_resources
+from services.exporter.cri.reserve import Reserve
 from services.exporter.kubelet_config import POLICIES, SCOPES
 from shared.runtime.settings import CommonSettings
 
@@ -24,6 +29,8 @@ MAX_NODES = 2_000
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
 FAKE = "fake://"
 """Before a folder of recorded answers that stands for a socket, as in resource-topology-exporter."""
+CRI = "cri://"
+"""Before the socket of a container runtime that stands for the kubelet's."""
 MAX_SOCKET_BYTES = 107
 """The kernel's limit for the path of a unix socket."""
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
@@ -51,7 +58,9 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     `trailing_s` after the last. A change of `notify_file` counts for every node. What a kubelet's configuration says is asked of
     `kubelet_config_uri` (https) where that is set. `watch_namespace` accounts the pods of one namespace only, `oneshot` ends
     after one report of each node, `no_publish` reads and publishes nothing. `publish` names where
-    reports go: to the bus, to NodeResourceTopology objects (through `kubeconfig`, empty inside a cluster), or both.
+    reports go: to the bus, to NodeResourceTopology objects (through `kubeconfig`, empty inside a cluster), or both. Where the
+    socket is a container runtime's (`cri://`), `reserved_cpus` and `reserved_memory` are the kubelet's own flags, without which
+    no CPU and no memory may be given away by zone, and `device_resources` is the SR-IOV device plugin's config.json.
     """
 
     nodes: tuple[str, ...] = ()
@@ -85,6 +94,9 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     kubeconfig: str = ""
     add_nrt_owner: bool = True
     watch_namespace: str = ""
+    reserved_cpus: str = ""
+    reserved_memory: tuple[str, ...] = ()
+    device_resources: str = ""
     pods_fingerprint: bool = True
     pods_fingerprint_status_file: str = ""
     pods_fingerprint_method: Literal["with-exclusive-resources", "all"] = "with-exclusive-resources"
@@ -102,6 +114,19 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
         excluded = tuple(PodPattern(*text.split("/")) for text in self.exclude_pods)
         method = self.pods_fingerprint_method if self.pods_fingerprint else ""
         return Rules(method, frozenset(self.exclude_resources), excluded, self.watch_namespace)
+
+    def reserve(self) -> Reserve:
+        """What the kubelet keeps back, where a runtime is asked in its place. Raises ValueError."""
+        return reserve.parse(self.reserved_cpus, self.reserved_memory)
+
+    def resources(self) -> tuple[Resource, ...]:
+        """Resources of PCI devices, where a runtime is asked. Raises ValueError."""
+        if not self.device_resources:
+            return ()
+        data = folders.read_bounded(self.device_resources)
+        if data is None:
+            raise DeviceFileError(f"--device-resources {self.device_resources}: cannot be read")
+        return parse_resources(data, f"--device-resources {self.device_resources}")
 
     def specs(self) -> tuple[NodeSpec, ...]:
         """The nodes to report. Raises ValueError for one that cannot be read."""
@@ -141,6 +166,7 @@ def _problems(settings: ExporterSettings) -> list[str]:
     if settings.kubelet_config_uri and not settings.kubelet_config_uri.startswith("https://"):
         problems.append(f"--kubelet-config-uri {settings.kubelet_config_uri!r}: expected https://ADDRESS:10250/configz; "
                         "a file is named with --kubelet-config")  # fmt: skip
+    problems += _cri_problems(settings)
     if not settings.publish:
         problems.append("--publish: names nothing; give bus, nrt or both, or --no-publish")
     try:
@@ -158,11 +184,21 @@ def _problems(settings: ExporterSettings) -> list[str]:
     return problems + [problem for spec in specs for problem in _node_problems(spec)]
 
 
+def _cri_problems(settings: ExporterSettings) -> list[str]:
+    problems = []
+    for check in (settings.reserve, settings.resources):
+        try:
+            check()
+        except ValueError as error:
+            problems.append(str(error))
+    return problems
+
+
 def _node_problems(spec: NodeSpec) -> list[str]:
     problems = []
     if len(spec.name) > 253 or not _NAME.fullmatch(spec.name):
         problems.append(f"node {spec.name!r}: is no node name; use up to 253 letters, digits, '-', '_' and '.'")
-    size = len(spec.socket.encode())
+    size = len(spec.socket.removeprefix(CRI).encode())
     if not spec.socket.startswith(FAKE) and size > MAX_SOCKET_BYTES:
         problems.append(f"node {spec.name}: its socket path has {size} bytes, the kernel allows {MAX_SOCKET_BYTES}")
     return problems
@@ -180,7 +216,14 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("topolog-exporter", description="Reports NUMA zones of nodes from podresources.")
     parser.add_argument("--node", dest="nodes", action="append", metavar="NAME=SOCKET,SYSFS[,KUBELET_DIR]")
     parser.add_argument("--nodes-file", help="JSON list of {name, socket, sysfs, kubelet_dir}")
-    parser.add_argument("--podresources-socket", help=f"with NODE_NAME and no --node; else {DEFAULT_SOCKET}")
+    parser.add_argument(
+        "--podresources-socket", help=f"a path, or cri:///PATH of a runtime; with NODE_NAME and no --node; else {DEFAULT_SOCKET}"
+    )
+    parser.add_argument("--reserved-cpus", help="with a socket cri:///PATH: the kubelet's reservedSystemCPUs, as 0,4")
+    parser.add_argument(
+        "--reserved-memory", action="append", metavar="ZONE:RESOURCE=QUANTITY", help="with cri://: as the kubelet's"
+    )
+    parser.add_argument("--device-resources", help="with cri://: the SR-IOV device plugin's config.json")
     parser.add_argument("--sysfs", help="with NODE_NAME and no --node; else /sys")
     parser.add_argument("--kubelet-dir", help="with NODE_NAME and no --node: configuration and checkpoints")
     parser.add_argument("--nats-url", help="the bus; else TOPOLOG_NATS_URL")

@@ -21,7 +21,7 @@ from services.exporter.podresources.podresources_pb2_grpc import PodResourcesLis
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 DEADLINE_S = 10.0
 BACKOFF_S = (0.05, 0.2, 0.8)
-_OPTIONS = (
+CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.default_authority", "localhost"),
     ("grpc.initial_reconnect_backoff_ms", 200),
@@ -46,7 +46,7 @@ class GrpcSource:
     def __init__(self, socket: str, deadline_s: float = DEADLINE_S) -> None:
         self._socket = socket
         self._deadline_s = deadline_s
-        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS)
         stub: Any = PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]
         self._list: Callable[..., Awaitable[pb.ListPodResourcesResponse]] = stub.List
         self._allocatable: Callable[..., Awaitable[pb.AllocatableResourcesResponse]] = stub.GetAllocatableResources

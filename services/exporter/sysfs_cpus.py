@@ -86,7 +86,7 @@ def _last_level_cache(tree: Tree, cpu: int) -> Group | None:
     for index in tree.names(f"{CPUS}/cpu{cpu}/cache"):
         base = f"{CPUS}/cpu{cpu}/cache/{index}"
         if (tree.text(f"{base}/level") or "").strip() == LAST_LEVEL:
-            shared = parse_ids(tree.text(f"{base}/shared_cpu_list") or str(cpu), base)
+            shared = parse_ids(tree.text(f"{base}/shared_cpu_list") or "", base) or (cpu,)
             number = (tree.text(f"{base}/id") or "").strip()
             return (int(number) if number.isdigit() else min(shared)), shared
     return None

@@ -46,6 +46,7 @@ from shared.kubelet.checkpoint import memory_checkpoint, read_cpu, read_memory, 
 from shared.kubelet.checkpoint_devices import device_checkpoint, read_devices, write_devices
 from shared.ledger.state import Ledger
 from tests.cli.test_admit import MACHINE, gpu_pod
+from tests.fuzz import node_doors
 from tests.fuzz.door import Door
 from tests.fuzz.mutation import as_json, bent, damaged
 from tests.kubelet import machines
@@ -365,4 +366,4 @@ _ALL = (
     Door("simulator-http", "requests to the simulated API server", _make_request, _request),
 )  # fmt: skip
 
-DOORS = {door.name: door for door in _ALL}
+DOORS = {door.name: door for door in (*_ALL, *node_doors.DOORS)}

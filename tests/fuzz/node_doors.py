@@ -1,0 +1,144 @@
+"""Doors of the exporter at its node: what a container runtime says, what /sys holds, which devices are meant.
+
+Each goes on to a report, which the store then reads, and whose zones must add up.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import msgspec
+
+from services.exporter import core
+from services.exporter.answers import Allocatable, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.cri import devices, info
+from services.exporter.sysfs import Machine, SysfsError, read_machine
+from services.exporter.sysfs_cpus import read_layout
+from services.topology_store import validation
+from shared.bus import subjects
+from shared.domain.report import Freshness
+from tests.exporter.runtimes import cgroup, containerd, crio, spec
+from tests.exporter.test_cri import RESOURCES
+from tests.fuzz.door import Door
+from tests.fuzz.mutation import as_json
+
+MIB = 1 << 20
+
+
+class Files:
+    """A /sys tree of path -> text; a link is the name of what it leads to."""
+
+    def __init__(self, files: dict[str, Any]) -> None:
+        self._files = {path: text for path, text in files.items() if isinstance(text, str)}
+
+    def text(self, path: str) -> str | None:
+        return self._files.get(path)
+
+    def target(self, path: str) -> str:
+        return self._files.get(path, path).rpartition("/")[2]
+
+    def names(self, path: str) -> list[str]:
+        inside = (each.removeprefix(f"{path}/") for each in self._files if each.startswith(f"{path}/"))
+        return sorted({each.partition("/")[0] for each in inside})
+
+
+def _tree() -> dict[str, Any]:
+    """Zones 0 and 2 of four CPUs, CPU 5 offline, and zone 7 of memory alone (CXL); two NICs and a VFIO group."""
+    node, cpu = "devices/system/node", "devices/system/cpu"
+    files = {f"{node}/online": "0,2,7\n", f"{cpu}/online": "0-4,6-7\n"}
+    for zone, cpus in ((0, "0-3"), (2, "4,6-7"), (7, "")):
+        distances = " ".join("10" if other == zone else "21" for other in (0, 2, 7))
+        files |= {
+            f"{node}/node{zone}/cpulist": cpus + "\n",
+            f"{node}/node{zone}/distance": distances + "\n",
+            f"{node}/node{zone}/meminfo": f"Node {zone} MemTotal:  1048576 kB\n",
+            f"{node}/node{zone}/hugepages/hugepages-2048kB/nr_hugepages": "64\n",
+        }
+    for number in (0, 1, 2, 3, 4, 6, 7):
+        base = f"{cpu}/cpu{number}"
+        files |= {
+            f"{base}/topology/core_id": f"{number // 2}\n",
+            f"{base}/topology/physical_package_id": f"{number // 4}\n",
+            f"{base}/cache/index3/level": "3\n",
+            f"{base}/cache/index3/shared_cpu_list": "0-3\n" if number < 4 else "4,6-7\n",
+        }
+    for address, zone in (("0000:3b:02.0", "0"), ("0000:af:02.0", "-1")):
+        base = f"bus/pci/devices/{address}"
+        files |= {f"{base}/vendor": "0x8086\n", f"{base}/numa_node": f"{zone}\n", f"{base}/driver": "drivers/iavf"}
+    return {**files, "kernel/iommu_groups/17/devices/0000:af:02.0": "", "dev/char/226:128/device": "x/0000:3b:02.0"}
+
+
+_FILES = _tree()
+_INFOS = [
+    json.loads(shape(made)["info"])
+    for shape in (containerd, crio)
+    for made in (
+        spec(cgroup("", "a"), "1-2", "0", 2048, memory=MIB, hugepages={"2MB": MIB}, env=["PCIDEVICE_INTEL_COM_NIC=0000:3b:02.0"]),
+        spec("/kubepods/burstable/pod1/b", "0,3-4", devices=[("/dev/vfio/17", 240, 0), ("/dev/dri/card0", 226, 128)]),
+    )
+]
+_RESOURCES = json.loads(RESOURCES)
+_DOCUMENTS = [*_INFOS, _RESOURCES, _FILES]
+
+
+def _judge(machine: Machine, allocatable: Allocatable, container: ListedContainer) -> None:
+    pods = (ListedPod("default", "p", (container,)),)
+    made = core.report("n1", "e", core.Scan(Freshness("boot", 5), machine, allocatable, pods), core.Rules())
+    validation.read(subjects.report("n1"), msgspec.json.encode(made))
+    for zone in made.zones:
+        for name, each in zone.resources.items():
+            assert 0 <= each.available <= each.allocatable <= each.capacity, (zone.id, name, each)
+
+
+def _allocatable(machine: Machine, known: dict[str, devices.Device]) -> Allocatable:
+    cpus = tuple(cpu for cpu in sorted(machine.zone_of_cpu()) if cpu)
+    blocks = tuple(MemoryBlock("memory", (node.id,), node.memory_bytes) for node in machine.nodes)
+    return Allocatable(cpus, blocks, devices.groups(known, known))
+
+
+def _read_status(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    tree, known = Files(_FILES), info.read({"info": text}, "containerd 1.7: container 'c'")
+    found = devices.inventory(tree, devices.parse(RESOURCES, "config.json"))
+    held = devices.groups(found, devices.held(known, tree, found))
+    machine = read_machine(tree)
+    container = ListedContainer("c", info.own_cpus(known, known.cpus, "c"), info.own_memory(known, known.mems, "c"), held)
+    _judge(machine, _allocatable(machine, found), container)
+
+
+def _read_tree(data: bytes) -> None:
+    try:
+        files = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    tree = Files(files if isinstance(files, dict) else {})
+    machine = read_machine(tree)
+    machine = msgspec.structs.replace(machine, cpus=read_layout(tree, machine.zone_of_cpu()))
+    found = devices.inventory(tree, devices.parse(RESOURCES, "config.json"))
+    _judge(machine, _allocatable(machine, found), ListedContainer("c", (1, 2), (MemoryBlock("memory", (0, 2), MIB),)))
+
+
+def _read_resources(data: bytes) -> None:
+    devices.inventory(Files(_FILES), devices.parse(data, "config.json"))
+
+
+def _make_tree(rng: random.Random) -> bytes:
+    """Mostly a tree with holes and wrong texts: a tree bent as a document would hardly be looked at."""
+    if rng.random() < 0.2:
+        return as_json(rng, _FILES, _DOCUMENTS)
+    files = {path: text for path, text in _FILES.items() if rng.random() > 0.05}
+    for path in rng.sample(sorted(files), min(len(files), rng.randrange(4))):
+        files[path] = rng.choice(["", "\n", "-1\n", "0-3\n", "7,2\n", "99999999999999999999\n", "0-65536\n", "x", "\0", "1 2 3"])
+    return json.dumps(files).encode()
+
+
+DOORS = (
+    Door("cri", "a container runtime's status of a container, at the exporter",
+         lambda rng: as_json(rng, rng.choice(_INFOS), _DOCUMENTS), _read_status, (info.CriInfoError,)),
+    Door("sysfs", "a /sys tree with holes, at the exporter", _make_tree, _read_tree, (SysfsError,)),
+    Door("device-resources", "the file of PCI devices' resources, at the exporter",
+         lambda rng: as_json(rng, _RESOURCES, _DOCUMENTS),
+         _read_resources, (devices.DeviceFileError,)),
+)  # fmt: skip
