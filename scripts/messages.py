@@ -43,8 +43,22 @@ ADVICE = {
     "watch": "nothing; raise fs.inotify.max_user_instances on the node to hear of changes at once",
     "extender": "look at the certificate files that the line names, and at the extender section of the scheduler's configuration",
     "list": "is something between here and the API server answering in its place? The list is asked for again",
+    "bus.stream_made_anew": "nothing: the log holds what was lost. Give NATS more disk; `topolog doctor` shows its limits",
+    "bus.trouble": "it is tried again; where it stays, look at what the client says in the line (rights, limits, address)",
+    "extender.failed": "nothing: kube-scheduler asks again. If it comes back, report it with the line",
+    "extender.stranger": "give the client a certificate with a name that the extender section allows, or find out who asks",
+    "kube.mass_absence": "nothing while a second list disagrees; else look at what stands between here and the API server",
+    "kube.mass_absence_judged": "nothing; what ended so is in `topolog replay log --type PodEnded`",
+    "kube.relist": "nothing while it is rare",
+    "node.set_aside": "mend what the line names; the node opens by itself, or by `topolog node readmit NODE`",
+    "node.silent": "is its exporter running, and does it reach NATS? Running pods keep their charges",
+    "node.taint_left": "may the topology-store patch nodes? See k8s/base/rbac.yaml",
+    "node.unreadable": "does the exporter reach the kubelet's socket and folders that the line names?",
+    "pod.bind_uncertain": "nothing: the cluster's answer decides, and nothing is bound twice",
+    "pod.evict_refused": "look at the PodDisruptionBudget that the line names",
+    "pod.undecidable": "report it, with the line; `topolog replay why-not POD --node NODE` shows the state that it met",
 }
-"""What to do about a warning, by the first word of its name."""
+"""What to do about a warning: by its name where that is here, else by the first word of it."""
 KUBERNETES = (
     ("event FailedScheduling, condition PodScheduled=False", "no node takes the pod now; the message counts the reasons",
      "`topolog replay explain POD` names the zones, who holds them, and what would fit"),
@@ -81,7 +95,7 @@ def _warnings() -> list[str]:
 
 def advice(event: str) -> str:
     """What to do about an event. Raises KeyError for a kind of event that nobody gave advice for."""
-    return ADVICE[event.partition(".")[0]]
+    return ADVICE.get(event) or ADVICE[event.partition(".")[0]]
 
 
 def warned() -> set[str]:
