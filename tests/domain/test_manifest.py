@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from shared.domain.manifest import ManifestError, pod_from_manifest
 from shared.domain.pod import Pod, Toleration
+from tests.fixtures.examples import examples
 
 Json = dict[str, Any]
 
@@ -252,7 +253,7 @@ def _places(doc: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key in keys for place in _places(doc[key], (*path, key)))] if path or keys else [path]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(st.sampled_from(_places(FULL)[1:]), junk)
 def test_junk_in_any_field_is_read_or_refused_but_never_raises(place: tuple[Any, ...], value: Any) -> None:
     doc = copy.deepcopy(FULL)

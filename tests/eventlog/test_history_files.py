@@ -19,6 +19,7 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events.binding_facts import PodBound
 from shared.events.cluster_facts import PodObserved
+from tests.fixtures.examples import examples
 from tests.ledger.given import pod
 
 FACTS = 25
@@ -71,7 +72,7 @@ async def test_people_can_read_it(exported: Path) -> None:
     assert lines[-1]["facts"] == FACTS
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_no_damage_goes_unnoticed(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     whole = _whole(tmp_path_factory)

@@ -15,6 +15,7 @@ from shared.eventlog.postgres import PostgresEventLog
 from shared.events.cluster_facts import PodRunning
 from tests.eventlog.conftest import migrated_database
 from tests.eventlog.words import place
+from tests.fixtures.examples import examples
 from tests.fixtures.servers import PostgresServer
 
 names = st.sampled_from(["a", "b", "pod/ü"])
@@ -97,5 +98,5 @@ def test_memory_and_postgres_answer_alike(postgres_server: PostgresServer) -> No
     machine = type("TwinsHere", (Twins,), {"server": postgres_server})
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=12, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)),
+        settings=settings(max_examples=examples(12), stateful_step_count=15, suppress_health_check=list(HealthCheck)),
     )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from shared.domain.pod import Container, Pod
 from shared.kubelet.admission import Restart, admit, drop_stale, remove, restart, start_containers
 from shared.kubelet.machine import KubeletState
+from tests.fixtures.examples import examples
 from tests.kubelet.machines import GPU, container, guaranteed, kubelet
 
 KINDS = st.sampled_from(["app", "app", "init", "sidecar"])
@@ -34,7 +35,7 @@ def machines(draw: st.DrawFn) -> KubeletState:
     return kubelet(zones, draw(POLICIES), scope, gpus=gpus, cpu_options=draw(OPTIONS))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(state=machines(), data=st.data())
 def test_books_balance_through_any_history(state: KubeletState, data: st.DataObject) -> None:
     empty = state
@@ -92,7 +93,7 @@ def _check_devices(state: KubeletState) -> None:
                 assert owners.setdefault(device, uid) == uid
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(state=machines(), data=st.data())
 def test_admitted_containers_hold_exactly_what_they_asked_for(state: KubeletState, data: st.DataObject) -> None:
     pod = data.draw(pods("only"))

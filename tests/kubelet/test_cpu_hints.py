@@ -16,6 +16,7 @@ from shared.kubelet.cpuset import each_cpu
 from shared.kubelet.hint import Hint
 from shared.kubelet.masks import mask_of
 from shared.kubelet.topology import Cpu, cpu_topology
+from tests.fixtures.examples import examples
 from tests.kubelet.machines import container, guaranteed, regular_cpus
 
 SHAPES = [(1, 1, 4, 2), (2, 2, 4, 1), (2, 4, 4, 1), (4, 2, 2, 2), (4, 1, 2, 1), (3, 3, 2, 2)]
@@ -45,7 +46,7 @@ def _preferred(cpus: list[Cpu], chosen: tuple[int, ...], least: int, by_socket: 
     return len(chosen) == least or aligned
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(shape=st.sampled_from(SHAPES), data=st.data(), by_socket=st.booleans())
 def test_hints_equal_the_plain_walk(shape: tuple[int, int, int, int], data: st.DataObject, by_socket: bool) -> None:
     cpus = regular_cpus(*shape)

@@ -9,6 +9,7 @@ from shared.kubelet.cpu_spread import _Slice, take_spread
 from shared.kubelet.cpu_take import take_packed
 from shared.kubelet.cpuset import format_cpus, parse_cpus
 from shared.kubelet.topology import CpuTopology, cpu_topology
+from tests.fixtures.examples import examples
 from tests.kubelet.machines import regular_cpus
 
 SHAPES = [(1, 1, 4, 2, 1), (2, 2, 4, 2, 2), (4, 2, 4, 2, 2), (4, 1, 4, 1, 1), (8, 2, 2, 2, 1), (2, 4, 4, 2, 1)]
@@ -23,7 +24,7 @@ def requests(draw: st.DrawFn) -> tuple[CpuTopology, int, int]:
     return topology, free, draw(st.integers(0, every.bit_count() + 2))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(request=requests(), spread=st.booleans(), uncore=st.booleans())
 def test_packed_takes_exactly_what_is_asked_out_of_the_free_cpus_or_says_how_many_there_are(
     request: tuple[CpuTopology, int, int], spread: bool, uncore: bool
@@ -38,7 +39,7 @@ def test_packed_takes_exactly_what_is_asked_out_of_the_free_cpus_or_says_how_man
         assert not taken & ~free
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(request=requests(), whole_cores=st.booleans())
 def test_spread_takes_exactly_what_is_asked_out_of_the_free_cpus(
     request: tuple[CpuTopology, int, int], whole_cores: bool

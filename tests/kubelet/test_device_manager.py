@@ -15,6 +15,7 @@ from shared.kubelet.device_state import Device, DeviceState, HintNodes, hold, re
 from shared.kubelet.errors import AllocationError
 from shared.kubelet.hint import Hint
 from shared.kubelet.masks import mask_of
+from tests.fixtures.examples import examples
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 ANY = Hint(None, False)
@@ -180,7 +181,7 @@ def _plain_hints(state: DeviceState, one: Container, uid: str) -> list[Hint] | N
     return [Hint(mask, mask.bit_count() == min(sizes, default=len(nodes))) for mask in found]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(devices, st.lists(st.tuples(wanted, st.integers(0, 7), st.booleans()), max_size=4), st.integers(0, 99))
 def test_any_history_gives_a_device_to_one_pod_only(
     listed: dict[str, Device], pods: list[tuple[list[tuple[ContainerKind, int]], int, bool]], seed: int

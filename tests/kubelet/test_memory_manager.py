@@ -22,6 +22,7 @@ from shared.kubelet.memory_state import (
     initial,
     restored,
 )
+from tests.fixtures.examples import examples
 
 MI = 2**20
 HUGE = "hugepages-2Mi"
@@ -214,7 +215,7 @@ def _plain_hints(state: MemoryState, whose: Pod, one: Container) -> dict[str, li
     return dict.fromkeys(asked, listed) if listed else {}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=3), steps)
 def test_any_history_keeps_the_book_whole(free: list[int], history: list[tuple[str, int, tuple[Container, ...], Hint]]) -> None:
     state = empty = machine(*free, huge=3)

@@ -12,6 +12,7 @@ from shared.kubelet.hint import Hint
 from shared.kubelet.masks import enumerate_masks, mask_of
 from shared.kubelet.merge import filter_hints, merge_hints, single_node_hints
 from shared.kubelet.topology_manager import TopologyManager, merge
+from tests.fixtures.examples import examples
 from tests.kubelet.naive_merge import naive_merge
 
 NODE_SETS = st.sampled_from([(0,), (0, 1), (0, 1, 2, 3), (0, 2, 5), tuple(range(6)), (1, 4)])
@@ -29,7 +30,7 @@ def distances_over(nodes: tuple[int, ...], seed: int) -> dict[int, list[int]]:
     return {node: [rng.choice([10, 11, 12, 20, 21]) for _ in range(8)] for node in nodes}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(nodes=NODE_SETS, lists=hint_lists(6), seed=st.none() | st.integers(0, 9))
 def test_equals_the_naive_permutation_merge(nodes: tuple[int, ...], lists: list[list[Hint]], seed: int | None) -> None:
     distances = None if seed is None else distances_over(nodes, seed)
@@ -37,7 +38,7 @@ def test_equals_the_naive_permutation_merge(nodes: tuple[int, ...], lists: list[
     assert merge_hints(lists, default, distances) == naive_merge(lists, default, distances)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(nodes=NODE_SETS, lists=hint_lists(6), seed=st.none() | st.integers(0, 9))
 def test_equals_the_naive_merge_when_every_product_is_convolved(
     nodes: tuple[int, ...], lists: list[list[Hint]], seed: int | None
@@ -51,7 +52,7 @@ def test_equals_the_naive_merge_when_every_product_is_convolved(
         merging._SMALL_PRODUCT, merging._COUNT_LIMIT = small, limit
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 1 << 30), density=st.sampled_from([0.1, 0.5, 0.9]))
 def test_equals_the_naive_merge_on_dense_lists_of_five_nodes(seed: int, density: float) -> None:
     rng, nodes = random.Random(seed), tuple(range(5))
@@ -60,7 +61,7 @@ def test_equals_the_naive_merge_on_dense_lists_of_five_nodes(seed: int, density:
     assert merge_hints(lists, 31) == naive_merge(lists, 31, None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(nodes=NODE_SETS, lists=hint_lists(6))
 def test_single_numa_node_equals_the_naive_merge_of_single_node_hints(nodes: tuple[int, ...], lists: list[list[Hint]]) -> None:
     default, named = mask_of(nodes), {str(at): hints for at, hints in enumerate(lists)}

@@ -22,7 +22,7 @@ from shared.ledger.view import total
 from tests.scheduler.kubelet_worlds import any_state, free_of, random_pod, report_of
 from tests.scheduler.test_cycle_soundness import RULES
 
-SCENES = 250
+SCENES = 150
 PODS = 10
 
 

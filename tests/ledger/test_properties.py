@@ -9,6 +9,7 @@ from shared.domain.pod import Pod
 from shared.domain.report import Placement
 from shared.ledger.digest import digest, from_snapshot, to_snapshot
 from shared.ledger.view import lower_bound, upper_bound
+from tests.fixtures.examples import examples
 from tests.ledger.given import History, container, held, listed_empty, pod, zone
 
 NAMES = ("a", "b", "c")
@@ -53,7 +54,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 @given(histories())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_bounds_kept_incrementally_equal_bounds_computed_anew(history: History) -> None:
     for node in history.ledger.nodes.values():
         assert node.lower == lower_bound(node)
@@ -61,7 +62,7 @@ def test_bounds_kept_incrementally_equal_bounds_computed_anew(history: History) 
 
 
 @given(histories())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_ledger_without_pods_carries_no_charge(history: History) -> None:
     for entry in list(history.ledger.pods.values()):
         history.end(entry.pod)
@@ -71,7 +72,7 @@ def test_a_ledger_without_pods_carries_no_charge(history: History) -> None:
 
 
 @given(histories())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_snapshot_is_the_state(history: History) -> None:
     again = from_snapshot(to_snapshot(history.ledger))
     assert digest(again) == digest(history.ledger)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +12,36 @@ from tests.road.harness import folder, running, topolog, verified, wait_until
 SMALL = ("--nodes", "4", "--pods", "30", "--speed", "60", "--report-interval", "1")
 
 
-def test_every_feasible_pod_runs_and_the_infeasible_are_listed_with_numbers() -> None:
-    with folder() as path, running(path, *SMALL, "--exit-when-idle") as road:
-        assert road.wait(120) == 0, road.output()
-        workload = road.summary()["workload"]
+def test_a_run_is_verified_live_stopped_and_resumed_until_every_feasible_pod_ran() -> None:
+    with folder() as path:
+        with running(path, *SMALL) as road:
+            ran = lambda: road.summary().get("workload", {}).get("to_running", {}).get("count")  # noqa: E731
+            wait_until(ran, 60, "no pod ran", road.output)
+            equals_the_fold_from_zero(path)
+            is_refused_to_others(path)
+            assert road.stop() == 0
+        with running(path, *SMALL, "--exit-when-idle") as road:
+            assert road.wait(120) == 0, road.output()
+            workload = road.summary()["workload"]
         assert workload["succeeded"] + len(workload["infeasible"]) == workload["total"] == 30
         assert workload["rejected"] == workload["lost"] == 0
         assert all(one["demand"] for one in workload["infeasible"])
         verdict = verified(path)
-        assert verdict["rejected"] == 0
+        assert (verdict["rejected"], verdict["violations"]) == (0, [])
         assert verdict["live_pods"] == len(workload["infeasible"])
+
+
+def equals_the_fold_from_zero(path: Path) -> None:
+    done = topolog("replay", "verify", "--data-dir", str(path), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"compared":[{"projection":"ledger"' in done.stdout
+
+
+def is_refused_to_others(path: Path) -> None:
+    done = topolog("up", "--data-dir", str(path))
+    assert done.returncode == 1
+    assert "in use" in done.stderr
+    assert "--data-dir" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -32,36 +53,10 @@ def test_kubelets_of_every_policy_admit_what_they_are_sent(policy: str, scope: s
         assert road.wait(120) == 0, road.output()
 
 
-def test_live_state_equals_the_fold_from_zero() -> None:
-    with folder() as path, running(path, *SMALL) as road:
-        wait_until(lambda: road.summary().get("workload", {}).get("to_running", {}).get("count"), 60, "no pod ran", road.output)
-        done = topolog("replay", "verify", "--data-dir", str(path), "--json")
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert '"compared":[{"projection":"ledger"' in done.stdout
-
-
-def test_a_second_start_resumes_where_the_first_stopped() -> None:
-    with folder() as path:
-        with running(path, *SMALL) as road:
-            wait_until(lambda: road.summary().get("workload", {}).get("created", 0) >= 10, 60, "no pods", road.output)
-            assert road.stop() == 0
-        with running(path, *SMALL, "--exit-when-idle") as road:
-            assert road.wait(120) == 0, road.output()
-        assert verified(path)["violations"] == []
-
-
 def test_two_data_folders_run_at_once() -> None:
     few = ("--nodes", "2", "--pods", "6", "--speed", "60", "--exit-when-idle")
     with folder() as one, folder() as other, running(one, *few) as first, running(other, *few) as second:
         assert (first.wait(120), second.wait(120)) == (0, 0), first.output() + second.output()
-
-
-def test_a_folder_in_use_is_refused_with_a_remedy() -> None:
-    with folder() as path, running(path, "--nodes", "2", "--workload", "none"):
-        done = topolog("up", "--data-dir", str(path))
-        assert done.returncode == 1
-        assert "in use" in done.stderr
-        assert "--data-dir" in done.stderr
 
 
 def test_wrong_options_are_all_named_at_once() -> None:

@@ -14,6 +14,7 @@ from services.scheduler.deciding.outcome import Placed
 from shared.domain.pod import Constraints, Pod
 from shared.domain.report import Placement, ZonedAmount
 from shared.events.cluster_facts import NodeEnded, PodEnded
+from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, report, zone
 from tests.scheduler.reference_cycle import Reference
 
@@ -173,7 +174,7 @@ def _least(free: dict[str, int], size: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("strategy", ["BestFit", "LeastAllocated"])
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps(), min_size=4, max_size=25))
 def test_the_cycle_places_as_the_reference_does(strategy: str, history: list[tuple[Any, ...]]) -> None:
     pair = Pair(strategy)

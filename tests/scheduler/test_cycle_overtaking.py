@@ -16,6 +16,7 @@ from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.refusal import Reason
 from shared.events.cluster_facts import PodObserved, PodRunning
 from shared.kubelet import admission
+from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 from tests.scheduler.test_cycle_soundness import RULES
 
@@ -144,7 +145,7 @@ def test_memory_is_left_to_one_on_its_way_whichever_zone_best_effort_chooses() -
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_pods_on_their_way_are_all_admitted_in_whatever_order_they_arrive(policy: str, scope: str) -> None:
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 1 << 30))
     def check(seed: int) -> None:
         _arrive_in_any_order(seed, Policies(policy, scope))

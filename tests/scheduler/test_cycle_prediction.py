@@ -15,6 +15,7 @@ from services.scheduler.deciding.prediction import by_hints
 from shared.domain.pod import Pod
 from shared.kubelet.admission import admit
 from shared.kubelet.masks import nodes_of
+from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 from tests.scheduler.kubelet_worlds import Scene, scene, world_of
 
@@ -39,7 +40,7 @@ def compare(seen: Scene) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[in
     ],
 )  # fmt: skip
 def test_a_known_node_is_predicted_exactly(policy: str, scope: str) -> None:
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(75), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 1 << 30))
     def check(seed: int) -> None:
         seen = scene(seed, policy, scope)

@@ -12,6 +12,7 @@ from services.scheduler.deciding.scores import LeastAllocated, scorer
 from services.scheduler.deciding.verdicts.table import RULED_OUT
 from services.scheduler.scoring.registry import STRATEGIES
 from services.scheduler.scoring.strategy import ZoneView
+from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
 WHOLE = amounts(16, 64)
@@ -73,7 +74,7 @@ WEIGHTS = st.fixed_dictionaries({}, optional={"cpu": st.integers(1, 5), "memory"
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(nodes=NODES, asked=ASKED, weights=WEIGHTS)
 def test_all_nodes_at_once_score_as_one_by_one(
     strategy: str, nodes: list[list[tuple[int, int, int]]], asked: list[tuple[int, int, int]], weights: dict[str, int]
@@ -93,7 +94,7 @@ def test_all_nodes_at_once_score_as_one_by_one(
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(nodes=NODES, asked=st.lists(ASKED, min_size=1, max_size=3), turns=st.lists(st.integers(0, 2), min_size=1, max_size=8))
 def test_every_pod_goes_where_the_score_is_best_by_now(
     strategy: str, nodes: list[list[tuple[int, int, int]]], asked: list[list[tuple[int, int, int]]], turns: list[int]
@@ -142,7 +143,7 @@ HELD = st.tuples(st.integers(1, 100), st.integers(0, 100))
 LISTED = st.fixed_dictionaries({"cpu": HELD, "memory": HELD}, optional={"vendor.example/gpu": HELD})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(LISTED, min_size=1, max_size=4), st.tuples(*[st.integers(1, 100)] * 3), WEIGHTS)
 def test_least_allocated_has_one_meaning(
     listed: list[dict[str, tuple[int, int]]], asked: tuple[int, int, int], weights: dict[str, int]

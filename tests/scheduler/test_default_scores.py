@@ -14,6 +14,7 @@ from services.scheduler.deciding.outcome import Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.report import Zone
 from shared.domain.resources import Amounts
+from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import GIB, World, amounts, container, guaranteed, report, zone
 
 WHOLE = amounts(8, 16)
@@ -102,7 +103,7 @@ def test_least_allocated_judges_a_node_by_the_zone_that_suits_best() -> None:
 AMOUNTS = st.tuples(st.integers(1, 8), st.integers(1, 16))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @example([(4, 8), (8, 16)], (4, 8), [(1, 1)])
 @given(st.lists(AMOUNTS, min_size=1, max_size=4), AMOUNTS, st.lists(AMOUNTS, min_size=1, max_size=6))
 def test_least_allocated_never_rises_while_a_node_fills(

@@ -13,6 +13,7 @@ from shared.domain.pod import Constraints, Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import Amounts
 from shared.events.cluster_facts import Taint
+from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
 ROOM = zone(0, amounts(8, 8))
@@ -129,7 +130,7 @@ POLICIES = ["single-numa-node", "restricted", "best-effort", "none"]
 ASKED = st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(0, 3))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(ZONES, st.lists(ASKED, min_size=1, max_size=2), st.sampled_from(POLICIES), st.sampled_from([0, 2]))
 def test_a_refusal_names_zones_of_the_node_and_amounts_from_zero(
     zones: dict[int, tuple[int, int, int]], asked: list[tuple[int, int, int]], policy: str, gpus: int

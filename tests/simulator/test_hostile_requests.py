@@ -15,6 +15,7 @@ from services.simulator.api.http import objects
 from services.simulator.api.http.negotiate import Form
 from services.simulator.api.http.request import Request
 from services.simulator.api.http.routes import Missing, Target, Virtual, place_of
+from tests.fixtures.examples import examples
 from tests.simulator.contract import Api
 
 METADATA = (
@@ -150,7 +151,7 @@ def _mixed(base: Any, noise: Any) -> Any:
     return noise
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(kinds.KINDS), PARTS, PARTS, FORMS, st.sampled_from(["", "status"]))
 def test_no_body_breaks_a_create_or_a_patch(kind: kinds.Kind, noise: Any, patch: Any, form: str, subresource: str) -> None:
     store = ClusterStore(seed=1)
@@ -171,7 +172,7 @@ def test_no_body_breaks_a_create_or_a_patch(kind: kinds.Kind, noise: Any, patch:
         assert json.loads(entry.body)["metadata"]["name"] == entry.name
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(PARTS, st.sampled_from(["binding", "eviction"]))
 def test_no_body_breaks_a_binding_or_an_eviction(noise: Any, subresource: str) -> None:
     store = ClusterStore(seed=1)

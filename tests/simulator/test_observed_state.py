@@ -20,6 +20,7 @@ from shared.kubelet.admission import admit, drop_stale, placements, remove, star
 from shared.kubelet.cpu_state import union
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
+from tests.fixtures.examples import examples
 from tests.kubelet.machines import GPU, kubelet
 from tests.scheduler.kubelet_worlds import random_pod
 
@@ -82,7 +83,7 @@ def _by_resource(held: Any) -> dict[str, frozenset[str]]:
     return found
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 1 << 30))
 def test_a_report_and_the_manifests_are_the_kubelets_state(seed: int) -> None:
     rng = random.Random(seed)

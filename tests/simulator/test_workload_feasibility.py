@@ -15,6 +15,7 @@ from services.simulator.workload import Task, TaskContainer
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 from shared.domain.resources import CPU, MEMORY
+from tests.fixtures.examples import examples
 
 GIB = 2**30
 POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
@@ -75,7 +76,7 @@ demands = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(POLICIES), st.sampled_from(("container", "pod")), st.lists(demands, min_size=1, max_size=2))
 def test_what_a_kubelet_admits_is_never_called_infeasible(policy: str, scope: str, wanted: list[TaskContainer]) -> None:
     task = named(*wanted)
@@ -83,7 +84,7 @@ def test_what_a_kubelet_admits_is_never_called_infeasible(policy: str, scope: st
         assert task_fits(task, rooms([node(policy, scope)])[0])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(demands, min_size=1, max_size=1))
 def test_one_container_under_single_numa_node_is_feasible_exactly_when_admitted(wanted: list[TaskContainer]) -> None:
     task, on = named(*wanted), node("single-numa-node")

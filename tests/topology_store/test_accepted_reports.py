@@ -27,6 +27,7 @@ from shared.events.codec import decode, encode, type_of
 from shared.events.envelope import Envelope
 from shared.events.report_facts import NodeReported
 from shared.ledger.digest import digest, from_snapshot, to_snapshot
+from tests.fixtures.examples import examples
 
 GIB = 2**30
 RESOURCES = ("cpu", "memory", "hugepages-1Gi", "example.com/gpu", "ephemeral-storage")
@@ -125,7 +126,7 @@ def pod(name: str, cpu: int, gpu: int, init: bool) -> Pod:
     return Pod(name, "ns", name, "Guaranteed", containers, scheduler_name="topolog")
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(75), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(reports() | st.sampled_from(["end p0", "wait"]), min_size=1, max_size=6), st.booleans(), st.integers(0, 1))
 def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(told: list[Any], init: bool, gpu: int) -> None:
     service, known, version = Service(), core.initial(), 0

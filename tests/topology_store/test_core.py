@@ -16,6 +16,7 @@ from shared.domain.cpus import CpuLayout
 from shared.domain.report import DeviceGroup, Report
 from shared.events.report_facts import NodeReportChanged, NodeReported
 from shared.ledger.reports import apply_change
+from tests.fixtures.examples import examples
 from tests.ledger.given import held, zone
 from tests.topology_store.words import Node, lists, report, without_zone
 
@@ -174,7 +175,7 @@ def reports(draw: st.DrawFn) -> Report:
     return report(at=draw(st.integers(1, 99)), zones=zones, placements=listed, **fields)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(reports(), reports())
 def test_a_difference_applied_to_the_report_before_gives_the_report_after(before: Report, after: Report) -> None:
     assert resembles(before, after)

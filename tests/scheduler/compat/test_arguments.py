@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.compat.arguments import Arguments
 from services.scheduler.compat.arguments_reading import Outcome, read, read_text
+from tests.fixtures.examples import examples
 
 FULL = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -174,7 +175,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_document_raises(document: object) -> None:
     outcome = read(document)
     assert bool(outcome.profiles) != bool(outcome.errors)

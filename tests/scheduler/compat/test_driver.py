@@ -16,6 +16,7 @@ from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodOb
 from shared.events.report_facts import NodeReportChanged, NodeReported
 from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
 from shared.kubelet.fingerprint import fingerprint
+from tests.fixtures.examples import examples
 from tests.ledger.given import pod, report, zone
 
 OVERRESERVE = Arguments(cache_resync_period_s=5, foreign_pods_detect="All")
@@ -121,7 +122,7 @@ def test_a_restart_forgets_what_the_original_would_forget() -> None:
         st.tuples(st.sampled_from(["reserve", "withdraw", "report", "foreign", "tick", "place"]), st.integers(0, 3)), max_size=25
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_kept_judgements_equal_fresh_ones_whatever_happened_between(story: list[tuple[str, int]]) -> None:
     pods = [pod(f"p{at}", cpus=2 + at) for at in range(4)]
     tested = driver(OVERRESERVE, *pods)

@@ -22,6 +22,7 @@ from services.scheduler.compat.score import STRATEGIES, score_node
 from shared.domain.pod import Container
 from shared.domain.pod import Pod as DomainPod
 from shared.domain.report import Report, Zone, ZoneResource
+from tests.fixtures.examples import examples
 from tests.scheduler.compat.build import container, guaranteed, nrt, pod, two_zones, zone
 
 OFFERED = offered(["vendor.example/gpu"])
@@ -206,7 +207,7 @@ ZONES = st.lists(st.tuples(st.integers(-2, 70), AMOUNTS, st.sampled_from(["Node"
 
 
 @given(zones=ZONES, amounts=st.lists(AMOUNTS, min_size=1, max_size=3), scope=st.sampled_from(["pod", "container"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_zones_and_amounts_give_a_verdict_and_scores_within_bounds(
     zones: list[tuple[int, dict[str, str], str]], amounts: list[dict[str, str]], scope: str
 ) -> None:

@@ -17,6 +17,7 @@ from shared.events import streams
 from shared.events.binding_facts import EvictRefused
 from shared.events.cluster_facts import PodRunning
 from shared.events.scheduling_facts import NodeClaimed, NominationWithdrawn, PodNominated, PodReserved, PodVerdictChanged
+from tests.fixtures.examples import examples
 from tests.ledger.given import container, held, pod, zone
 from tests.scheduler.default.story import ROOMY, Story
 
@@ -320,7 +321,7 @@ async def test_a_restart_from_a_snapshot_still_knows_the_victims() -> None:
 SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 1), st.integers(0, 2)), min_size=3, max_size=8)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(SIZES, st.lists(st.integers(1, 6), min_size=1, max_size=2), st.sampled_from(["single-numa-node", "restricted"]))
 def test_every_eviction_helps_and_none_is_superfluous(sizes: list[tuple[int, int, int]], wants: list[int], policy: str) -> None:
     """Once the victims have ended the nominee is placed; with one of them left it would not have been."""

@@ -20,6 +20,7 @@ from shared.events import streams
 from shared.events.cluster_facts import PodRunning
 from shared.events.scheduling_facts import PodNominated
 from shared.ledger.what_if import what_if
+from tests.fixtures.examples import examples
 from tests.ledger.given import container, held, pod
 from tests.scheduler.default.story import Story
 
@@ -120,7 +121,7 @@ def test_every_eviction_helps_none_is_superfluous_and_none_that_would_help_is_mi
     """Held against every set of victims that there is, each judged anew. In the examples more room is worse: a first container
     that could leave the zone that the second one needs."""
 
-    @settings(max_examples=250, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     @given(PODS, WANTS)
     @example([(1, 1, 0, 0), (2, 1, 0, 1), (2, 0, 0, 1)], [(1, 2), (5, 1)])
     @example([(1, 1, 0, 0), (1, 1, 1, 0), (2, 0, 0, 2), (2, 0, 0, 2)], [(1, 2), (5, 1)])

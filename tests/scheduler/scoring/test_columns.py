@@ -13,6 +13,7 @@ from services.scheduler.scoring.fit import fitting, fitting_nodes
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES, STRATEGIES
 from services.scheduler.scoring.strategy import COLUMN_LIMIT, Bools, Ints, PlainStrategy, ZoneView
 from shared.domain.resources import is_device, is_numa_affine
+from tests.fixtures.examples import examples
 
 RESOURCES = ("cpu", "memory", "hugepages-2Mi", "vendor.example/gpu", "ephemeral-storage")
 DEVICES = np.array([is_device(name) for name in RESOURCES])
@@ -60,7 +61,7 @@ def node_zones(cluster: Cluster, node: int) -> list[ZoneView]:
 
 
 @given(clusters())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_zones_that_fit_are_the_same_in_columns(cluster: Cluster) -> None:
     fits = fitting_nodes(cluster.request, cluster.available, cluster.present, AFFINE)
     request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
@@ -71,7 +72,7 @@ def test_the_zones_that_fit_are_the_same_in_columns(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("name", sorted(COLUMN_STRATEGIES))
 @given(cluster=clusters(), as_floats=st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats: bool) -> None:
     strategy = COLUMN_STRATEGIES[name]
     request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
@@ -89,7 +90,7 @@ def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats:
 
 @pytest.mark.parametrize("name", sorted(name for name, each in STRATEGIES.items() if isinstance(each, PlainStrategy)))
 @given(cluster=clusters())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_amounts_score_like_zones(name: str, cluster: Cluster) -> None:
     strategy = STRATEGIES[name]
     assert isinstance(strategy, PlainStrategy)
