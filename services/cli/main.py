@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import typer
 
-from services.cli import about, admit, certificates, compare, database, doctor, exporter, log, nats, node, replay, reset, top, up
+from services.cli import about
+from services.cli.verbs import Verbs
 from services.cli.voice import spoken
 
 app = typer.Typer(
     name="topolog",
+    cls=Verbs,
     help="Place pods onto NUMA zones, and remember. Start with: topolog up",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for room in (
-    up,
-    top,
-    reset,
-    replay,
-    log,
-    database,
-    certificates,
-    nats,
-    admit,
-    exporter,
-    node,
-    compare,
-    doctor,
-    about,
-):
-    room.register(app)
+about.register(app)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Many runs, the other half: each file keeps one core busy for about a half a minute."""
+"""Many runs, the other half: each file keeps one core busy for about half a minute."""
 
 from __future__ import annotations
 
