@@ -11,7 +11,7 @@ from collections.abc import Collection
 import msgspec
 
 from shared.domain.pod import Container, ContainerKind, Pod
-from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_hugepages
+from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_hugepages, is_memory
 
 
 class ContainerDemand(msgspec.Struct, frozen=True, gc=False):
@@ -64,6 +64,13 @@ def peak(containers: Collection[ContainerDemand]) -> Amounts:
             running[name] = running.get(name, 0) + amount
             highest[name] = max(highest.get(name, 0), running[name])
     return highest
+
+
+def outside_pod_hint(containers: Collection[ContainerDemand]) -> bool:
+    """Does a container that is no app ask for memory that no app asks for? Under scope pod the kubelet's hint leaves that out
+    (kubelet 1.36), so that the zone that it chooses may lack it, and then refuses the pod."""
+    hinted = {name for demand in containers if demand.kind == "app" for name in demand.amounts}
+    return any(is_memory(name) and name not in hinted for demand in containers for name in demand.amounts)
 
 
 def kept_init_cpu(containers: Collection[ContainerDemand], apart: bool = False) -> int:

@@ -14,10 +14,11 @@ from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.refusal import Reason
+from shared.domain.report import Zone
 from shared.events.cluster_facts import PodObserved, PodRunning
 from shared.kubelet import admission
 from tests.fixtures.examples import examples
-from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
 from tests.scheduler.test_cycle_soundness import RULES
 
 GIB = 1 << 30
@@ -44,6 +45,42 @@ def test_a_zone_without_the_devices_that_one_on_its_way_asks_for_is_none_that_it
     refusal = world.cluster.verdict(guaranteed("b", container("c", amounts(2))), "n")
     assert refusal is not None
     assert refusal.subject == "may take the place of pods on their way"
+
+
+def with_sidecar(name: str) -> Pod:
+    """5 CPUs beside a sidecar with 3 GiB of hugepages, which no app asks for."""
+    huge = amounts(1, 1, **{"hugepages-2Mi": 3 * GIB})
+    return guaranteed(name, container("s", huge, "sidecar"), container("c", amounts(5, 1)))
+
+
+@pytest.mark.parametrize(("first", "passes"), [(3, True), (2, False)])
+def test_scope_pod_may_choose_a_zone_without_memory_that_no_app_asks_for(first: int, passes: bool) -> None:
+    """The hint for the whole pod is made without that memory: zone 0 is taken, and if it lacks some the pod is refused there."""
+    world = huge_world(huge_zone(0, 8, first), huge_zone(1, 8, 4))
+    assert isinstance(world.cluster.place(with_sidecar("p")), Placed) is passes
+
+
+def test_a_newcomer_does_not_send_one_on_its_way_to_a_zone_without_such_memory() -> None:
+    """A takes zone 0. If B took it first, A would be sent to zone 1, which has no hugepages left; that zone 2 has is no help."""
+    world = huge_world(huge_zone(0, 6, 3), huge_zone(1, 8, 0), huge_zone(2, 10, 4))
+    world.bound(with_sidecar("a"), "n")
+    refusal = world.cluster.verdict(guaranteed("b", container("c", amounts(4, 1))), "n")
+    assert refusal is not None
+    assert refusal.subject == "may take the place of pods on their way"
+
+
+def huge_world(*zones: Zone) -> World:
+    """One node that tracks hugepages, too, under scope pod."""
+    world, tracked = World(), ("cpu", "memory", "hugepages-2Mi")
+    world.observe("n", allocatable=dict.fromkeys((*tracked, "pods"), 1 << 50))
+    world.report(report("n", zones, scope="pod", tracked=tracked))
+    return world
+
+
+def huge_zone(number: int, cpus: int, free_gib: int) -> Zone:
+    """With so many CPUs, and so much free of 4 GiB of hugepages."""
+    free, size = ({"hugepages-2Mi": each * GIB} for each in (free_gib, 4))
+    return zone(number, amounts(cpus, 64, **free), amounts(cpus, 64, **size))
 
 
 def test_it_passes_as_soon_as_the_other_is_known_to_run() -> None:

@@ -14,7 +14,7 @@ from services.scheduler.deciding import policy
 from services.scheduler.deciding.node_facts import Profile
 from services.scheduler.deciding.outcome import Unplaceable
 from services.scheduler.deciding.verdicts.columns import Delta
-from shared.domain.demand import ContainerDemand, peak, zonal_demand
+from shared.domain.demand import ContainerDemand, outside_pod_hint, peak, zonal_demand
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, PODS, Amounts
@@ -46,9 +46,10 @@ class Plan(msgspec.Struct, frozen=True):
     """A shape on a profile. `mode`: `free` (nothing pinned), `aligned` (each part in one zone set), `spread` (policy none
     or best-effort: totals, and memory by zone). `parts` are in the kubelet's order, `kinds` their distinct amounts with
     how many parts ask for each. `together` is what all parts hold at once, empty where one zone with that much would not
-    be enough to be sure (init containers, whole cores). `inits` says that the pod has init containers with a demand,
-    `names` which containers have one, `demand` container by container. `placeless`: some devices of these lie in no zone, and
-    serve whoever may take from anywhere. `one_by_one`: some provider looks at more than amounts, so that no bound decides."""
+    be enough to be sure (init containers, whole cores, memory outside the pod's hint). `inits` says that the pod has init
+    containers with a demand, `names` which containers have one, `demand` container by container. `placeless`: some devices of
+    these lie in no zone, and serve whoever may take from anywhere. `one_by_one`: some provider looks at more than amounts, so
+    that no bound decides."""
 
     mode: str
     rule: policy.Rule
@@ -151,11 +152,16 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     parts = _parts(demand, rule)
     kinds = tuple(Counter(tuple(part.amounts.items()) for part in parts).items())
     forcing = len(parts) > 1 and any(part.kind == "init" for part in parts)
+    forcing = forcing or (_whole_pod(rule) and outside_pod_hint(demand))
     together = {} if whole_cores or forcing else _sum(parts)
     inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
     placeless = frozenset(profile[5]) if mode == "spread" else frozenset[str]()
     one_by_one = any(beyond_amounts(name) for part in demand for name in part.amounts)
     return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless, one_by_one)
+
+
+def _whole_pod(rule: policy.Rule) -> bool:
+    return rule.scope == "pod" and rule.policy != policy.NONE
 
 
 def _sum(parts: tuple[Part, ...]) -> Amounts:
@@ -167,6 +173,6 @@ def _sum(parts: tuple[Part, ...]) -> Amounts:
 
 
 def _parts(demand: tuple[ContainerDemand, ...], rule: policy.Rule) -> tuple[Part, ...]:
-    if rule.scope == "pod" and rule.policy != policy.NONE:
+    if _whole_pod(rule):
         return (Part("", "app", peak(demand)),)
     return tuple(Part(d.name, d.kind, d.amounts) for d in demand)

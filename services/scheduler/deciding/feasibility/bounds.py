@@ -12,6 +12,7 @@ from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts, held_once
 from services.scheduler.deciding.policy import BEST_EFFORT, NONE, RESTRICTED, SINGLE
 from services.scheduler.deciding.shape import Plan
+from shared.domain.demand import outside_pod_hint
 from shared.domain.resources import CPU, Amounts, is_device, is_memory
 from shared.ledger.state import Charge, ZoneAmounts
 
@@ -49,6 +50,8 @@ def room_beside_all(facts: NodeFacts, newcomer: Charge) -> bool:
 def everyone_keeps_a_zone(facts: NodeFacts, arriving: list[Charge], newcomer: Charge) -> bool:
     """Each pod on its way has a zone that holds it whole beside every other charge and the newcomer. False says nothing."""
     taken = newcomer.zones
+    if facts.rule.scope == "pod" and any(outside_pod_hint(charge.demand) for charge in arriving):
+        return False
     return all(_keeps_a_zone(facts.lower, charge, taken) for charge in arriving)
 
 

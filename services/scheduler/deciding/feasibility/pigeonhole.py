@@ -15,7 +15,7 @@ from services.scheduler.deciding.feasibility.bounds import Bounds, fits
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
-from shared.domain.demand import peak
+from shared.domain.demand import outside_pod_hint, peak
 from shared.domain.report import Report
 from shared.domain.resources import Amounts
 from shared.ledger.state import Charge, ZoneAmounts
@@ -100,7 +100,7 @@ def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> list[Amounts]
 def _parts(charge: Charge, report: Report) -> list[Amounts] | None:
     """What goes into one zone together, part by part, as long as one is left; None where init containers or wider masks make it
     another matter."""
-    if any(part.kind == "init" for part in charge.demand):
+    if any(part.kind == "init" for part in charge.demand) or (report.scope == "pod" and outside_pod_hint(charge.demand)):
         return None
     parts = [peak(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
     single = report.policy in ("single-numa-node", "best-effort") or (

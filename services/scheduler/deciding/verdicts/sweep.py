@@ -66,7 +66,7 @@ class Sweep:
             if at:
                 sure &= self._in_spite_of(part, fit, at, before)
             before = {name: before.get(name, 0) + part.amounts.get(name, 0) for name in {*before, *part.amounts}}
-        if plan.whole_cores or (len(plan.parts) > 1 and any(part.kind == "init" for part in plan.parts)):
+        if not plan.together:
             sure[:] = False
         scores = np.floor(total / len(plan.parts))
         sure &= necessary
