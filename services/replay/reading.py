@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
+from services.replay.filters import FilterError
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.catalog import Fact
@@ -17,13 +18,19 @@ Progress = Callable[[int], None]
 
 
 async def envelopes(log: EventLog, after: int = 0, until: int | None = None) -> AsyncIterator[Envelope]:
-    """Every envelope after position `after`, up to `until` (the head at the start when None). Raises GapError on a hole."""
+    """Every envelope after position `after`, up to `until` (the head at the start when None). Raises GapError on a hole,
+    FilterError where a part of a history is asked from its beginning."""
     end = await log.head() if until is None else until
     position = after
     while position < end:
         page = await log.read(position, min(PAGE, end - position))
         if not page:
             return
+        if not after and not position and page[0].position > 1:
+            raise FilterError(
+                f"the history begins at position {page[0].position}",
+                "topolog log export without --from, or a folder that also holds what comes before",
+            )
         for envelope in page:
             if envelope.position != position + 1:
                 raise GapError(f"position {position + 1} is missing: the next is {envelope.position}")

@@ -31,6 +31,7 @@ from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.held import Held
 from shared.runtime.http import json_response
 from shared.runtime.leadership import Leadership
+from shared.runtime.log_size import watch_size
 from shared.runtime.membership import Membership
 from shared.runtime.projector import Folded, Projector
 from shared.runtime.relay import Relay
@@ -75,6 +76,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
         service.on_close("bus", bus.close)
         service.task("relay", Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run)
+        service.task("log-size", lambda: watch_size(log, settings.log_limit_gib << 30, service.clock))
     _routes(service, projector)
 
 

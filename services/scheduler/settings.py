@@ -19,7 +19,8 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     reserve-plugin design (1 where an upstream cache decides); `observe` off makes this process a mere decider. `cache` other
     than `ledger` places by the upstream plugin's cache of that name, `compat: upstream` by the one that its arguments choose,
     defects included. `plugin_config` is a file with the plugin's arguments, alone or in a KubeSchedulerConfiguration.
-    `shadow` decides nothing, and compares what others do with what it would do."""
+    `log_limit_gib`: whoever relays warns before the log takes that much. `shadow` decides nothing, and compares what others do
+    with what it would do."""
 
     kubeconfig: str = ""
     scheduler_name: str = "topolog"
@@ -27,6 +28,7 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     batch_pods: Positive = 100
     observe: bool = True
     relay: bool = True
+    log_limit_gib: Positive = 20
     lease_ttl_s: Annotated[float, msgspec.Meta(ge=1)] = 5.0
     cycle: CycleConfig = CycleConfig()
     cache: CacheName = "ledger"

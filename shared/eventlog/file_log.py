@@ -74,6 +74,9 @@ class FileLog:
     async def head(self) -> int:
         return self.last
 
+    async def size_bytes(self) -> int:
+        return sum(block.size for block in self._blocks)
+
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
         found: list[Envelope] = []
         for envelope in self._from(max(after + 1, self.first)):

@@ -168,6 +168,9 @@ class MemoryEventLog:
         if self._leases.get(lease.role, (None, 0.0, 0.0))[0] == lease:
             self._leases[lease.role] = (Lease(lease.role, "", lease.epoch), 0.0, 0.0)
 
+    async def size_bytes(self) -> int:
+        return sum(len(fact.payload) for fact in self._facts)
+
     async def members(self, role: str) -> list[Lease]:
         return [lease for each in sorted(self._leases) if each.startswith(f"{role}/") and (lease := self._alive(each))]
 

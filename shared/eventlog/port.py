@@ -111,6 +111,9 @@ class EventLog(Protocol):
     async def head(self) -> int:
         """The last position, 0 for an empty log."""
 
+    async def size_bytes(self) -> int:
+        """What the log takes where it is kept, with indexes and all."""
+
     async def begin_timeline(self) -> LogIdentity:
         """After a restore from a backup: consumers of the timeline before discard their state and refold, every lease ends and
         every epoch is raised, so that no writer of the timeline before goes on."""

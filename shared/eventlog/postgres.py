@@ -111,6 +111,9 @@ class PostgresEventLog:
     async def head(self) -> int:
         return int((await self._fetchrow("SELECT position FROM counter"))["position"])
 
+    async def size_bytes(self) -> int:
+        return int((await self._fetchrow("SELECT pg_database_size(current_database()) AS bytes"))["bytes"])
+
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         return await self._appender.append(commits)
 

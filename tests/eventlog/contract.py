@@ -24,6 +24,11 @@ class AppendingContract:
         assert await log.read(0) == []
         assert await log.versions(["s"]) == {"s": 0}
 
+    async def test_a_log_grows(self, log: EventLog) -> None:
+        before = await log.size_bytes()
+        await given(log, *(f"stream-{number}" for number in range(100)))
+        assert await log.size_bytes() > before
+
     async def test_positions_are_global_and_versions_per_stream(self, log: EventLog) -> None:
         await given(log, "a", "b", "a")
         assert await places(log) == [(1, "a", 1), (2, "b", 1), (3, "a", 2)]
