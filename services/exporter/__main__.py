@@ -2,8 +2,7 @@
 
 from services.exporter import lean
 
-lean.leave_out_rich()
-lean.silence_grpc()
+lean.leave_out_what_is_optional()
 
 import os  # noqa: E402
 import sys  # noqa: E402

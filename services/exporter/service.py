@@ -175,7 +175,7 @@ def main(argv: Sequence[str], environment: dict[str, str]) -> int:
         return Exit.SETTINGS
     if settings.oneshot:
         return asyncio.run(_once(settings))
-    lean.leave_out_uvloop(told)
+    lean.leave_out_uvloop(len(settings.specs()))
     return run_service(NAME, ExporterSettings, build, told)
 
 

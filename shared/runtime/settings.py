@@ -18,7 +18,6 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from shared.domain import yaml_text
 from shared.telemetry.logs import scrub
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -149,10 +148,23 @@ def _structured(leaf: _Leaf, text: str, problems: list[str]) -> Any:
     if text.lstrip()[:1] not in ("[", "{"):
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
-        return yaml_text.document(text)
-    except (yaml_text.YAMLError, ValueError):
+        return _document(text)
+    except ValueError:
         problems.append(f"{leaf.variable}: is not readable; write [a, b] or {{k: v}}, or values with commas between")
         return None
+
+
+def _document(text: str) -> Any:
+    """JSON is tried first: it is YAML too, and reading it costs no YAML library in memory. Raises ValueError."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        from shared.domain import yaml_text
+
+        try:
+            return yaml_text.document(text)
+        except yaml_text.YAMLError as error:
+            raise ValueError(str(error)) from error
 
 
 def _read_file(path: Path, kind: type[msgspec.Struct], problems: list[str]) -> dict[str, Any]:
@@ -160,12 +172,12 @@ def _read_file(path: Path, kind: type[msgspec.Struct], problems: list[str]) -> d
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ValueError(f"is larger than {MAX_FILE_BYTES} bytes")
         text = path.read_text()
-        values = tomllib.loads(text) if path.suffix == ".toml" else yaml_text.document(text)
+        values = tomllib.loads(text) if path.suffix == ".toml" else _document(text)
         if values is None:
             return {}
         if not isinstance(values, dict):
             raise ValueError("must be a mapping of setting to value")
-    except (OSError, ValueError, yaml_text.YAMLError) as error:
+    except (OSError, ValueError) as error:
         problems.append(f"{path}: {error}; give a YAML or TOML file, or unset {FILE_VARIABLE}")
         return {}
     _check_keys(path, kind, values, problems)

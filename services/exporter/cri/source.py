@@ -7,26 +7,32 @@ kept as long as it runs; its cpuset is read from its cgroup each time, since the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
-import grpc
-import grpc.aio
+from google.protobuf.message import DecodeError
 
+from services.exporter import unary
 from services.exporter.answers import Allocatable, ListedContainer, ListedPod, MemoryBlock
 from services.exporter.cri import cri_pb2 as pb
 from services.exporter.cri import devices, info
-from services.exporter.cri.cri_pb2_grpc import RuntimeServiceStub
 from services.exporter.cri.devices import Device, LinkedTree, Resource
 from services.exporter.cri.info import Known
 from services.exporter.cri.reserve import Reserve
-from services.exporter.source_grpc import CHANNEL_OPTIONS, SourceError
+from services.exporter.source_grpc import SourceError
 from services.exporter.sysfs import NumaNode, read_machine
+from services.exporter.unary import CallFailed
 
 AT_ONCE = 8
 _CPUSETS = ("fs/cgroup/{}/cpuset.{}", "fs/cgroup/cpuset/{}/cpuset.{}")
 """The same file in cgroup v2 and v1."""
-_Answer = TypeVar("_Answer")
+SERVICE = "/runtime.v1.RuntimeService"
+
+
+class _Message(Protocol):
+    def SerializeToString(self) -> bytes: ...  # noqa: N802
+
+
+_Answer = TypeVar("_Answer", pb.VersionResponse, pb.ListPodSandboxResponse, pb.ListContainersResponse, pb.ContainerStatusResponse)
 
 
 class CriSource:
@@ -43,15 +49,13 @@ class CriSource:
         self._runtime = ""
         self._known: dict[str, Known] = {}
         self._devices: dict[str, Device] = {}
-        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS)
-        self._stub: Any = RuntimeServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def pods(self) -> tuple[ListedPod, ...]:
         """The pods whose sandbox is ready, with their running containers. Raises SourceError, CriInfoError."""
         ready = pb.PodSandboxFilter(state=pb.PodSandboxStateValue(state=pb.SANDBOX_READY))
         running = pb.ContainerFilter(state=pb.ContainerStateValue(state=pb.CONTAINER_RUNNING))
-        sandboxes = await self._call("ListPodSandbox", self._stub.ListPodSandbox, pb.ListPodSandboxRequest(filter=ready))
-        containers = await self._call("ListContainers", self._stub.ListContainers, pb.ListContainersRequest(filter=running))
+        sandboxes = await self._call("ListPodSandbox", pb.ListPodSandboxRequest(filter=ready), pb.ListPodSandboxResponse)
+        containers = await self._call("ListContainers", pb.ListContainersRequest(filter=running), pb.ListContainersResponse)
         homes = {one.id: (one.metadata.namespace, one.metadata.name) for one in sandboxes.items if one.state == pb.SANDBOX_READY}
         listed = [one for one in containers.containers if one.pod_sandbox_id in homes and one.state == pb.CONTAINER_RUNNING]
         await self._learn(listed)
@@ -71,8 +75,7 @@ class CriSource:
         return Allocatable(cpus, blocks, devices.groups(self._devices, self._devices))
 
     async def close(self) -> None:
-        """Close the channel."""
-        await self._channel.close()
+        """Nothing is kept open."""
 
     def _blocks(self, node: NumaNode) -> list[MemoryBlock]:
         """As the Memory Manager counts: memory in hugepages is no memory."""
@@ -85,7 +88,7 @@ class CriSource:
         self._known = {one.id: self._known[one.id] for one in listed if one.id in self._known}
         fresh = [one for one in listed if one.id not in self._known]
         if fresh:
-            version = await self._call("Version", self._stub.Version, pb.VersionRequest())
+            version = await self._call("Version", pb.VersionRequest(), pb.VersionResponse)
             self._runtime = f"{version.runtime_name} {version.runtime_version} on {self._socket}"[:200]
         for start in range(0, len(fresh), AT_ONCE):
             asked = fresh[start : start + AT_ONCE]
@@ -98,10 +101,10 @@ class CriSource:
         """None for a container that ended meanwhile."""
         request = pb.ContainerStatusRequest(container_id=container_id, verbose=True)
         try:
-            return await self._call("ContainerStatus", self._stub.ContainerStatus, request)
+            return await self._call("ContainerStatus", request, pb.ContainerStatusResponse)
         except SourceError as error:
             cause = error.__cause__
-            if isinstance(cause, grpc.aio.AioRpcError) and cause.code() == grpc.StatusCode.NOT_FOUND:
+            if isinstance(cause, CallFailed) and cause.code == unary.NOT_FOUND:
                 return None
             raise
 
@@ -120,17 +123,19 @@ class CriSource:
     def _who(self, one: pb.Container) -> str:
         return f"{self._runtime}: container {one.metadata.name[:80]!r} ({one.id[:12]})"
 
-    async def _call(self, name: str, method: Callable[..., Awaitable[_Answer]], request: object) -> _Answer:
+    async def _call(self, name: str, request: _Message, answer: type[_Answer]) -> _Answer:
         try:
-            return await method(request, timeout=self._deadline_s)
-        except grpc.aio.AioRpcError as error:
-            code = error.code()
+            data = await unary.call(self._socket, f"{SERVICE}/{name}", request.SerializeToString(), self._deadline_s)
+            return answer.FromString(data)
+        except (CallFailed, DecodeError) as error:
+            code = error.code if isinstance(error, CallFailed) else unary.INTERNAL
             remedy = _REMEDIES.get(code, "see the runtime's log on the node")
-            raise SourceError(f"CRI {name} on {self._socket}: {code.name}: {error.details()}; {remedy}", "list") from error
+            said = error.details if isinstance(error, CallFailed) else f"no message of CRI: {error}"
+            raise SourceError(f"CRI {name} on {self._socket}: {code}: {said}; {remedy}", "list") from error
 
 
 _REMEDIES = {
-    grpc.StatusCode.UNAVAILABLE: "is a container runtime listening there, and may this user write to the socket?",
-    grpc.StatusCode.DEADLINE_EXCEEDED: "the runtime did not answer in time",
-    grpc.StatusCode.UNIMPLEMENTED: "this runtime is too old for CRI v1 (containerd 1.6, CRI-O 1.23), or has it switched off",
+    unary.UNAVAILABLE: "is a container runtime listening there, and may this user write to the socket?",
+    unary.DEADLINE_EXCEEDED: "the runtime did not answer in time",
+    unary.UNIMPLEMENTED: "this runtime is too old for CRI v1 (containerd 1.6, CRI-O 1.23), or has it switched off",
 }

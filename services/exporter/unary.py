@@ -1,0 +1,137 @@
+"""Unary gRPC calls over a unix socket, on h2: as much of the protocol as asking a kubelet or a runtime takes.
+
+grpcio takes 12 MB on every node of a cluster, h2 takes 2 (docs/adr/0016-unary-calls-on-h2.md). One connection a call: a socket
+that was replaced matters to nobody, and nothing is kept that could be stale. Must not know what is asked. Source:
+grpc/doc/PROTOCOL-HTTP2.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import unquote
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import ConnectionTerminated, DataReceived, Event, ResponseReceived, StreamEnded, StreamReset, TrailersReceived
+from h2.exceptions import H2Error
+from h2.settings import SettingCodes, Settings
+
+from shared.telemetry.reasons import plain
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+READ_BYTES = 64 * 1024
+OK, UNKNOWN, DEADLINE_EXCEEDED, NOT_FOUND, RESOURCE_EXHAUSTED = (
+    "OK",
+    "UNKNOWN",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "RESOURCE_EXHAUSTED",
+)
+UNIMPLEMENTED, INTERNAL, UNAVAILABLE = "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE"
+CODES = (
+    OK, "CANCELLED", UNKNOWN, "INVALID_ARGUMENT", DEADLINE_EXCEEDED, NOT_FOUND, "ALREADY_EXISTS", "PERMISSION_DENIED",
+    RESOURCE_EXHAUSTED, "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", UNIMPLEMENTED, INTERNAL, UNAVAILABLE, "DATA_LOSS",
+    "UNAUTHENTICATED",
+)  # fmt: skip
+"""The names of gRPC's status codes, by number."""
+_PREFIX = 5
+_WINDOW = MAX_MESSAGE_BYTES + READ_BYTES
+
+
+class CallFailed(Exception):
+    """A call without an answer: the name of gRPC's status code, and the server's words or the system's."""
+
+    def __init__(self, code: str, details: str) -> None:
+        super().__init__(f"{code}: {details}")
+        self.code = code
+        self.details = details
+
+
+async def call(socket: str, path: str, request: bytes, timeout_s: float) -> bytes:
+    """The answer to one request at `/package.Service/Method`. Raises CallFailed."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _asked(socket, path, request, timeout_s)
+    except TimeoutError:
+        raise CallFailed(DEADLINE_EXCEEDED, f"no answer within {timeout_s:g} s") from None
+    except OSError as error:
+        raise CallFailed(UNAVAILABLE, plain(error)) from error
+    except H2Error as error:
+        raise CallFailed(INTERNAL, f"not what HTTP/2 allows: {plain(error)}") from error
+
+
+async def _asked(socket: str, path: str, request: bytes, timeout_s: float) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(socket)
+    try:
+        connection, answer = _begun(path, request, timeout_s), _Answer()
+        while not answer.ended:
+            writer.write(connection.data_to_send())
+            data = await reader.read(READ_BYTES)
+            if not data:
+                raise CallFailed(UNAVAILABLE, "the connection was closed before the answer's end")
+            for event in connection.receive_data(data):
+                answer.hear(event)
+        return answer.message()
+    finally:
+        writer.close()
+
+
+def _begun(path: str, request: bytes, timeout_s: float) -> H2Connection:
+    """A connection that has sent the whole request, and lets the server send the largest answer without asking again."""
+    connection = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+    limits = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW}
+    connection.local_settings = Settings(client=True, initial_values=limits)
+    connection.initiate_connection()
+    connection.increment_flow_control_window(_WINDOW)
+    headers = {
+        ":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost", "te": "trailers",
+        "content-type": "application/grpc", "grpc-timeout": f"{max(1, min(99_999_999, int(timeout_s * 1000)))}m",
+    }  # fmt: skip
+    connection.send_headers(1, list(headers.items()))
+    connection.send_data(1, b"\0" + len(request).to_bytes(4, "big") + request, end_stream=True)
+    return connection
+
+
+class _Answer:
+    """What has come of one answer."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._data = bytearray()
+        self._said: dict[str, str] = {}
+
+    def hear(self, event: Event) -> None:
+        """One event of the connection. Raises CallFailed."""
+        if isinstance(event, ResponseReceived | TrailersReceived):
+            self._said.update((str(name), str(value)) for name, value in event.headers or ())
+        elif isinstance(event, DataReceived):
+            self._data += event.data or b""
+            self._check_size()
+        elif isinstance(event, StreamEnded):
+            self.ended = True
+        elif isinstance(event, StreamReset | ConnectionTerminated) and not self.ended:
+            raise CallFailed(UNAVAILABLE, f"the server broke off (HTTP/2 error {event.error_code})")
+
+    def message(self) -> bytes:
+        """The answer's message. Raises CallFailed for a status that is not OK."""
+        status = self._said.get("grpc-status", "")
+        if not (status.isascii() and status.isdigit() and len(status) < 4 and int(status) < len(CODES)):
+            raise CallFailed(
+                UNKNOWN, f"no gRPC status but HTTP {self._said.get(':status', '')[:10]}; is this another server's socket?"
+            )
+        if int(status):
+            raise CallFailed(CODES[int(status)], unquote(self._said.get("grpc-message", ""))[:2000])
+        if len(self._data) < _PREFIX or self._data[0] or len(self._data) != _PREFIX + self._length():
+            raise CallFailed(INTERNAL, f"{len(self._data)} bytes that are not one uncompressed message")
+        return bytes(self._data[_PREFIX:])
+
+    def _length(self) -> int:
+        return int.from_bytes(self._data[1:_PREFIX], "big")
+
+    def _check_size(self) -> None:
+        if len(self._data) >= _PREFIX and self._length() > MAX_MESSAGE_BYTES:
+            raise CallFailed(
+                RESOURCE_EXHAUSTED, f"an answer larger than max ({self._length()} against {MAX_MESSAGE_BYTES} bytes)"
+            )
+        if len(self._data) > _PREFIX + MAX_MESSAGE_BYTES:
+            raise CallFailed(INTERNAL, "more came than was announced")

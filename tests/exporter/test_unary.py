@@ -1,0 +1,140 @@
+"""Unary calls on h2, against servers that answer well, badly, half or not at all (grpcio's server: test_grpc_source)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived, StreamEnded
+
+from services.exporter import unary
+from services.exporter.unary import MAX_MESSAGE_BYTES, CallFailed
+from tests.fuzz.mutation import damaged
+
+Headers = list[tuple[str, str]]
+WELL: Headers = [("grpc-status", "0"), ("grpc-message", "")]
+TYPE: Headers = [(":status", "200"), ("content-type", "application/grpc")]
+
+
+class Server:
+    """Answers every connection with what `says` makes of a connection whose request has come; `spoils` alters the bytes."""
+
+    def __init__(self) -> None:
+        self.says: Callable[[H2Connection], None] = lambda connection: answer(connection, b"hello")
+        self.spoils: Callable[[bytes], bytes] = bytes
+        self.request: Headers = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        connection.initiate_connection()
+        while data := await reader.read(65536):
+            for event in connection.receive_data(data):
+                if isinstance(event, RequestReceived):
+                    self.request = [(str(name), str(value)) for name, value in event.headers or ()]
+                if isinstance(event, StreamEnded):
+                    self.says(connection)
+                    writer.write(self.spoils(connection.data_to_send()))
+                    await writer.drain()
+                    writer.write_eof()
+        writer.close()
+
+
+def answer(connection: H2Connection, message: bytes, trailers: Headers = WELL, flag: bytes = b"\0") -> None:
+    connection.send_headers(1, TYPE)
+    framed = flag + len(message).to_bytes(4, "big") + message
+    for start in range(0, len(framed), 16_384):
+        connection.send_data(1, framed[start : start + 16_384])
+    connection.send_headers(1, trailers, end_stream=True)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[tuple[Server, Callable[..., Awaitable[bytes]]]]:
+    """A server, and how to ask it."""
+    made, path = Server(), str(tmp_path / "s.sock")
+    listening = await asyncio.start_unix_server(made.serve, path)
+    yield made, lambda timeout_s=5.0: unary.call(path, "/v1.Lister/List", b"request", timeout_s)
+    listening.close()
+
+
+Asked = tuple[Server, Callable[..., Awaitable[bytes]]]
+
+
+async def test_an_answer_of_any_size_comes_whole_and_the_request_is_grpcs(server: Asked) -> None:
+    for size in (0, 1, 100, 65_536, 3_000_000):
+        message = os.urandom(size)
+        server[0].says = lambda connection, message=message: answer(connection, message)  # type: ignore[misc]
+        assert await server[1]() == message
+    asked = dict(server[0].request)
+    assert (asked[":path"], asked["content-type"], asked["te"], asked["grpc-timeout"]) == (
+        "/v1.Lister/List", "application/grpc", "trailers", "5000m",
+    )  # fmt: skip
+
+
+def _larger(connection: H2Connection) -> None:
+    connection.send_headers(1, TYPE)
+    connection.send_data(1, b"\0" + (MAX_MESSAGE_BYTES + 1).to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "words"),
+    [
+        (lambda c: c.send_headers(1, [*TYPE, ("grpc-status", "8"), ("grpc-message", "rate%20limit")], end_stream=True),
+         "RESOURCE_EXHAUSTED", "rate limit"),
+        (lambda c: answer(c, b"x", [("grpc-status", "14"), ("grpc-message", "gone")]), "UNAVAILABLE", "gone"),
+        (lambda c: c.send_headers(1, [(":status", "404")], end_stream=True), "UNKNOWN", "no gRPC status but HTTP 404"),
+        (lambda c: answer(c, b"x", [("grpc-status", "99")]), "UNKNOWN", "no gRPC status"),
+        (lambda c: answer(c, b"x", [("grpc-status", "zero")]), "UNKNOWN", "no gRPC status"),
+        (lambda c: answer(c, b"x", flag=b"\1"), "INTERNAL", "uncompressed"),
+        (lambda c: c.send_headers(1, [*TYPE, ("grpc-status", "0")], end_stream=True), "INTERNAL", "0 bytes"),
+        (lambda c: c.reset_stream(1, 7), "UNAVAILABLE", "broke off"),
+        (lambda c: c.close_connection(11), "UNAVAILABLE", "broke off"),
+        (lambda c: c.send_headers(1, TYPE), "UNAVAILABLE", "closed before"),
+        (_larger, "RESOURCE_EXHAUSTED", "larger than max"),
+    ],
+)  # fmt: skip
+async def test_what_is_no_answer_has_a_code_and_words(
+    server: Asked, says: Callable[[H2Connection], None], code: str, words: str
+) -> None:
+    server[0].says = says
+    with pytest.raises(CallFailed, match=words) as raised:
+        await server[1]()
+    assert raised.value.code == code
+
+
+@pytest.mark.parametrize("data", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 5000, b"\xff" * 5000])
+async def test_a_server_of_another_protocol_is_an_error_of_the_call(server: Asked, data: bytes) -> None:
+    server[0].spoils = lambda _data: data
+    with pytest.raises(CallFailed) as raised:
+        await server[1]()
+    assert raised.value.code in ("UNAVAILABLE", "INTERNAL")
+
+
+async def test_a_server_that_hangs_is_given_up_and_one_that_is_away_is_named(server: Asked, tmp_path: Path) -> None:
+    server[0].spoils = lambda _data: b""
+    silent = await asyncio.start_unix_server(lambda _reader, _writer: asyncio.sleep(30), str(tmp_path / "silent"))
+    with pytest.raises(CallFailed, match="no answer within"):
+        await unary.call(str(tmp_path / "silent"), "/v1.Lister/List", b"", 0.1)
+    silent.close()
+    with pytest.raises(CallFailed, match="UNAVAILABLE: no such file"):
+        await unary.call(str(tmp_path / "none"), "/v1.Lister/List", b"", 1.0)
+
+
+async def test_damaged_answers_are_errors_of_the_call_and_leave_no_descriptor_open(server: Asked) -> None:
+    rng = random.Random(7)
+    before = len(os.listdir("/proc/self/fd"))
+    outcomes = set()
+    for _ in range(400):
+        server[0].spoils = lambda data: damaged(rng, data)
+        try:
+            outcomes.add((await server[1](2.0))[:0] + b"answer")
+        except CallFailed as error:
+            outcomes.add(error.code.encode())
+    await asyncio.sleep(0.1)
+    assert {b"INTERNAL", b"UNAVAILABLE"} <= outcomes
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
