@@ -101,16 +101,16 @@ def at_command(
     as_json: Json = False,
 ) -> None:
     """Show zones, charges, proofs and dirty flags as they stood."""
-    from services.replay.standing import stand_at
+    from services.replay.state_at import state_at
 
     text = " ".join(moment)
     with usage_errors("at"):
         moments.parse(text, int(time.time() * 1_000_000))
-    stands = run(LogSource(database_url, data_dir), lambda log: stand_at(log, text, node), "at")
+    state = run(LogSource(database_url, data_dir), lambda log: state_at(log, text, node), "at")
     if as_json:
-        json_line(stands)
+        json_line(state)
     else:
-        replay_print.stand(stands)
+        replay_print.state(state)
 
 
 @replay_app.command("explain")

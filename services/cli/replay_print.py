@@ -45,18 +45,16 @@ def _wrapped(text: str, width: int, indent: int) -> list[str]:
     return textwrap.wrap(text, max(width, 40), initial_indent=space, subsequent_indent=space) or [""]
 
 
-def stand(stands: dict[str, Any]) -> None:
+def state(found: dict[str, Any]) -> None:
     """The ledger at a position."""
     out = console()
-    out.print(f"position {stands['position']} of {stands['head']}, {stands['time']}, state {stands['hash']}", markup=False)
-    if stands["waiting"]:
-        shown = ", ".join(stands["waiting"][:5]) + (
-            f" and {len(stands['waiting']) - 5} more" if len(stands["waiting"]) > 5 else ""
-        )
+    out.print(f"position {found['position']} of {found['head']}, {found['time']}, state {found['hash']}", markup=False)
+    if found["waiting"]:
+        shown = ", ".join(found["waiting"][:5]) + (f" and {len(found['waiting']) - 5} more" if len(found["waiting"]) > 5 else "")
         out.print(f"waiting: {shown}", markup=False)
-    for problem in stands["set_aside"]:
+    for problem in found["set_aside"]:
         out.print(f"set aside: {problem}", markup=False)
-    for node in stands["nodes"]:
+    for node in found["nodes"]:
         flags = [
             node["policy"],
             node["scope"],

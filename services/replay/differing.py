@@ -1,6 +1,6 @@
 """`topolog replay diff`: what is different between two states of the ledger, by node: pods, zones, charges, verdicts. Pure.
 
-States are compared as `standing` tells them, so that two histories (of two logs, or of one log and its restored copy) can be held
+States are compared as `state_at` tells them, so that two histories (of two logs, or of one log and its restored copy) can be held
 side by side too. Positions and report versions are no differences: two histories have their own.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from services.replay.standing import node_stand
+from services.replay.state_at import node_state
 from shared.ledger.digest import digest
 from shared.ledger.state import Ledger
 
@@ -69,7 +69,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 def state_of(name: str, ledger: Ledger) -> State:
     """The ledger as values, which later folds do not change."""
-    nodes = {each: node_stand(ledger, ledger.nodes[each]) for each in sorted(ledger.nodes)}
+    nodes = {each: node_state(ledger, ledger.nodes[each]) for each in sorted(ledger.nodes)}
     pods: dict[str, Told] = {uid: (entry.pod.key, entry.stage, entry.node, entry.verdict) for uid, entry in ledger.pods.items()}
     return State(name, ledger.position, digest(ledger), msgspec.to_builtins(nodes), pods)
 

@@ -11,7 +11,7 @@ from services.replay.filters import FilterError, clock
 from services.replay.names import Names, pods_called
 from services.replay.proofs import proofs_of
 from services.replay.recomputing import Deciding, Decision, recomputed
-from services.replay.standing import label_problems
+from services.replay.state_at import label_problems
 from services.replay.story import Proof
 from services.replay.suggestions import did_you_mean
 from services.replay.words import by_container, mentioned, zones_list
@@ -72,7 +72,7 @@ async def _story(log: EventLog, uid: str, names: Names, namesakes: list[str], by
         notes[position] = [*notes.get(position, ()), text]
     lines = story.tell(history, uid, names.known, notes, proofs)
     spoilt = aside.streams.get(streams.pod(uid), "")
-    return Story(uid, names.known.get(uid, uid), lines, stands(history, proofs), _zones(history, proofs), spoilt)
+    return Story(uid, names.known.get(uid, uid), lines, _now(history, proofs), _zones(history, proofs), spoilt)
 
 
 async def _history(log: EventLog, uid: str, aside: Aside) -> History:
@@ -128,7 +128,7 @@ async def _node_seen(log: EventLog, node: str, until: int) -> cluster.NodeObserv
     return None
 
 
-def stands(history: History, proofs: list[Proof]) -> str:
+def _now(history: History, proofs: list[Proof]) -> str:
     """Where the pod is now: its stage, its node, its zones, since when and by which report."""
     stage = "is not known"
     for envelope, fact in history:

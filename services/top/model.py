@@ -122,7 +122,7 @@ def totals_of(ledger: Ledger) -> Totals:
     return Totals(resources_of(ledger.nodes.values()), queue_of(ledger), stages_of(ledger))
 
 
-def stands(charge: Charge, entry: LedgerPod | None) -> str:
+def charge_in_words(charge: Charge, entry: LedgerPod | None) -> str:
     """Where a charged pod is, in words: predicted, charged, proven."""
     predicted = f", predicted on {by_container(entry.predicted)}" if entry is not None and entry.predicted else ""
     if not charge.demand:

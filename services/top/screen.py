@@ -217,7 +217,7 @@ def node_page(follower: Follower, name: str) -> list[str]:
         parts = [f"zone {bar.zone}: {_amounts(resource, bar)}" for bar in bars if bar.total]
         lines.append(f"  {resource}: " + "; ".join(parts))
     for charge in sorted(node.charges.values(), key=lambda charge: charge.key):
-        where = model.stands(charge, follower.ledger.pods.get(charge.uid))
+        where = model.charge_in_words(charge, follower.ledger.pods.get(charge.uid))
         lines.append(f"  {charge.key}: {where} (since position {charge.charged_at})")
     return lines
 

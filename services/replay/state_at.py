@@ -1,4 +1,4 @@
-"""`replay at`: the ledger as it stood, as numbers and objects; words are made of them by who prints."""
+"""`replay at`: the ledger at a moment, as numbers and objects; words are made of them by who prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared.ledger.state import Charge, Ledger, LedgerNode
 from shared.ledger.view import clamped
 
 
-async def stand_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
+async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
     """The ledger at a moment. Amounts in millicpu, bytes and counts; `charges` say where each pod could be, or is."""
     head = await log.head()
     position = await position_of(log, moment)
@@ -35,11 +35,11 @@ async def stand_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
         "pods": len(ledger.pods),
         "set_aside": list(aside.streams.values()),
         "waiting": sorted(entry.pod.key for entry in ledger.pods.values() if entry.stage == "pending"),
-        "nodes": [node_stand(ledger, ledger.nodes[name]) for name in shown],
+        "nodes": [node_state(ledger, ledger.nodes[name]) for name in shown],
     }
 
 
-def node_stand(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
+def node_state(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
     """One node: report, flags, zones, charges."""
     report = node.report
     return {
