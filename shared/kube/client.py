@@ -1,45 +1,30 @@
-"""The Kubernetes client: raw JSON over lightkube's authenticated connection, calls by a lean transport, watches by its own.
+"""The Kubernetes client: raw JSON over authenticated connections, to the next API server where one does not answer.
 
-lightkube reads the kubeconfig (tokens, exec plugins, TLS) and builds the HTTP client. Its typed calls are not used: its
-`create` of a Binding binds and then raises on the Status that the server answers, and its watch reconnects for ever
-(lightkube 1.0.1, measured).
+lightkube's typed calls are not used: its `create` of a Binding binds and then raises on the Status that the server answers, and
+its watch reconnects for ever (lightkube 1.0.1, measured).
 """
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 import msgspec
-import yaml
-from lightkube.config import client_adapter
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
-from lightkube.config.models import Cluster, Context, User
-from lightkube.core.exceptions import ConfigError
 
-from shared.kube.credentials import CredentialsError, credentials
+from shared.kube.connection import CALL_TIMEOUT_S, Connection, each_of
 from shared.kube.lists import page_problem
 from shared.kube.port import Answer, Kind, KubeUnavailableError, Listed, Lost, Object, Seen, WatchExpiredError
 from shared.kube.rights import Right
-from shared.kube.transport import LeanTransport
 from shared.telemetry.reasons import plain
 
 PAGE_LIMIT = 500
 MAX_PAGES = 10_000
 WATCH_TIMEOUT_S = 300
-CALL_TIMEOUT_S = 10.0
 FIELD_MANAGER = "topolog"
 EVICT_TIMEOUT_S = 35.0
 """The eviction of a Pending pod with another uid is answered 409 after 10.0 s (Kubernetes 1.36)."""
 LONGEST_RETRY_AFTER_S = 300.0
-
-# What lightkube lets through of a file that is absent, no YAML, or YAML of another shape.
-_UNUSABLE = (ConfigError, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError)
 
 _PATHS: dict[Kind, str] = {
     "pods": "/api/v1/pods",
@@ -60,88 +45,20 @@ _json_object: msgspec.json.Decoder[Object] = msgspec.json.Decoder(Object)
 _NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def configuration(kubeconfig: str) -> SingleConfig:
-    """`kubeconfig` is a file, a bare `http://` URL (no credentials, as `kubectl --server`), or empty for in-cluster.
-
-    Raises KubeUnavailableError that names the file and what is wrong with it.
-    """
-    if kubeconfig.startswith(("http://", "https://")):
-        context = Context(cluster="server", user="anonymous")
-        cluster = Cluster(server=_checked_address(kubeconfig, "the Kubernetes address"))
-        return SingleConfig(context_name="server", context=context, cluster=cluster, user=User())
-    try:
-        found = (KubeConfig.from_file(Path(kubeconfig)) if kubeconfig else KubeConfig.from_service_account()).get()
-    except _UNUSABLE as error:
-        where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
-        raise KubeUnavailableError(
-            f"{where} cannot be used: {_unusable(kubeconfig, error)}; name a kubeconfig file or the http:// URL of a server"
-        ) from error
-    if found is None:
-        raise KubeUnavailableError(f"kubeconfig {kubeconfig!r} has no usable context; set current-context in it")
-    _checked_address(found.cluster.server, f"the server of kubeconfig {kubeconfig!r}" if kubeconfig else "the API server")
-    return found
-
-
-def _checked_address(url: str, what: str) -> str:
-    """The URL without a slash at its end. Raises KubeUnavailableError: `http://:18001` would go to any host that answers to
-    no name, or to none."""
-    try:
-        parts = urlsplit(url)
-        good = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
-    except ValueError:
-        good = False
-    if not good:
-        raise KubeUnavailableError(f"{what} is {url!r}, which names no host and port; write http://HOST:PORT")
-    return url.rstrip("/")
-
-
-def _unusable(kubeconfig: str, error: BaseException) -> str:
-    if kubeconfig and not Path(kubeconfig).exists():
-        return "there is no such file"
-    if kubeconfig and Path(kubeconfig).is_dir():
-        return "it is a folder"
-    return plain(error)
-
-
-def _lean_client(tls: ssl.SSLContext | None, auth: httpx2.Auth | None, max_connections: int) -> httpx2.AsyncClient:
-    transport = LeanTransport(max_connections, tls)
-    return httpx2.AsyncClient(auth=auth, transport=transport, trust_env=False)
-
-
-def _tls(config: SingleConfig) -> ssl.SSLContext | None:
-    if not config.cluster.server.startswith("https://"):
-        return None
-    return client_adapter.verify_cluster(config.cluster, config.user or User(), config.abs_file)
-
-
-def _trusted(config: SingleConfig, kubeconfig: str) -> tuple[ssl.SSLContext | None, httpx2.Auth | None]:
-    """TLS and credentials. Raises KubeUnavailableError that names what cannot be used."""
-    try:
-        tls = _tls(config)
-        return tls, credentials(config.user, tls, config.fname.parent if config.fname else None)
-    except (*_UNUSABLE, ssl.SSLError) as error:
-        where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
-        raise KubeUnavailableError(f"certificates of {where} cannot be used: {plain(error)}; correct the file") from error
-    except CredentialsError as error:
-        raise KubeUnavailableError(f"kubeconfig {kubeconfig!r}: {error}") from error
-
-
-def _behind_proxy(config: SingleConfig) -> bool:
-    """Whether the environment names a proxy for this server: then the general transport goes through it."""
-    parts = urlsplit(config.cluster.server)
-    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
-
-
 class KubeClient:
-    """`shared.kube.port.Kube` over HTTP."""
+    """`shared.kube.port.Kube` over HTTP. `kubeconfig` may be a list: each names a server of the same cluster."""
 
     def __init__(self, kubeconfig: str, max_connections: int = 64) -> None:
-        config = configuration(kubeconfig)
-        self._server = config.cluster.server.rstrip("/")
-        tls, auth = _trusted(config, kubeconfig)
-        timeout = httpx2.Timeout(CALL_TIMEOUT_S)
-        self._streams = httpx2.AsyncClient(base_url=self._server, auth=auth, timeout=timeout, verify=tls or True)
-        self._http = self._streams if _behind_proxy(config) else _lean_client(tls, auth, max_connections)
+        self._ways = [Connection(each, max_connections) for each in each_of(kubeconfig)]
+
+    @property
+    def _server(self) -> str:
+        return self._ways[0].server
+
+    def _failed(self, way: Connection) -> None:
+        """What comes next goes to the next server; what failed is the caller's to send again."""
+        if way is self._ways[0]:
+            self._ways.append(self._ways.pop(0))
 
     async def list(self, kind: Kind) -> Listed:
         items: list[Object] = []
@@ -156,12 +73,13 @@ class KubeClient:
         raise KubeUnavailableError(f"list of {kind} from {self._server} does not end after {MAX_PAGES} pages")
 
     async def _page(self, kind: Kind, params: dict[str, str]) -> Object:
+        server = self._server
         answer = await self._call("GET", _PATHS[kind], params=params)
         if isinstance(answer, Lost) or not answer.ok:
-            raise KubeUnavailableError(f"list of {kind} from {self._server} failed: {_describe(answer)}")
+            raise KubeUnavailableError(f"list of {kind} from {server} failed: {_describe(answer)}")
         if problem := page_problem(kind, answer.body):
             shown = f": {answer.message[:60]!r}" if answer.message else ""
-            raise KubeUnavailableError(f"list of {kind} from {self._server} is none: {problem}{shown}; is a proxy in between?")
+            raise KubeUnavailableError(f"list of {kind} from {server} is none: {problem}{shown}; is a proxy in between?")
         return answer.body
 
     async def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[Seen]:
@@ -172,16 +90,18 @@ class KubeClient:
             "timeoutSeconds": str(WATCH_TIMEOUT_S),
         }
         timeout = httpx2.Timeout(CALL_TIMEOUT_S, read=WATCH_TIMEOUT_S + CALL_TIMEOUT_S)
+        way = self._ways[0]
         try:
-            async with self._streams.stream("GET", _PATHS[kind], params=params, timeout=timeout) as response:
+            async with way.streams.stream("GET", _PATHS[kind], params=params, timeout=timeout) as response:
                 if response.status_code == 410:
                     raise WatchExpiredError(kind)
                 if response.status_code != 200:
-                    raise KubeUnavailableError(f"watch of {kind} from {self._server}: HTTP {response.status_code}")
+                    raise KubeUnavailableError(f"watch of {kind} from {way.server}: HTTP {response.status_code}")
                 async for line in _lines(response.aiter_bytes()):
                     yield _seen(kind, line)
         except httpx2.HTTPError as error:
-            raise KubeUnavailableError(f"watch of {kind} from {self._server} broke: {plain(error)}") from error
+            self._failed(way)
+            raise KubeUnavailableError(f"watch of {kind} from {way.server} broke: {plain(error)}") from error
 
     async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
         return await self._call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
@@ -227,11 +147,12 @@ class KubeClient:
         return await self._call("PATCH", f"{_PATHS['nodes']}/{name}", body=patch, content_type="application/json-patch+json")
 
     async def served_versions(self, group: str) -> tuple[str, ...] | Lost:
+        server = self._server
         answer = await self._call("GET", f"/apis/{group}")
         if isinstance(answer, Lost) or answer.status == 404:
             return answer if isinstance(answer, Lost) else ()
         if not answer.ok:
-            return Lost(f"GET /apis/{group} from {self._server}: {_describe(answer)}")
+            return Lost(f"GET /apis/{group} from {server}: {_describe(answer)}")
         return tuple(str(one.get("version", "")) for one in answer.body.get("versions") or [])
 
     async def may(self, right: Right, user: str = "") -> Answer | Lost:
@@ -243,8 +164,8 @@ class KubeClient:
         return await self._call("POST", f"/apis/authorization.k8s.io/v1/{kind.lower()}s", body=body)
 
     async def close(self) -> None:
-        await self._http.aclose()
-        await self._streams.aclose()
+        for way in self._ways:
+            await way.close()
 
     async def _call(
         self,
@@ -259,11 +180,13 @@ class KubeClient:
         headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
         if content is not None:
             headers["Content-Type"] = content_type
+        way = self._ways[0]
         try:
-            request = httpx2.Request(method, self._server + path, params=params, content=content, headers=headers)
+            request = httpx2.Request(method, way.server + path, params=params, content=content, headers=headers)
             request.extensions["timeout"] = httpx2.Timeout(timeout_s or CALL_TIMEOUT_S).as_dict()
-            response = await self._http.send(request)
+            response = await way.calls.send(request)
         except httpx2.HTTPError as error:
+            self._failed(way)
             return Lost(f"{method} {path}: {plain(error)}")
         return _answer(response.status_code, response.content, _retry_after_s(response.headers.get("Retry-After", "")))
 

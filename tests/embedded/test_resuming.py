@@ -16,7 +16,7 @@ from services.embedded.up.options import ENDLESS, UpOptions, UsageError, check
 from services.embedded.up.resuming import Given, Shape, shape_for, write_shape
 from services.embedded.up.run import resumed_words
 from services.embedded.up.status import Scheduling, Status, Workload
-from shared.kube.client import configuration
+from shared.kube.connection import configuration
 
 
 def test_what_is_not_given_is_taken_from_the_folder(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from services.embedded.up.outside import check_outside, migrate
 from services.embedded.up.resuming import Shape, write_shape
 from services.embedded.up.status import Status, Workload, ask_schedulers, read_workload
 from shared.eventlog.postgres_logins import SERVICE, make_login
-from shared.kube.client import configuration
+from shared.kube.connection import address_of
 from shared.telemetry.reasons import plain
 
 EXIT_OK, EXIT_REJECTED, EXIT_LEFT = 0, 3, 4
@@ -153,7 +153,7 @@ class Up:
 
     def _attaching(self, folder: DataDir) -> list[str]:
         """How an outside cluster's nodes come to report here."""
-        server = configuration(self._options.kubeconfig).cluster.server
+        server = address_of(self._options.kubeconfig)
         own = self._bus.exporter_password
         url = attach.exporter_url(self._nats_url, self._address(), own)
         written = attach.write(folder.path, url, attach.authority(self._nats_url) if own else "")
@@ -161,7 +161,7 @@ class Up:
 
     def _address(self) -> str:
         """This machine as the cluster's nodes reach it."""
-        server = configuration(self._options.kubeconfig).cluster.server
+        server = address_of(self._options.kubeconfig)
         return self._options.advertise or attach.own_address(server)
 
     def _bus_settings(self, folder: DataDir) -> NatsSettings:

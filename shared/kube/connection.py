@@ -1,0 +1,127 @@
+"""One way to a Kubernetes API server: address, TLS and credentials from a kubeconfig, and the HTTP clients that use them.
+
+lightkube reads the kubeconfig; requests go by a lean transport, watches and proxies by the general one. Knows no resource.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpx2
+import yaml
+from lightkube.config import client_adapter
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import Cluster, Context, User
+from lightkube.core.exceptions import ConfigError
+
+from shared.kube.credentials import CredentialsError, credentials
+from shared.kube.port import KubeUnavailableError
+from shared.kube.transport import LeanTransport
+from shared.telemetry.reasons import plain
+
+CALL_TIMEOUT_S = 10.0
+
+# What lightkube lets through of a file that is absent, no YAML, or YAML of another shape.
+_UNUSABLE = (ConfigError, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError)
+
+
+class Connection:
+    """HTTP clients of one API server: `calls` for requests, `streams` for watches."""
+
+    def __init__(self, kubeconfig: str, max_connections: int) -> None:
+        config = configuration(kubeconfig)
+        self.server = config.cluster.server.rstrip("/")
+        tls, auth = _trusted(config, kubeconfig)
+        timeout = httpx2.Timeout(CALL_TIMEOUT_S)
+        self.streams = httpx2.AsyncClient(base_url=self.server, auth=auth, timeout=timeout, verify=tls or True)
+        self.calls = self.streams if _behind_proxy(config) else _lean_client(tls, auth, max_connections)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.calls.aclose()
+        await self.streams.aclose()
+
+
+def each_of(kubeconfigs: str) -> list[str]:
+    """The kubeconfigs of a comma-separated list: the same cluster by several of its API servers."""
+    return [each.strip() for each in kubeconfigs.split(",") if each.strip()] or [""]
+
+
+def address_of(kubeconfigs: str) -> str:
+    """The address of the first server. Raises KubeUnavailableError."""
+    return configuration(each_of(kubeconfigs)[0]).cluster.server
+
+
+def configuration(kubeconfig: str) -> SingleConfig:
+    """`kubeconfig` is a file, a bare `http://` URL (no credentials, as `kubectl --server`), or empty for in-cluster.
+
+    Raises KubeUnavailableError that names the file and what is wrong with it.
+    """
+    if kubeconfig.startswith(("http://", "https://")):
+        context = Context(cluster="server", user="anonymous")
+        cluster = Cluster(server=_checked_address(kubeconfig, "the Kubernetes address"))
+        return SingleConfig(context_name="server", context=context, cluster=cluster, user=User())
+    try:
+        found = (KubeConfig.from_file(Path(kubeconfig)) if kubeconfig else KubeConfig.from_service_account()).get()
+    except _UNUSABLE as error:
+        where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
+        raise KubeUnavailableError(
+            f"{where} cannot be used: {_unusable(kubeconfig, error)}; name a kubeconfig file or the http:// URL of a server"
+        ) from error
+    if found is None:
+        raise KubeUnavailableError(f"kubeconfig {kubeconfig!r} has no usable context; set current-context in it")
+    _checked_address(found.cluster.server, f"the server of kubeconfig {kubeconfig!r}" if kubeconfig else "the API server")
+    return found
+
+
+def _checked_address(url: str, what: str) -> str:
+    """The URL without a slash at its end. Raises KubeUnavailableError: `http://:18001` would go to any host that answers to
+    no name, or to none."""
+    try:
+        parts = urlsplit(url)
+        good = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
+    except ValueError:
+        good = False
+    if not good:
+        raise KubeUnavailableError(f"{what} is {url!r}, which names no host and port; write http://HOST:PORT")
+    return url.rstrip("/")
+
+
+def _unusable(kubeconfig: str, error: BaseException) -> str:
+    if kubeconfig and not Path(kubeconfig).exists():
+        return "there is no such file"
+    if kubeconfig and Path(kubeconfig).is_dir():
+        return "it is a folder"
+    return plain(error)
+
+
+def _lean_client(tls: ssl.SSLContext | None, auth: httpx2.Auth | None, max_connections: int) -> httpx2.AsyncClient:
+    transport = LeanTransport(max_connections, tls)
+    return httpx2.AsyncClient(auth=auth, transport=transport, trust_env=False)
+
+
+def _tls(config: SingleConfig) -> ssl.SSLContext | None:
+    if not config.cluster.server.startswith("https://"):
+        return None
+    return client_adapter.verify_cluster(config.cluster, config.user or User(), config.abs_file)
+
+
+def _trusted(config: SingleConfig, kubeconfig: str) -> tuple[ssl.SSLContext | None, httpx2.Auth | None]:
+    """TLS and credentials. Raises KubeUnavailableError that names what cannot be used."""
+    try:
+        tls = _tls(config)
+        return tls, credentials(config.user, tls, config.fname.parent if config.fname else None)
+    except (*_UNUSABLE, ssl.SSLError) as error:
+        where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
+        raise KubeUnavailableError(f"certificates of {where} cannot be used: {plain(error)}; correct the file") from error
+    except CredentialsError as error:
+        raise KubeUnavailableError(f"kubeconfig {kubeconfig!r}: {error}") from error
+
+
+def _behind_proxy(config: SingleConfig) -> bool:
+    """Whether the environment names a proxy for this server: then the general transport goes through it."""
+    parts = urlsplit(config.cluster.server)
+    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
