@@ -46,7 +46,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """Everything read about one node at one moment; `freshness` was taken before List."""
+    """Everything read about one node at one moment; `freshness` was taken before all of it."""
 
     freshness: Freshness
     machine: Machine

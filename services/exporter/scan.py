@@ -1,7 +1,8 @@
 """One node's reads, put together into a `Scan`: both podresources answers every time, files when they were written, /sys now and
 then.
 
-The moment of truth is taken before List. Must not know when to scan, nor what becomes of the result.
+The moment of truth is taken before all of it: what changes during a scan is as if it came after. Must not know when to scan,
+nor what becomes of the result.
 """
 
 from __future__ import annotations
@@ -59,9 +60,10 @@ class NodeReader:
 
     async def scan(self) -> Scan:
         """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming what is wrong."""
-        boot_id, machine, kubelet = self._boot(), self._read_machine(Path(self._spec.sysfs)), await self._kubelet()
+        freshness = Freshness(self._boot(), folders.boot_time_ms())
+        machine, kubelet = self._read_machine(Path(self._spec.sysfs)), await self._kubelet()
         allocatable = await self._source.allocatable()
-        freshness, pods, stored = await self._list(boot_id)
+        pods, stored = await self._list()
         return Scan(freshness, machine, allocatable, pods, kubelet, stored, self._settings.kubelet_version)
 
     def forget(self) -> None:
@@ -138,17 +140,16 @@ class NodeReader:
             return known.cpus
         return read_layout(tree, machine.zone_of_cpu())
 
-    async def _list(self, boot_id: str) -> tuple[Freshness, tuple[ListedPod, ...], Checkpoints]:
+    async def _list(self) -> tuple[tuple[ListedPod, ...], Checkpoints]:
         """List while the checkpoints stand still, so that a pod is not taken for its successor on the same CPUs; without the
         checkpoints when they never do."""
         for _ in range(STEADY_TRIES):
             before = self._signature()
-            freshness = Freshness(boot_id, folders.boot_time_ms())
             pods = await self._source.pods()
             stored = self._stored(before)
             if self._signature() == before:
-                return freshness, pods, stored
-        return freshness, pods, checkpoints.NOTHING_READ
+                return pods, stored
+        return pods, checkpoints.NOTHING_READ
 
     def _signature(self) -> Signature:
         """The kubelet replaces a file at each change, and its content with it: inode, size and time tell."""

@@ -87,6 +87,25 @@ async def test_a_folder_of_answers_stands_for_a_socket(recordings: Path, tmp_pat
     assert [placement.pod for placement in made.placements or ()] == ["g2"]
 
 
+async def test_a_scan_is_as_old_as_the_first_of_its_reads(
+    recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What changed between two reads of one scan must count as news, and not as seen."""
+    moments = iter(range(1, 9))
+    monkeypatch.setattr("services.exporter.scan.folders.boot_time_ms", lambda: next(moments))
+
+    class Slow(RecordedSource):
+        async def allocatable(self) -> Allocatable:
+            assert next(moments) == 2
+            return await super().allocatable()
+
+    settings = ExporterSettings(node_name="n1", podresources_socket=f"fake://{recordings / '01-one-guaranteed'}")
+    spec = settings.specs()[0]
+    scan = await NodeReader(spec, settings, Slow(Path(spec.socket.removeprefix("fake://")))).scan()
+    assert scan.freshness.boot_time_ms == 1
+    assert next(moments) == 3
+
+
 # -- configz -----------------------------------------------------------------------------------------------------------------
 
 
