@@ -88,29 +88,31 @@ class Observer:
                 failures += 1
 
     async def _list(self, kind: Kind, lease: Lease) -> str:
-        """Tell what a list shows and what it lacks; the version from which to watch."""
-        listed = await self._kube.list(kind)
-        await self._tell(self._shown(kind, listed), lease)
-        absent = self._absent(kind, listed)
-        known = self._projector.state.ledger.pods if kind == "pods" else self._projector.state.ledger.nodes
-        if news.is_mass(len(absent), len(known)):
-            count(names.MASS_ABSENCES, kind=kind)
-            self._out.warning(
-                names.MASS_ABSENCE, kind=kind, absent=len(absent), known=len(known), version=listed.resource_version
-            )
-            await self._clock.sleep(CONFIRM_AFTER_S)
-            earlier, listed = listed, await self._kube.list(kind)
-            if news.is_older(listed.resource_version, earlier.resource_version):
+        """Tell what a list shows and what it lacks; the version from which to watch. Much that only this list lacks ends when the
+        next one lacks it too; what went between the two lists no watch will tell, so that it ends by the newer one."""
+        doubted: set[str] = set()
+        version = ""
+        while True:
+            listed = await self._kube.list(kind)
+            if doubted and news.is_older(listed.resource_version, version):
                 raise KubeUnavailableError(
-                    f"list of {kind}: version {listed.resource_version} came after {earlier.resource_version}, which lacked "
-                    f"{len(absent)} of {len(known)}; several API servers that disagree?"
+                    f"list of {kind}: version {listed.resource_version} came after {version}, which lacked {len(doubted)}; "
+                    "several API servers that disagree?"
                 )
             await self._tell(self._shown(kind, listed), lease)
+            absent, version = self._absent(kind, listed), listed.resource_version
+            if doubted:
+                self._out.warning(names.MASS_ABSENCE_JUDGED, kind=kind, ended=len(absent), doubted=len(doubted))
+            fresh = [fact for fact in absent if _address(fact)[1] not in doubted]
+            known = self._projector.state.ledger.pods if kind == "pods" else self._projector.state.ledger.nodes
+            if not news.is_mass(len(fresh), len(known)):
+                break
+            count(names.MASS_ABSENCES, kind=kind)
+            self._out.warning(names.MASS_ABSENCE, kind=kind, absent=len(absent), known=len(known), version=version)
             doubted = {_address(fact)[1] for fact in absent}
-            absent = [fact for fact in self._absent(kind, listed) if _address(fact)[1] in doubted]
-            self._out.warning(names.MASS_ABSENCE_JUDGED, kind=kind, ended=len(absent), doubted=len(doubted))
+            await self._clock.sleep(CONFIRM_AFTER_S)
         await self._tell(absent, lease)
-        return listed.resource_version
+        return version
 
     async def _watch(self, kind: Kind, version: str, lease: Lease) -> None:
         """Read the watch into a bounded buffer, so that a slow log slows the watch and never the memory."""

@@ -69,14 +69,32 @@ async def test_what_a_second_list_lacks_too_has_ended(scene: Scene, monkeypatch:
     assert asked.count("nodes") == 1
 
 
-async def test_only_what_both_lists_lack_has_ended(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each list lacks another half: nobody is missing from both but p0."""
+async def test_only_what_two_lists_lack_one_after_the_other_has_ended(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each list lacks another half: nobody is missing from all but p0."""
 
     def halves(kind: Kind, listed: Listed, before: int) -> Listed:
-        lacking = ("p0", "p1", "p2") if before == 0 else ("p0", "p3", "p4")
+        lacking = (("p0", "p1", "p2"), ("p0", "p3", "p4"), ("p0",))[min(before, 2)]
         return Listed([item for item in listed.items if item["metadata"]["name"] not in lacking], listed.resource_version)
 
     falsified(scene, monkeypatch, halves)
+    async with scene.observer(2):
+        await scene.told(PodEnded, 1)
+        assert await ends(scene) == ["PodEnded"]
+
+
+async def test_what_went_between_two_lists_has_ended_though_no_watch_tells(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first list lacked everything but p0, which went before the second: the watch begins after that."""
+    list_, asked = scene.kube.list, list[Kind]()
+
+    async def listing(kind: Kind) -> Listed:
+        asked.append(kind)
+        listed = await list_(kind)
+        if kind == "nodes" or asked.count(kind) > 1:
+            return listed
+        await scene.drop("pods", "p0")
+        return Listed([item for item in listed.items if item["metadata"]["name"] == "p0"], listed.resource_version)
+
+    monkeypatch.setattr(scene.kube, "list", listing)
     async with scene.observer(2):
         await scene.told(PodEnded, 1)
         assert await ends(scene) == ["PodEnded"]
