@@ -1,4 +1,5 @@
-"""What may befall a running Topolog: processes killed or paused, servers killed or emptied, connections cut, refused and late.
+"""What may befall a running Topolog: processes killed or paused, servers killed, emptied or without room, connections cut,
+refused and late, an older log restored.
 
 A fault comes and is over when `befall` returns. Must not know how anybody recovers.
 """
@@ -6,34 +7,23 @@ A fault comes and is over when `befall` returns. Must not know how anybody recov
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import random
 import shutil
 import signal
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
-import msgspec
 import psutil
 
 from tests.chaos.proxy import Proxy
-from tests.road.harness import Road
+from tests.chaos.restoring import restore
+from tests.chaos.stage import Stage
 
 SERVICES = ("scheduler", "binder", "topology-store", "exporter-0", "simulator")
 PAUSE_S = (0.5, 12.0)
 AWAY_S = (0.5, 8.0)
 LATE_S = (0.02, 0.3)
-
-
-class Stage(msgspec.Struct):
-    """What faults can reach: the road, its servers (children of this process), their folder, and the proxies ahead of them."""
-
-    road: Road
-    servers: Path
-    postgres: Proxy
-    nats: Proxy
-    rng: random.Random
-
+FULL_S = (2.0, 10.0)
 
 Fault = Callable[[Stage], Awaitable[str]]
 
@@ -82,9 +72,8 @@ async def kill_nats(stage: Stage) -> str:
 
 async def wipe_nats(stage: Stage) -> str:
     """All streams are gone, and the server starts anew."""
-    store = stage.servers / "nats" / "jetstream"
-    gone = store.with_name("jetstream.gone")
-    store.rename(gone)
+    gone = stage.streams.with_name("jetstream.gone")
+    stage.streams.rename(gone)
     _kill(_server("nats-server"))
     shutil.rmtree(gone, ignore_errors=True)
     return "streams gone"
@@ -128,6 +117,19 @@ def late(which: str) -> Fault:
     return befall
 
 
+def full(which: str) -> Fault:
+    """The server's disk is full for a while."""
+
+    async def befall(stage: Stage) -> str:
+        full_s = round(stage.rng.uniform(*FULL_S), 1)
+        used_bytes = await asyncio.to_thread(stage.disks[which].fill)
+        await asyncio.sleep(full_s)
+        await asyncio.to_thread(stage.disks[which].free)
+        return f"at {used_bytes / 1e6:.0f} MB for {full_s} s"
+
+    return befall
+
+
 FAULTS: dict[str, Fault] = {
     "kill a service": kill_service,
     "pause a service": pause_service,
@@ -141,25 +143,23 @@ FAULTS: dict[str, Fault] = {
     "nats away": away("nats"),
     "postgres late": late("postgres"),
     "nats late": late("nats"),
+    "older log restored": restore,
+    "disk full under postgres": full("postgres"),
+    "disk full under nats": full("nats"),
 }
+ON_DISKS = frozenset(name for name in FAULTS if name.startswith("disk"))
+"""Faults that need mounts of one's own."""
 
 
 def _server(program: str) -> psutil.Process:
-    """The server that is a child of this process. Raises LookupError while it is being started again."""
-    for child in psutil.Process().children(recursive=True):
-        try:
-            command = child.cmdline()
-            if command and Path(command[0]).name == program and child.ppid() and "up" not in command:
-                parent = child.parent()
-                if parent is None or Path((parent.cmdline() or [""])[0]).name != program:
-                    return child
-        except psutil.Error:
-            continue
+    """The server, a child of this process. Raises LookupError while it is being started again."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if child.name() == program and child.status() != psutil.STATUS_ZOMBIE:
+                return child
     raise LookupError(f"no {program} runs")
 
 
 def _kill(process: psutil.Process) -> None:
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         process.kill()
-    except psutil.NoSuchProcess:
-        return

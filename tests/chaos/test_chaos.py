@@ -31,24 +31,26 @@ async def proxy() -> AsyncIterator[Proxy]:
 
 
 async def said(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """What comes back; nothing where the connection is gone."""
     writer.write(b"hello")
-    return await asyncio.wait_for(reader.read(100), 10)
+    try:
+        return await asyncio.wait_for(reader.read(100), 10)
+    except ConnectionError:
+        return b""
 
 
 async def test_it_carries_and_cuts(proxy: Proxy) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     assert await said(reader, writer) == b"hello"
     assert proxy.cut() == 1
-    with pytest.raises((ConnectionError, AssertionError)):
-        assert await said(reader, writer) == b"hello"
+    assert await said(reader, writer) == b""
     writer.close()
 
 
 async def test_who_comes_while_it_is_away_is_turned_away_and_later_let_in(proxy: Proxy) -> None:
     proxy.away = True
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-    with pytest.raises((ConnectionError, AssertionError)):
-        assert await said(reader, writer) == b"hello"
+    assert await said(reader, writer) == b""
     writer.close()
     proxy.away = False
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)

@@ -145,14 +145,24 @@ def running(path: Path, *flags: str, env: dict[str, str] | None = None) -> Itera
     """A road that is ready; killed at the end if it still runs."""
     road = Road(path, *flags, env=env)
     try:
-        wait_until(lambda: road.services() or road.process.poll() is not None, 60, "topolog up was never ready", road.output)
-        assert road.process.poll() is None or road.lines(), road.output()
-        yield road
+        yield ready(road)
     finally:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            road.stop()
-        if road.process.poll() is None:
-            road.process.kill()
+        ended(road)
+
+
+def ready(road: Road) -> Road:
+    """The same, once it is ready."""
+    wait_until(lambda: road.services() or road.process.poll() is not None, 60, "topolog up was never ready", road.output)
+    assert road.process.poll() is None or road.lines(), road.output()
+    return road
+
+
+def ended(road: Road) -> None:
+    """Stopped, or killed where that takes too long."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        road.stop()
+    if road.process.poll() is None:
+        road.process.kill()
 
 
 def topolog(*arguments: str) -> subprocess.CompletedProcess[str]:

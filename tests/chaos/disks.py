@@ -1,0 +1,52 @@
+"""A small file system for a server, which can be made full: a tmpfs in mounts of this program's own; nothing stays behind.
+
+Needs root, and `unshare` and `mount` of util-linux. Must not know what the server keeps there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+_MARK = "TOPOLOG_CHAOS_MOUNTS"
+_BYTES = 8 << 30
+
+
+def own_mounts() -> bool:
+    """Run this program again with mounts of its own (does not return), unless it has them. False where that is not permitted."""
+    if _MARK in os.environ:
+        return True
+    unshare = shutil.which("unshare")
+    if os.geteuid() != 0 or unshare is None or subprocess.run([unshare, "--mount", "true"], check=False).returncode != 0:
+        return False
+    again = [unshare, "--mount", sys.executable, "-m", "tests.chaos", *sys.argv[1:]]
+    return os.execve(unshare, again, os.environ | {_MARK: "1"})
+
+
+class Disk:
+    """The file system of `folder`. It takes memory only for what is written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        _mount("-t", "tmpfs", "-o", f"size={_BYTES},mode=0711", "tmpfs", str(folder))
+
+    def fill(self) -> int:
+        """Leave no room; the bytes that are used."""
+        used_bytes = shutil.disk_usage(self.folder).used
+        self._resize(used_bytes)
+        return used_bytes
+
+    def free(self) -> None:
+        """Room again."""
+        self._resize(_BYTES)
+
+    def _resize(self, size_bytes: int) -> None:
+        _mount("-o", f"remount,size={size_bytes}", str(self.folder))
+
+
+def _mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True)

@@ -1,0 +1,78 @@
+"""The operator restores a backup: what docs/backup.md says, done to a running Topolog. What was written since is gone.
+
+Must not know how services make up for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from services.embedded.binaries import find_postgres
+from services.embedded.postgres import DATABASE, EmbeddedPostgres
+from shared.eventlog.postgres_engine import plain_url
+from tests.chaos import judging
+from tests.chaos.stage import Stage
+from tests.road.harness import topolog
+
+AGE_S = (1.0, 10.0)
+
+
+class Way(NamedTuple):
+    """How a backup is taken (to a file) and put into an empty database; both are given file and URL."""
+
+    take: Callable[[Path, str], None]
+    put_back: Callable[[Path, str], None]
+
+
+async def restore(stage: Stage) -> str:
+    """A backup is taken, pods come and go for a while, and it is put in place of the log."""
+    name, age_s = stage.rng.choice(sorted(WAYS)), round(stage.rng.uniform(*AGE_S), 1)
+    way, file = WAYS[name], stage.backups / f"{len(list(stage.backups.iterdir()))}.backup"
+    await asyncio.to_thread(way.take, file, stage.database_url)
+    await asyncio.sleep(age_s)
+    stage.broken += judging.of_the_workload(stage.road)
+    await asyncio.to_thread(stage.road.stop)
+    await asyncio.to_thread(_empty, stage.database)
+    await asyncio.to_thread(way.put_back, file, stage.database_url)
+    stage.road = await asyncio.to_thread(stage.start)
+    return f"{name}, {age_s} s old"
+
+
+def _empty(database: EmbeddedPostgres) -> None:
+    database.drop_database(DATABASE)
+    database.create_database()
+
+
+def _export(file: Path, url: str) -> None:
+    _topolog("log", "export", "--out", str(file), "--database-url", url)
+
+
+def _import(file: Path, url: str) -> None:
+    _topolog("log", "import", str(file), "--database-url", url)
+
+
+def _dump(file: Path, url: str) -> None:
+    _tool("pg_dump", "--format", "custom", "--file", str(file), plain_url(url))
+
+
+def _undump(file: Path, url: str) -> None:
+    """A dump does not know that it is an older one: the operator says so."""
+    _tool("pg_restore", "--dbname", plain_url(url), str(file))
+    _topolog("log", "begin-timeline", "--database-url", url)
+
+
+def _topolog(*arguments: str) -> None:
+    done = topolog(*arguments)
+    if done.returncode:
+        raise RuntimeError(f"topolog {' '.join(arguments[:2])}: {done.stdout}{done.stderr}")
+
+
+def _tool(name: str, *arguments: str) -> None:
+    subprocess.run([find_postgres().tool(name), *arguments], check=True)
+
+
+WAYS = {"export": Way(_export, _import), "pg_dump": Way(_dump, _undump)}
