@@ -134,7 +134,7 @@ class Evictor:
 
     async def _rehearse(self, victims: Sequence[Eviction], turn: Turn) -> None:
         """Ask for all at once; intend all or none. A no that lasts is the outcome of the victim that it concerns."""
-        outcomes = await asyncio.gather(*(self._ask(each, dry_run=True) for each in victims))
+        outcomes = await self._ask_all(victims)
         for each, outcome in zip(victims, outcomes, strict=True):
             if isinstance(outcome, binding.EvictRefused):
                 await self._append([self._settling(each, outcome, turn)])
@@ -143,6 +143,9 @@ class Evictor:
             return
         await self._append([self._intent(each, turn) for each in victims])
         crash_point("binder.after_evict_intent")
+
+    async def _ask_all(self, victims: Sequence[Eviction]) -> list[Outcome | evicting.Again]:
+        return await asyncio.gather(*(self._ask(each, dry_run=True) for each in victims))
 
     async def _carry_out(self, eviction: Eviction, turn: Turn) -> None:
         """The call; an eviction called off since its intent is not made any more."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.simulation.profile import LATER, Fixed
+from tests.simulation.profile import FAULTS, LATER, LATER_FAULTS, OFTEN, Fixed
 from tests.simulation.runner import COLUMNS, STEPS, keep, run_seed
 from tests.simulation.world import Broken
 
@@ -16,7 +18,7 @@ from tests.simulation.world import Broken
 def main() -> int:
     """Exit code 1 when a seed fails."""
     options = _options()
-    fixed = Fixed(options.policy, options.scope, options.zones)
+    fixed = Fixed(options.policy, options.scope, options.zones, tuple(options.often))
     marks: Counter[str] = Counter()
     ran = failed = 0
     for seed in _seeds(options):
@@ -26,10 +28,10 @@ def main() -> int:
         except Broken as broken:
             failed += 1
             first = str(broken).splitlines()[0]
-            print(first if options.keep_going else broken, flush=True)
+            print(first if options.keep_going or options.until else broken, flush=True)
             if options.keep:
                 keep(seed, first)
-            if not options.keep_going:
+            if said_by(options.until, first) if options.until else not options.keep_going:
                 break
             continue
         marks.update(world.marks)
@@ -41,16 +43,26 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def said_by(checkers: str, story: str) -> bool:
+    """Whether one of these checkers (`S4|L2`) is what a failing seed's first line tells of."""
+    return re.search(rf"[:;] (?:{checkers})(?: at \d+)?:", story) is not None
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("--seeds", default="", help="one seed, or A..B (B excluded); 0..20 where no time is given")
+    parser.add_argument(
+        "--seeds", default="", help="A, A..B (B excluded), or several of them: A..B,C; 0..20 where no time is given"
+    )
     parser.add_argument("--minutes", type=float, default=0.0, help="new seeds for so long, or the given ones at most so long")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--policy", default="", help="the Topology Manager policy of every kubelet (default: drawn)")
     parser.add_argument("--scope", default="", help="container or pod (default: drawn)")
     parser.add_argument("--zones", type=int, default=0, help="zones of every node (default: drawn)")
+    often = f"a fault that is {OFTEN} times as frequent as by itself; may be given again"
+    parser.add_argument("--often", action="append", default=[], choices=sorted({**FAULTS, **LATER_FAULTS}), help=often)
     parser.add_argument("--trace", action="store_true", help="print the trace of seeds that pass, too")
     parser.add_argument("--keep-going", action="store_true", help="one line a failing seed instead of the story of the first")
+    parser.add_argument("--until", default="", metavar="CHECKERS", help="go on until one of these (S4|L2) finds a seed broken")
     parser.add_argument("--keep", action="store_true", help="add failing seeds to seeds.txt, which every test run tries")
     return parser.parse_args()
 
@@ -58,16 +70,20 @@ def _options() -> argparse.Namespace:
 def _seeds(options: argparse.Namespace) -> Iterator[int]:
     """New seeds begin where nobody was before: at the second of the day, in worlds with everything in them."""
     until_s = time.monotonic() + options.minutes * 60
-    first, _, last = (options.seeds or "0..20").partition("..")
-    begin, end = int(first), int(last) if last else int(first) + 1
+    ranges = [_range(text) for text in (options.seeds or "0..20").split(",")]
     if options.minutes and not options.seeds:
         begin = LATER + int(time.time()) % 10**9
-        end = begin + 10**6
+        ranges = [range(begin, begin + 10**6)]
         print(f"seeds from {begin} on", file=sys.stderr)
-    for seed in range(begin, end):
+    for seed in itertools.chain(*ranges):
         if options.minutes and time.monotonic() > until_s:
             return
         yield seed
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("..")
+    return range(int(first), int(last) if last else int(first) + 1)
 
 
 if __name__ == "__main__":

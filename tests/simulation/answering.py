@@ -1,4 +1,4 @@
-"""How the outside answers what the loops ask: at once, late, never, or twice; and what is carried out after nobody waits.
+"""How the outside answers what the loops ask: at once, late, wrongly, never, twice; and what is carried out when nobody waits.
 
 Binding calls and appends of a process that died or lost its lease may still arrive.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import Appended, Commit, Outcome
-from shared.kube.port import Answer, Lost
+from shared.kube.port import Answer, KubeUnavailableError, Listed, Lost
 from tests.simulation.cluster import Api
 from tests.simulation.fibers import Ask, Fiber
 from tests.simulation.log import SimLog
@@ -21,16 +21,19 @@ STRAYS = 20
 
 
 class Outside:
-    """`strays` are questions whose asker is gone. `binding` hears of every binding call before it is carried out."""
+    """`strays` are questions whose asker is gone. `binding` (uid, node) and `evicting` (uid) hear of every such call before it is
+    carried out. `lied` are those whose newest list was empty where the truth was not: nobody is lied to twice in a row."""
 
     def __init__(self, log: SimLog, api: Api, rng: random.Random, mark: Callable[[str], None]) -> None:
         self.log, self.api, self.rng, self.mark = log, api, rng, mark
         self.strays: list[Ask] = []
+        self.lied: set[str] = set()
         self.binding: Callable[[str, str], None] = lambda _uid, _node: None
+        self.evicting: Callable[[str], None] = lambda _uid: None
 
     def abandoned(self, ask: Ask) -> None:
         """The asker is gone: its call may be lost, or still under way."""
-        if ask.kind in ("bind", "append") and self.rng.random() < 0.5:
+        if ask.kind in ("bind", "evict", "append") and self.rng.random() < 0.5:
             self.strays.append(ask)
             del self.strays[:-STRAYS]
 
@@ -61,8 +64,34 @@ class Outside:
                 offer("reach late", str(ask.args[0]), lambda: fiber.resume(False))
         elif ask.kind == "sleep":
             offer("wake", "", lambda: fiber.resume(None))
+        elif ask.kind == "list":
+            self._offer_list(offer, about, fiber, ask)
         else:
             self._offer_call(offer, fiber, ask)
+
+    def _offer_list(self, offer: Add, about: str, fiber: Fiber, ask: Ask) -> None:
+        """A list is true at the moment that it was asked for, whenever its last page arrives."""
+        if ask.answer is None:
+            offer("execute", "list", lambda: self._list(ask))
+            return
+        offer("answer", "list", lambda: self._hand(fiber, about, ask.answer))
+        error = KubeUnavailableError(f"list of {ask.args[1]}: the token of its second page has expired")
+        offer("list cut", "", lambda: fiber.throw(error))
+        if ask.answer.items and about not in self.lied:
+            empty = Listed([], ask.answer.resource_version)
+            offer("list empty", "", lambda: self._hand(fiber, about, empty, lie=True))
+
+    def _list(self, ask: Ask) -> str:
+        lists, kind = ask.args
+        ask.answer = lists(kind)
+        return f"{len(ask.answer.items)} at {ask.answer.resource_version}"
+
+    def _hand(self, fiber: Fiber, about: str, listed: Listed, lie: bool = False) -> str:
+        (self.lied.add if lie else self.lied.discard)(about)
+        if lie:
+            self.mark("empty list")
+        fiber.resume(listed)
+        return f"{len(listed.items)} items"
 
     def _offer_call(self, offer: Add, fiber: Fiber, ask: Ask) -> None:
         what = f"{ask.kind} {ask.args[1]}"
@@ -71,7 +100,7 @@ class Outside:
             offer("answer lost", what, lambda: self._lose(fiber))
             return
         offer("execute", what, lambda: self._execute(ask))
-        if ask.kind == "bind":
+        if ask.kind in ("bind", "evict"):
             offer("execute late", what, lambda: self._execute_later(fiber, ask))
             offer("busy", what, lambda: fiber.resume(Answer(self.rng.choice((429, 500, 503)), "", "come again")))
         else:
@@ -107,6 +136,10 @@ class Outside:
     def _execute(self, ask: Ask) -> str:
         if ask.kind == "get_pod":
             ask.answer = self.api.get_pod(*ask.args)
+        elif ask.kind == "evict":
+            if not ask.args[3]:
+                self.evicting(ask.args[2])
+            ask.answer = self.api.evict(*ask.args)
         else:
             self.binding(ask.args[2], ask.args[3])
             ask.answer = self.api.bind(*ask.args)

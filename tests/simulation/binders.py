@@ -1,11 +1,13 @@
-"""The binder's processes: the fold of what is to be bound, and the binding loop while it believes to lead."""
+"""The binder's processes: the fold of what is to be bound, and the binding and evicting loops while it believes to lead."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from services.binder import core
+from services.binder import core, evicting
+from services.binder.evicting import Eviction
+from services.binder.evictor import Evictor
 from services.binder.handlers import ROLE, Binder
 from services.binder.settings import BinderSettings
 from shared.eventlog.port import Lease
@@ -17,6 +19,24 @@ from tests.simulation.node import Add
 from tests.simulation.process import Folded, Process
 
 TTL_S = 5.0
+
+
+class OneByOne(Evictor):
+    """Rehearsals one after the other: there is no event loop here that could ask for several at once."""
+
+    async def _ask_all(self, victims: Sequence[Eviction]) -> list[Any]:
+        return [await self._ask(each, dry_run=True) for each in victims]
+
+
+class Group:
+    """A task group, to a loop."""
+
+    def __init__(self, process: Process, name: str) -> None:
+        self.process, self.name = process, name
+
+    def create_task(self, work: Any) -> None:
+        """Begin it."""
+        self.process.spawn(self.name, work)
 
 
 class BinderProcess(Process):
@@ -34,12 +54,19 @@ class BinderProcess(Process):
         self.lease = None
         settings = BinderSettings(concurrency=3, resend_after_s=0.2, resend_at_most_every_s=1.0)
         self.binder = Binder(log, kube, cast(Any, self), settings, clock)
+        self.evictor = OneByOne(log, kube, cast(Any, self), settings, clock)
+
+    def reset(self) -> None:
+        self.state = core.initial()
+        self.binder.reset(self.state)
+        self.evictor.reset(self.state)
 
     def evolve(self, envelope: Any, fact: Any) -> None:
         core.evolve(self.state, envelope, fact)
 
     def folded(self, folded: Folded) -> None:
         self.binder.folded(self.state, cast(Any, folded))
+        self.evictor.folded(self.state, cast(Any, folded))
 
     def failed(self, fiber: Fiber, error: Exception) -> None:
         if isinstance(error, LeaseLost):
@@ -54,6 +81,9 @@ class BinderProcess(Process):
             if self.live:
                 add("lead", f"{self.name} binder", self.lead)
             return
+        add("renew", f"{self.name} binder", self.renew)
+        if self.position >= self.evictor._must_reach and self._evictions_due():
+            add("evict", self.name, self.evict)
         if self.position < self.binder._must_reach:
             return
         if any(work.stage == "reserved" for work in self.state.work.values()) and not self.runs("intend"):
@@ -65,10 +95,25 @@ class BinderProcess(Process):
         due = self.binder._due.get(uid)
         return uid not in self.binder._busy and (due is None or due.at_s <= self.clock.monotonic_s())
 
+    def _evictions_due(self) -> bool:
+        evictions, evictor = self.state.evictions, self.evictor
+        asked = [(f"rehearse/{uid}", victims) for uid, victims in evicting.rehearsals(evictions).items()]
+        asked += [(each.uid, [each]) for each in evictions.values() if each.intended]
+        return any(key not in evictor._busy and all(map(evictor._due, victims)) for key, victims in asked)
+
+    def renew(self) -> str:
+        """Renew the lease, or find that it is another's."""
+        assert self.lease is not None
+        if self.log.renew_now(self.lease, TTL_S):
+            return "renewed"
+        self.resign()
+        return "lost"
+
     def lead(self) -> str:
         """Try for the lease."""
         self.lease = self.log.acquire_now(ROLE, self.holder, TTL_S)
         self.binder._busy.clear()
+        self.evictor._busy.clear()
         return "another leads" if self.lease is None else f"epoch {self.lease.epoch}"
 
     def resign(self) -> None:
@@ -86,9 +131,12 @@ class BinderProcess(Process):
         """Start the calls that are due."""
         assert self.lease is not None
         before = len(self.fibers)
-        self.binder._start_calls(cast(Any, self), self.lease)
+        self.binder._start_calls(cast(Any, Group(self, "carry out")), self.lease)
         return f"{len(self.fibers) - before} calls"
 
-    def create_task(self, work: Any) -> None:
-        """A task group, to the binding loop."""
-        self.spawn("carry out", work)
+    def evict(self) -> str:
+        """Rehearse, call and settle the evictions that are due."""
+        assert self.lease is not None
+        before = len(self.fibers)
+        self.evictor._start(cast(Any, Group(self, "evict")), self.lease)
+        return f"{len(self.fibers) - before} of {len(self.state.evictions)}"

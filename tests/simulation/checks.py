@@ -1,6 +1,7 @@
 """What must hold after every step (ARCHITECTURE.md, S1 to S9), judged from the log, the API server's truth and the kubelets'.
 
-S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each refusal of a kubelet: there must be a recorded cause.
+S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each refusal of a kubelet: there must be a recorded cause. Where
+the log is set back it is judged anew from its beginning.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.codec import decode
 from shared.events.envelope import Envelope
+from shared.events.log_facts import LogOpened
 from shared.kubelet.admission import Admission
 from shared.ledger.digest import digest
-from tests.simulation.cluster import Api
+from tests.simulation.cluster import ENDED, Api
 from tests.simulation.log import SimClock, SimLog
 from tests.simulation.node import SimNode
 from tests.simulation.schedulers import SchedulerProcess
 
 FULL_EVERY = 8
 NEVER = 1 << 60
+EVICTED = ""
+"""Where an evicted pod goes: an intent to evict beside the intents to bind."""
 CAUSES = ("lost device", "regained device", "policy", "lost state", "replaced", "removed")
 
 
@@ -48,17 +52,34 @@ class Checks:
         clock: SimClock,
     ) -> None:  # fmt: skip
         self.log, self.api, self.nodes, self.schedulers, self.marks, self.clock = log, api, nodes, schedulers, marks, clock
-        self.audit = Audit()
         self.broken: list[str] = []
+        self._begin()
+        self._intents_lost: set[tuple[str, str]] = set()
+        self._steps = 0
+        for node in nodes:
+            node.refused = self.refused
+
+    def _begin(self) -> None:
+        """Nothing of the log is known."""
+        self.audit = Audit()
         self.reserved: dict[str, Reserved] = {}
         self._seen_on: dict[tuple[str, str], int] = {}
         self._ended_at: dict[str, int] = {}
         self._sizes: dict[tuple[str, str], int] = {}
         self._ours: set[tuple[str, str]] = set()
         self._hashes: dict[int, str] = {}
-        self._steps = 0
-        for node in nodes:
-            node.refused = self.refused
+        self._intents: set[tuple[str, str]] = set()
+        self._restored_at, self._bound_then = 0, set[str]()
+
+    def set_back(self, restored: bool) -> None:
+        """The log is about to be another. Calls that were intended in this one may still be under way. After a restore the list
+        of the cluster comes before the next decision, so that nothing bound until then is unforeseen."""
+        self.after_step()
+        intents = self._intents
+        self._begin()
+        self._intents_lost |= intents
+        if restored:
+            self._bound_then = set(self.api.bound)
 
     def after_step(self) -> None:
         """Take in what is new and judge it."""
@@ -87,7 +108,16 @@ class Checks:
             self._note_charge(fact)
         elif isinstance(fact, cluster.PodObserved) and fact.node:
             self._seen_on.setdefault((fact.pod.uid, fact.node), envelope.position)
+        elif isinstance(fact, LogOpened):
+            self._restored_at = envelope.position
+        elif isinstance(fact, scheduling.PodNominated):
+            self._lower_victims(fact)
+        elif isinstance(fact, binding.BindIntended):
+            self._intents.add((fact.uid, fact.node))
+        elif isinstance(fact, binding.EvictIntended):
+            self._intents.add((fact.uid, EVICTED))
         elif isinstance(fact, cluster.PodEnded):
+            self._true_end(fact)
             self._note_widening()
             self._ended_at.setdefault(fact.uid, envelope.position)
             self.marks.add(f"ended {fact.cause}")
@@ -98,6 +128,19 @@ class Checks:
             self._true_binding(fact)
         elif isinstance(fact, scheduling.NodeReconciled):
             self.marks.add(f"reconciled {fact.method}")
+
+    def _lower_victims(self, fact: scheduling.PodNominated) -> None:
+        """S7: only pods of a lower priority make room."""
+        pods = self.audit.ledger.pods
+        highest = max((pods[uid].pod.priority for uid in fact.victims if uid in pods), default=None)
+        if highest is not None and highest >= pods[fact.uid].pod.priority:
+            self.broken.append(f"S7: pod {fact.uid} of priority {pods[fact.uid].pod.priority} is to evict one of {highest}")
+
+    def _true_end(self, fact: cluster.PodEnded) -> None:
+        """An end frees the charge, so that it must be true."""
+        pod = self.api.by_uid(fact.uid)
+        if pod is not None and pod["status"].get("phase") not in ENDED:
+            self.broken.append(f"S4: the log says that pod {fact.uid} ended ({fact.cause}), and it lives")
 
     def _true_binding(self, fact: binding.PodBound) -> None:
         if fact.found:
@@ -144,9 +187,15 @@ class Checks:
 
     def binding(self, uid: str, _node: str) -> None:
         """S7 in truth: a binding call is carried out only after its intent stands in the log."""
-        facts = [decode(envelope) for envelope in at_stream(self.log, f"pod/{uid}")]
-        if not any(isinstance(fact, binding.BindIntended) and fact.node == _node for fact in facts):
+        self.after_step()
+        if (uid, _node) not in self._intents | self._intents_lost:
             self.broken.append(f"S7: pod {uid} is bound to {_node} without an intent in the log")
+
+    def evicting(self, uid: str) -> None:
+        """The same of evictions."""
+        self.after_step()
+        if (uid, EVICTED) not in self._intents | self._intents_lost:
+            self.broken.append(f"S7: pod {uid} is evicted without an intent in the log")
 
     # -- S4 ----------------------------------------------------------------------------------------------------------
 
@@ -190,16 +239,10 @@ class Checks:
         return {cause for cause, found in (("pod ended", ends), ("foreign bind", foreign)) if found}
 
     def _foreign_since(self, uid: str, node: str, position: int) -> bool:
+        if position >= self._restored_at and uid in self._bound_then:
+            return False
         return (uid, node) not in self._ours and self._seen_on.get((uid, node), NEVER) > position
 
     def _knew_one_of(self, ends: Iterable[str], uid: str) -> bool:
         decided = self.reserved.get(uid)
         return decided is not None and any(self._ended_at.get(each, NEVER) <= decided.based_on for each in ends)
-
-
-def at_stream(log: SimLog, stream: str) -> list[Envelope]:
-    """All facts of a stream."""
-    from tests.simulation.fibers import at_once
-
-    found: list[Envelope] = at_once(log.read_stream(stream))
-    return found

@@ -12,7 +12,9 @@ from typing import Any
 from services.simulator import pod_status
 from services.simulator.api.cluster_store import ClusterStore
 from services.simulator.api.core.binding import bind
+from services.simulator.api.core.eviction import evict
 from services.simulator.api.core.refusals import Refusal
+from services.simulator.api.core.removal import DeleteOptions
 from services.simulator.api.core.store import Change
 from services.simulator.api.settings import ApiSettings
 from services.simulator.cluster import SimulatedNode
@@ -27,7 +29,16 @@ ENDED = ("Succeeded", "Failed")
 
 
 class SimKube:
-    """The port as far as the loops use it."""
+    """The port as far as the loops use it. `lists` makes the answer of a list when the world carries it out."""
+
+    def __init__(self, lists: Callable[[str], Listed] | None = None) -> None:
+        self._lists = lists
+
+    async def list(self, kind: str) -> Any:
+        return await Ask("list", self._lists, kind)
+
+    async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Any:
+        return await Ask("evict", namespace, name, uid, dry_run)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Any:
         return await Ask("bind", namespace, name, uid, node, annotations)
@@ -44,6 +55,7 @@ class Api:
         moment: Callable[[], datetime] = lambda: start + timedelta(milliseconds=clock.now_ms)  # noqa: E731
         self.store = ClusterStore(ApiSettings(taint_new_nodes=False), clock=moment, seed=seed)
         self.bound: dict[str, list[str]] = {}
+        self._pods: tuple[int, list[Json], list[Json]] = (-1, [], [])
         self.hear: list[Callable[[str, Seen], None]] = []
         self.store.listen("pods", lambda change: self._changed("pods", change))
         self.store.listen("nodes", lambda change: self._changed("nodes", change))
@@ -59,11 +71,19 @@ class Api:
 
     def pods(self) -> list[Json]:
         """Pod objects that exist, by name."""
-        return [entry.obj for entry in self.store.list("pods")]
+        return self._read()[1]
 
     def live(self) -> list[Json]:
         """Pods that have not ended."""
-        return [pod for pod in self.pods() if pod["status"].get("phase") not in ENDED]
+        return self._read()[2]
+
+    def _read(self) -> tuple[int, list[Json], list[Json]]:
+        """Everybody asks at every step, and seldom did anything change."""
+        if self._pods[0] != self.store.version:
+            pods = [entry.obj for entry in self.store.list("pods")]
+            live = [pod for pod in pods if pod["status"].get("phase") not in ENDED]
+            self._pods = self.store.version, pods, live
+        return self._pods
 
     def pod(self, name: str, uid: str = "") -> Json | None:
         """One pod; None when there is none, or another of that name."""
@@ -92,6 +112,14 @@ class Api:
         if isinstance(made, Refusal):
             return Answer(made.code, str(made.body.get("reason", "")), str(made.body.get("message", "")))
         self.bound.setdefault(made.uid, []).append(node)
+        return Answer(201)
+
+    def evict(self, namespace: str, name: str, uid: str, dry_run: bool) -> Answer:
+        """The eviction subresource."""
+        options = DeleteOptions(uid=uid, dry_run=dry_run)
+        made = evict(self.store.core, namespace, name, {}, options, self.store.moment())
+        if isinstance(made, Refusal):
+            return Answer(made.code, str(made.body.get("reason", "")), str(made.body.get("message", "")))
         return Answer(201)
 
     def get_pod(self, namespace: str, name: str) -> Answer:

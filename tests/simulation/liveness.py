@@ -14,9 +14,11 @@ from tests.simulation.node import SimNode
 from tests.simulation.profile import FAULTS, LATER_FAULTS
 from tests.simulation.world import Broken, World
 
-CALM = frozenset(FAULTS) | frozenset(LATER_FAULTS) | {"create", "delete", "clean", "foreign", "finish", "tick", "scan", "heal"}
+QUIET = {"create", "delete", "clean", "foreign", "finish", "tick", "scan", "read", "heal", "renew", "back up"}
+CALM = frozenset(FAULTS) | frozenset(LATER_FAULTS) | QUIET
 ROUNDS = 60
 ACTIONS = 4000
+ROUND_MS = 6_000
 
 
 def check(world: World) -> None:
@@ -62,10 +64,29 @@ def _rest(world: World) -> None:
 
 
 def _pass_time(world: World) -> None:
-    """Everybody looks twice, so that each of them knows who is there whoever looked first."""
-    world.clock.now_ms += 6_000
+    """Everybody looks twice, so that each of them knows who is there whoever looked first; who was counted out finds it out."""
+    if world.profile.rich:
+        _listen(world)
+    else:
+        world.clock.now_ms += ROUND_MS
+    for scheduler in world.schedulers:
+        scheduler.seat.renew()
     for scheduler in [*world.schedulers, *world.schedulers]:
         scheduler.look()
+    for leader in [*world.schedulers, *world.binders]:
+        if leader.lease is not None:
+            leader.renew()
+
+
+def _listen(world: World) -> None:
+    """Stores account for what they hear every second, and one of them says who is silent."""
+    for _ in range(ROUND_MS // 1000):
+        world.clock.now_ms += 1000
+        for store in world.stores:
+            store.silence.account()
+    for store in world.stores:
+        if not store.runs("expire"):
+            store.watch()
 
 
 def _work_off(world: World) -> bool:
@@ -114,12 +135,12 @@ def _undecided(world: World) -> bool:
 def _caught_up(world: World) -> None:
     """L1, L3, L4."""
     for process in [*world.schedulers, *world.binders]:
-        if process.position != world.log.end:
+        if process.position != world.log.end or process.astray:
             raise Broken(f"L1: {process.name} stands at {process.position} of {world.log.end}")
     for binder in world.binders:
-        open_work = sorted(binder.state.work)
+        open_work = sorted({*binder.state.work, *binder.state.evictions})
         if open_work:
-            raise Broken(f"L3: {binder.name} has bindings without an outcome: {open_work}")
+            raise Broken(f"L3: {binder.name} has bindings or evictions without an outcome: {open_work}")
     for rivals in (world.schedulers, world.binders):
         if not any(rival.lease is not None for rival in rivals):
             raise Broken(f"L4: none of {[rival.name for rival in rivals]} leads")

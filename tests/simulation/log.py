@@ -1,27 +1,34 @@
 """The log of the simulation: the in-memory twin, driven synchronously, with facts read by position.
 
-`SimLog` is what services get: appending is a question to the world, reading is answered at once.
+`SimLog` is what services get: appending is a question to the world, reading is answered at once. It can be set back to a copy.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 from shared.eventlog.memory import MemoryEventLog
-from shared.eventlog.port import Commit, Lease, Outcome, Place
+from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome, Place
 from shared.events.envelope import Envelope
 from tests.simulation.fibers import Ask, at_once
 
 
 class SimClock:
-    """Virtual time; moved by the world only."""
+    """Virtual time; moved by the world only. `wall_ms` is how far the services' calendar is wrong, `log_ms` the log's: both may
+    jump forth and back, what has passed (`monotonic_s`) never does."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
+        self.wall_ms = self.log_ms = 0
 
     def now_us(self) -> int:
-        return self.now_ms * 1000
+        return (self.now_ms + self.wall_ms) * 1000
+
+    def log_s(self) -> float:
+        """The log's own clock, which leases are held by."""
+        return (self.now_ms + self.log_ms) / 1000
 
     def monotonic_s(self) -> float:
         return self.now_ms / 1000
@@ -34,7 +41,7 @@ class SimLog:
     """The port as far as the loops use it, and its synchronous face for the world (`now` in the names)."""
 
     def __init__(self, clock: SimClock) -> None:
-        self._log = MemoryEventLog("simulation", clock.monotonic_s)
+        self._log = MemoryEventLog("simulation", clock.log_s)
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         outcomes: list[Outcome] = await Ask("append", list(commits))
@@ -80,10 +87,27 @@ class SimLog:
         members: list[Lease] = at_once(self._log.members(role))
         return members
 
+    def copied(self) -> MemoryEventLog:
+        """A copy of the database as it is now."""
+        twin = copy.copy(self._log)
+        vars(twin).update({name: copy.copy(kept) for name, kept in vars(twin).items() if isinstance(kept, list | dict)})
+        return twin
+
+    def set_back(self, to: MemoryEventLog) -> None:
+        """The database is this copy of it from now on."""
+        self._log = to
+
+    def identity_now(self) -> LogIdentity:
+        identity: LogIdentity = at_once(self._log.identity())
+        return identity
+
+    def holds_now(self, place: Place) -> bool:
+        """Whether `place` is one of this history."""
+        return self._log._holds(place)
+
     @property
     def end(self) -> int:
-        position: int = at_once(self._log.head())
-        return position
+        return len(self._log._facts)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the simulated log has no {name}: a loop asks for something new, give it here")

@@ -12,7 +12,8 @@ OURS, FOREIGN = "topolog", "other"
 
 
 def manifest(rng: random.Random, name: str, rich: bool = False) -> dict[str, Any]:
-    """A Pod object as a client would create it. `rich`: now and then hugepages, or more than a small zone has."""
+    """A Pod object as a client would create it. `rich`: priorities, and now and then hugepages, or more than
+    a small zone has."""
     ours = rng.random() < 0.85
     guaranteed = rng.random() < 0.85
     spec: dict[str, Any] = {
@@ -24,6 +25,8 @@ def manifest(rng: random.Random, name: str, rich: bool = False) -> dict[str, Any
     first = [_first(rng, at, guaranteed) for at in range(rng.choice((0, 0, 0, 0, 0, 1, 2)))]
     if first:
         spec["initContainers"] = first
+    if rich:
+        spec["priority"] = rng.choice((0, 0, 0, 100, 1000))
     if rich and rng.random() < 0.3:
         _enrich(rng, spec["containers"][0]["resources"], guaranteed)
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}

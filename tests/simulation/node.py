@@ -64,6 +64,7 @@ class SimNode:
         self._over: set[str] = set()
         self._posts: list[tuple[str, str, str, str]] = []
         self._sick: set[tuple[str, str]] = set()
+        self._begun: exporter.Scan | None = None
         self._register()
 
     @property
@@ -328,9 +329,25 @@ class SimNode:
         freshness = Freshness(self.boot_id, self.clock.now_ms - self.booted_ms[self.boot_id])
         pods = (known.pod for known in node.pods.values())
         scan = reading.scan(node.shown, pods, freshness, self.mode == "uid")
+        if not empty:
+            scan, self._begun = self._completed(scan), None
         rules = exporter.Rules(ALL if self.mode == "all prints" else EXCLUSIVE)
         report = exporter.report(self.name, f"exporter-{self.name}", scan, rules)
         return msgspec.structs.replace(report, placements=None) if "prints" in self.mode else report
+
+    def read(self) -> str:
+        """The exporter begins a scan with all that it reads before List."""
+        freshness = Freshness(self.boot_id, self.clock.now_ms - self.booted_ms[self.boot_id])
+        self._begun = reading.scan(self.kubelet.shown, (), freshness, False)
+        return ""
+
+    def _completed(self, scan: exporter.Scan) -> exporter.Scan:
+        """A scan that began earlier in this boot: its parts are of different moments, and it counts as of the first."""
+        begun = self._begun
+        if begun is None or begun.freshness.boot_id != scan.freshness.boot_id:
+            return scan
+        earlier = {name: getattr(begun, name) for name in ("freshness", "machine", "allocatable", "kubelet")}
+        return msgspec.structs.replace(scan, **earlier)
 
 
 def _started(node: KubeletNode) -> KubeletNode:

@@ -1,6 +1,7 @@
 """What the simulated services have in common: a fold of the log at its own pace, and loops that wait for answers.
 
-A crash drops everything but the log. `Process` is a Projector to the loops (state, position, wait_for).
+A crash drops everything but the log. `Process` is a Projector to the loops (state, position, wait_for); it follows the log by the
+production cursor, which notices when the log is set back.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from shared.eventlog import cursor as machine
+from shared.eventlog.cursor import Cursor, Reset
 from shared.eventlog.port import Place
 from shared.events.codec import decode
+from shared.events.envelope import Envelope
 from tests.simulation.fibers import Ask, Fiber
 from tests.simulation.log import SimLog
 
@@ -24,7 +28,7 @@ class Process:
         self.log = log
         self.mark = mark
         self.alive = True
-        self.position = 0
+        self.cursor = Cursor()
         self.state: Any = None
         self.fibers: list[Fiber] = []
         self.errors: list[Exception] = []
@@ -39,18 +43,32 @@ class Process:
     # -- a projector, to the loops -----------------------------------------------------------------------------------
 
     @property
+    def position(self) -> int:
+        """The position up to which everything is folded."""
+        return self.cursor.position
+
+    @property
     def place(self) -> Place:
         """Where the fold stands."""
-        return Place(self.position, self.log.read_now(self.position - 1, 1)[0].chain) if self.position else Place()
+        return Place(self.position, self.cursor.chain or b"") if self.position else Place()
 
     @property
     def live(self) -> bool:
-        """Whether the fold has reached the head."""
+        """Whether the fold has reached the head, as far as it can tell."""
         return self.position == self.log.end
 
+    @property
+    def astray(self) -> bool:
+        """Whether what is folded belongs to another history, which is yet to be noticed."""
+        known = self.cursor.identity
+        return not self.log.holds_now(self.place) or known not in (None, self.log.identity_now())
+
     async def wait_for(self, position: int, timeout_s: float) -> bool:
-        """True once the fold stands there; False when the world lets it time out."""
-        return position <= self.position or bool(await Ask("reach", position))
+        """True once the fold stands there; False when the world lets it time out, or the log is another."""
+        if position <= self.position:
+            return True
+        self.cursor = machine.promised(self.cursor, position)
+        return bool(await Ask("reach", position))
 
     async def wait_live(self) -> None:
         """Wait for the head."""
@@ -59,14 +77,30 @@ class Process:
     # -- folding -----------------------------------------------------------------------------------------------------
 
     def fold(self, most: int) -> None:
-        """Fold at most so many facts."""
-        folded: Folded = []
-        for envelope in self.log.read_now(self.position, most):
-            fact = decode(envelope)
-            self.evolve(envelope, fact)
-            self.position = envelope.position
-            folded.append((envelope, fact))
-        self.folded(folded)
+        """Fold at most so many facts, or find that the log is another."""
+        self.cursor, reset = machine.opened(self.cursor, self.log.identity_now(), self.log.end)
+        if reset is None:
+            after = machine.reading(self.cursor).after
+            page = self.log.read_now(after, most + self.position - after)
+            self.cursor, fresh = machine.received(self.cursor, page)
+            if not isinstance(fresh, Reset):
+                return self.folded([(envelope, self._evolved(envelope)) for envelope in fresh])
+            reset = fresh
+        self.mark(f"reset {reset.cause}")
+        self.reset()
+        waiting = [fiber for fiber in self.fibers if fiber.ask is not None and fiber.ask.kind == "reach"]
+        for fiber in waiting:
+            fiber.resume(False)
+        return self.settle()
+
+    def _evolved(self, envelope: Envelope) -> Any:
+        fact = decode(envelope)
+        self.evolve(envelope, fact)
+        return fact
+
+    def reset(self) -> None:
+        """The log is another one: begin the state anew, and tell the loops."""
+        raise NotImplementedError
 
     def evolve(self, envelope: Any, fact: Any) -> None:
         """Fold one fact."""
@@ -115,7 +149,7 @@ class Process:
 
     def start(self) -> str:
         """Begin again from the log."""
-        self.alive, self.position = True, 0
+        self.alive, self.cursor = True, Cursor()
         self._starts += 1
         self.begin()
         return ""

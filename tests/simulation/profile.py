@@ -28,7 +28,11 @@ FAULTS = {
 }  # fmt: skip
 
 
-LATER_FAULTS = {"lose state": 0.25, "vanish": 0.2}
+LATER_WORK = {"evict": 5.0, "renew": 1.0, "back up": 0.5, "read": 1.0}
+LATER_FAULTS = {
+    "lose state": 0.25, "vanish": 0.2, "list cut": 1.0, "list empty": 1.0, "clock jump": 0.3, "log clock jump": 0.3,
+    "set back": 0.08, "restore": 0.08,
+}  # fmt: skip
 
 LATER = 30_000
 """Seeds from here on know faults, machines and pods that were added later; the worlds of earlier seeds stay what they were."""
@@ -40,20 +44,23 @@ EXCUSES = (
 
 
 class Fixed(msgspec.Struct, frozen=True):
-    """What is not drawn: the policy and scope of every kubelet (until it is configured anew), and the zones of every node."""
+    """What is not drawn: the policy and scope of every kubelet (until it is configured anew), the zones of every node, and faults
+    that are `OFTEN` times as frequent as by themselves."""
 
     policy: str = ""
     scope: str = ""
     zones: int = 0
+    often: tuple[str, ...] = ()
 
 
+OFTEN = 10
 DRAWN = Fixed()
 
 
 class Profile(msgspec.Struct, frozen=True):
     """`listing` is by node: `uid` (placements with uids where the CPU checkpoint tells), `named` (without), `prints` (a
-    fingerprint instead of placements), `all prints` (of every pod). `weights` is action -> relative frequency. `rich`: pods may
-    ask for hugepages, and for more than small zones have."""
+    fingerprint instead of placements), `all prints` (of every pod). `weights` is action -> relative frequency. `rich`: pods have
+    priorities, may ask for hugepages and for more than small zones have; lists are calls; stores follow the log."""
 
     nodes: tuple[SimulatedNode, ...]
     listing: dict[str, str]
@@ -74,13 +81,15 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     listing = {node.name: rng.choice(modes) for node in nodes}
     known = {**FAULTS, **LATER_FAULTS} if later else FAULTS
     faults = {name: weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in known.items()}
-    work = {name: weight * rng.choice((0.5, 1, 1, 2)) for name, weight in WORK.items()}
+    to_do = {**WORK, **LATER_WORK} if later else WORK
+    work = {name: weight * rng.choice((0.5, 1, 1, 2)) for name, weight in to_do.items()}
     kind = rng.random()
     if kind < 0.1:
         faults = dict.fromkeys(faults, 0.0)
     elif kind < 0.4:
         faults |= dict.fromkeys(EXCUSES, 0.0)
         work |= dict.fromkeys(EXCUSES, 0.0)
+    faults |= {name: OFTEN * known[name] for name in fixed.often}
     return Profile(
         nodes,
         listing,

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
-from services.scheduler.observing.observer import ROLE, Observer
+from services.scheduler.observing.observer import ROLE, Observer, _Relist
 from shared.eventlog.port import Lease
-from shared.kube.port import Listed, Seen
+from shared.kube.port import KubeUnavailableError, Listed, Seen
 from shared.ledger.digest import digest
 from shared.runtime.leadership import LeaseLost
-from tests.simulation.cluster import Api
+from tests.simulation.cluster import Api, SimKube
 from tests.simulation.fibers import Fiber
 from tests.simulation.log import SimClock, SimLog
 from tests.simulation.manifests import OURS
@@ -25,7 +25,7 @@ KINDS = ("nodes", "pods")
 
 
 class Follow:
-    """The watch of one kind: a list that waits to be told, then events in order."""
+    """The watch of one kind: a list that waits to be told, then events in order. `watching` begins where the list was true."""
 
     def __init__(self) -> None:
         self.listed: Listed | None = None
@@ -34,11 +34,13 @@ class Follow:
 
 
 class SchedulerProcess(Process):
-    """`lease` is what the observer believes to hold."""
+    """`lease` is what the observer believes to hold. `asks`: its lists are calls, which may fail, come late, or lie."""
 
-    def __init__(self, name: str, log: SimLog, clock: SimClock, api: Api, batch: int, mark: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, log: SimLog, clock: SimClock, api: Api, batch: int, mark: Callable[[str], None], asks: bool = False
+    ) -> None:
         super().__init__(name, log, mark)
-        self.clock, self.api, self.batch = clock, api, batch
+        self.clock, self.api, self.batch, self.asks = clock, api, batch, asks
         self.lease: Lease | None = None
         self.follows: dict[str, Follow] = {}
         self.hashes: list[tuple[int, str]] = []
@@ -47,11 +49,23 @@ class SchedulerProcess(Process):
 
     def begin(self) -> None:
         log, clock = cast(Any, self.log), cast(Any, self.clock)
-        self.state = SchedulerCore(CoreConfig(scheduler_name=OURS, dirty_after_rejections=2))
+        self.state = self._fresh()
         self.seat = Seat(self.log, "scheduler/topolog", lambda: self.holder, self.mark)
         self.decider = Decider(log, cast(Any, self.seat), clock, self.batch)
-        self.observer = Observer(log, cast(Any, None), cast(Any, self), OURS, clock)
+        self.observer = Observer(log, cast(Any, SimKube(self._answers)), cast(Any, self), (OURS,), clock)
         self.lease, self.follows = None, {}
+
+    @staticmethod
+    def _fresh() -> SchedulerCore:
+        return SchedulerCore(CoreConfig(scheduler_name=OURS, dirty_after_rejections=2))
+
+    def reset(self) -> None:
+        """Leases are of the log: what was held in another history is taken anew."""
+        self.state = self._fresh()
+        self.seat.forget()
+        self.decider.reset(self.state)
+        self.observer.reset()
+        self.follows = {kind: Follow() for kind in self.follows}
 
     def evolve(self, envelope: Any, fact: Any) -> None:
         self.state.evolve(envelope, fact)
@@ -64,6 +78,9 @@ class SchedulerProcess(Process):
         if isinstance(error, LeaseLost) and fiber.name != "decide":
             self.mark("fenced observer")
             self.resign()
+        elif isinstance(error, _Relist | KubeUnavailableError) and fiber.name in KINDS:
+            self.mark(f"list again: {type(error).__name__.strip('_')}")
+            self.follows[fiber.name] = Follow()
         else:
             super().failed(fiber, error)
 
@@ -73,6 +90,8 @@ class SchedulerProcess(Process):
             add("decide", self.name, self.decide)
         if self.lease is None and self.live:
             add("lead", f"{self.name} observer", self.lead)
+        if self.lease is not None:
+            add("renew", f"{self.name} observer", self.renew)
         for kind, follow in self.follows.items():
             self._offer_follow(add, kind, follow)
 
@@ -107,6 +126,14 @@ class SchedulerProcess(Process):
         self.follows = {kind: Follow() for kind in KINDS}
         return f"epoch {self.lease.epoch}"
 
+    def renew(self) -> str:
+        """Renew the lease, or find that it is another's."""
+        assert self.lease is not None
+        if self.log.renew_now(self.lease, TTL_S):
+            return "renewed"
+        self.resign()
+        return "lost"
+
     def resign(self) -> None:
         """The lease is another's."""
         self.lease, self.follows = None, {}
@@ -114,9 +141,19 @@ class SchedulerProcess(Process):
 
     def list(self, kind: str) -> str:
         """Ask for a list; it is told later, the watch begins here."""
+        if self.asks:
+            assert self.lease is not None
+            self.spawn(kind, self.observer._list(cast(Any, kind), self.lease))
+            return "asked"
         follow = self.follows[kind]
-        follow.listed, follow.watching, follow.events = self.api.listed(kind), True, []
+        follow.listed = self._answers(kind)
         return f"{len(follow.listed.items)} at {follow.listed.resource_version}"
+
+    def _answers(self, kind: str) -> Listed:
+        """What the API server has now; the watch begins here."""
+        follow = self.follows.get(kind, Follow())
+        follow.watching, follow.events = True, []
+        return self.api.listed(kind)
 
     def tell(self, kind: str, most: int) -> str:
         """Tell the list, or the next events."""

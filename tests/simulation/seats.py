@@ -42,6 +42,15 @@ class Seat:
             return ()
         return tuple(each.role for each in self._log.members_now(self._role))
 
+    def renew(self) -> None:
+        """Renew, or find that one was counted out, and come again."""
+        if self._lease is not None and not self._log.renew_now(self._lease, TTL_S):
+            self._lease = None
+
+    def forget(self) -> None:
+        """The log is another: take a lease of it."""
+        self._lease = None
+
     def refused(self, lease: Lease) -> None:
         """The log took nothing under it."""
         self._mark(f"fenced {self._role.partition('/')[0]}")

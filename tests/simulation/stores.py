@@ -20,7 +20,7 @@ from shared.runtime.leadership import LeaseLost
 from tests.simulation.fibers import Fiber
 from tests.simulation.log import SimClock, SimLog
 from tests.simulation.node import Add
-from tests.simulation.process import Process
+from tests.simulation.process import Folded, Process
 from tests.simulation.seats import TTL_S, Seat
 
 MAX_AGE_S = 60.0
@@ -29,9 +29,11 @@ UNDER_WAY = 30
 
 class Network:
     """Messages under way, oldest first. They may be lost, doubled and late, but the bus keeps the order of a node's boots: a
-    subscription is in order, so that an earlier boot comes after a later one only again, never for the first time."""
+    subscription is in order, so that an earlier boot comes after a later one only again, never for the first time. With a `clock`
+    it says when it took a message, as JetStream does."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: SimClock | None = None) -> None:
+        self.clock = clock
         self.messages: list[Message] = []
         self._boots: dict[int, tuple[str, str]] = {}
         self._came: set[tuple[str, str]] = set()
@@ -40,7 +42,8 @@ class Network:
         """Hand a report to the bus; the oldest are lost when too many are under way."""
         number = len(self._boots) + 1
         self._boots[number] = (report.node, report.boot_id)
-        self.messages.append(Message(subjects.report(report.node), msgspec.json.encode(report), {}, number))
+        time_us = self.clock.now_us() if self.clock is not None else 0
+        self.messages.append(Message(subjects.report(report.node), msgspec.json.encode(report), {}, number, time_us=time_us))
         del self.messages[:-UNDER_WAY]
 
     def deliver(self, at: int, keep: bool) -> Message:
@@ -56,23 +59,43 @@ class Network:
 
 
 class StoreProcess(Process):
-    """One replica. It folds its streams by itself, when it starts and when it lost a race."""
+    """One replica. It folds its streams by itself, when it starts and when it lost a race; or it `follows` the log."""
 
-    def __init__(self, name: str, log: SimLog, clock: SimClock, network: Network, mark: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, log: SimLog, clock: SimClock, network: Network, mark: Callable[[str], None], follows: bool = False
+    ) -> None:
         super().__init__(name, log, mark)
-        self.clock, self.network = clock, network
+        self.clock, self.network, self.follows = clock, network, follows
         self.begin()
 
     def begin(self) -> None:
-        seat = Seat(self.log, "topology-store", lambda: self.holder, self.mark)
-        self.reports = Reports(cast(Any, self.log), cast(Any, seat), MemoryBus(), cast(Any, self.clock))
+        self.seat = Seat(self.log, "topology-store", lambda: self.holder, self.mark)
+        self.reports = Reports(cast(Any, self.log), cast(Any, self.seat), MemoryBus(), cast(Any, self.clock))
+        if self.follows:
+            self.state = {}
+            self.reports.follows(cast(Any, self))
+        else:
+            self._read()
+        self.silence = Silence(self.reports, cast(Any, self.log), MemoryBus(), MAX_AGE_S, cast(Any, self.clock), Health())
+
+    def _read(self) -> None:
         position = 0
         while page := self.log.read_now(position):
             position = page[-1].position
             for envelope in page:
                 following.evolve(self.reports.known, envelope, decode(envelope))
         self.reports.reset(self.reports.known)
-        self.silence = Silence(self.reports, cast(Any, self.log), MemoryBus(), MAX_AGE_S, cast(Any, self.clock), Health())
+
+    def reset(self) -> None:
+        self.state = {}
+        self.seat.forget()
+        self.reports.reset(self.state)
+
+    def evolve(self, envelope: Any, fact: Any) -> None:
+        following.evolve(self.state, envelope, fact)
+
+    def folded(self, folded: Folded) -> None:
+        self.reports.folded(self.state, folded)
 
     def offer(self, add: Add) -> None:
         """Everything that this process could do next."""
@@ -94,6 +117,10 @@ class StoreProcess(Process):
         for _ in range(int(MAX_AGE_S / 2)):
             self.clock.now_ms += 1000
             self.silence.account()
+        return self.watch()
+
+    def watch(self) -> str:
+        """Say who is silent, as the leading store."""
         lease = self.log.acquire_now(ROLE, self.holder, TTL_S)
         if lease is None:
             return "another leads"

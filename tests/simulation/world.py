@@ -12,6 +12,7 @@ from tests.simulation.answering import Outside
 from tests.simulation.binders import BinderProcess
 from tests.simulation.checks import Checks
 from tests.simulation.cluster import Api
+from tests.simulation.history import History
 from tests.simulation.log import SimClock, SimLog
 from tests.simulation.manifests import FOREIGN, NAMES, OURS, manifest
 from tests.simulation.node import SimNode
@@ -21,6 +22,11 @@ from tests.simulation.schedulers import TTL_S, SchedulerProcess
 from tests.simulation.stores import Network, StoreProcess
 
 STEP_MS = 20
+WRONG_MS = (0, 0, 4_000, 30_000)
+"""By how much the services' calendar may be wrong; it jumps forth and back between these. Boots have no order but the calendar,
+which may err by a minute (`services.topology_store.moments`)."""
+LOG_WRONG_MS = (0, 0, 4_000, 3_600_000)
+"""The same of the log's clock."""
 Act = Callable[[], str | None]
 
 
@@ -41,21 +47,26 @@ class World:
         self.clock = SimClock()
         self.log = SimLog(self.clock)
         self.api = Api(seed, self.clock)
-        self.network = Network()
+        self.network = Network(self.clock if self.profile.rich else None)
         mark = self.marks.add
         self.outside = Outside(self.log, self.api, self.rng, mark)
         self.nodes = [
             SimNode(shape, self.profile.listing[shape.name], self.api, self.clock, self.rng) for shape in self.profile.nodes
         ]
+        rich = self.profile.rich
         self.schedulers = [
-            SchedulerProcess(f"scheduler-{at}", self.log, self.clock, self.api, self.profile.batch, mark)
+            SchedulerProcess(f"scheduler-{at}", self.log, self.clock, self.api, self.profile.batch, mark, rich)
             for at in range(self.profile.schedulers)
         ]
         self.binders = [BinderProcess(f"binder-{at}", self.log, self.clock, mark) for at in range(self.profile.binders)]
-        self.stores = [StoreProcess(f"store-{at}", self.log, self.clock, self.network, mark) for at in range(self.profile.stores)]
+        self.stores = [
+            StoreProcess(f"store-{at}", self.log, self.clock, self.network, mark, rich) for at in range(self.profile.stores)
+        ]
         self.processes: list[Process] = [*self.schedulers, *self.binders, *self.stores]
         self.checks = Checks(self.log, self.api, self.nodes, self.schedulers, self.marks, self.clock)
-        self.outside.binding = self.checks.binding
+        self.outside.binding, self.outside.evicting = self.checks.binding, self.checks.evicting
+        self.history = History(self.log, self.clock, mark)
+        self.history.heard = self.checks.set_back
         for process in self.processes:
             process.abandoned = self.outside.abandoned
 
@@ -108,11 +119,15 @@ class World:
             node.offer(add)
             if not node.down:
                 add("scan", node.name, lambda node=node: self._scan(node))  # type: ignore[misc]
+                add("read", node.name, node.read)
+        self.history.offer(add)
         self._offer_processes(add)
         self.outside.offer(add, [process for process in self.processes if process.alive])
         if self.network.messages:
             add("drop", "the oldest report", lambda: str(self.network.messages.pop(0).subject))
         add("tick", "", self._tick)
+        add("clock jump", "", self._jump)
+        add("log clock jump", "", self._jump_of_the_log)
         return found
 
     def _scan(self, node: SimNode) -> str:
@@ -122,6 +137,16 @@ class World:
     def _tick(self) -> str:
         self.clock.now_ms += 500
         return ""
+
+    def _jump(self) -> str:
+        """The calendar of the services is set."""
+        self.clock.wall_ms = self.rng.choice(WRONG_MS)
+        return f"{self.clock.wall_ms} ms wrong"
+
+    def _jump_of_the_log(self) -> str:
+        """The clock of the database's machine is set: leases seem older or younger."""
+        self.clock.log_ms = self.rng.choice(LOG_WRONG_MS)
+        return f"{self.clock.log_ms} ms wrong"
 
     # -- clients -----------------------------------------------------------------------------------------------------
 
@@ -172,7 +197,7 @@ class World:
             if not process.alive:
                 add("start", process.name, process.start)
                 continue
-            if not isinstance(process, StoreProcess) and not process.live:
+            if (not isinstance(process, StoreProcess) or process.follows) and not (process.live and not process.astray):
                 add("fold", process.name, lambda process=process: self._fold(process))  # type: ignore[misc]
             add("crash", process.name, process.crash)
             process.offer(add)  # type: ignore[attr-defined]
