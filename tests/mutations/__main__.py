@@ -10,8 +10,10 @@ from pathlib import Path
 
 from tests.mutations.planting import copy_to, try_one
 from tests.mutations.table import SIMULATED, TESTED
+from tests.simulation.profile import LATER
 
-SEEDS = "0..200"
+SEEDS = f"{LATER}..{LATER + 120},0..80"
+"""200 of them: mostly of worlds with everything in them."""
 
 
 def main() -> int:
@@ -21,7 +23,7 @@ def main() -> int:
     parser.add_argument(
         "--simulation", action="store_true", help="those that the simulation must find, by the checker meant for it"
     )
-    parser.add_argument("--seeds", default=SEEDS, help="seeds of the simulation, A..B (B excluded)")
+    parser.add_argument("--seeds", default=SEEDS, help="seeds of the simulation, A..B (B excluded),C..D")
     parser.add_argument("--list", action="store_true", help="only say which there are")
     given = parser.parse_args()
     chosen = [mutation for mutation in (SIMULATED if given.simulation else TESTED) if given.only in mutation.name]

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from tests.mutations.table import Mutation
+from tests.simulation.__main__ import said_by
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("services", "shared", "migrations", "tests")
 FILES = ("pyproject.toml", "alembic.ini")
 PYTEST_FAILED = 1
-TIMEOUT_S = 900
+TIMEOUT_S = 3600
 
 Verdict = Literal["caught", "survived", "stale", "unclear"]
 
@@ -48,28 +49,32 @@ def try_one(mutation: Mutation, folder: Path, seeds: str = "") -> tuple[Verdict,
 
 
 def _tested(mutation: Mutation, folder: Path) -> tuple[Verdict, str]:
-    code, words = _run(["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *shlex.split(mutation.catcher)], folder)
+    code, lines = _run(["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *shlex.split(mutation.catcher)], folder)
+    words = lines[-1][:160]
     if code == 0:
         return "survived", words
     return ("caught" if code == PYTEST_FAILED else "unclear"), words
 
 
 def _simulated(mutation: Mutation, folder: Path, seeds: str) -> tuple[Verdict, str]:
-    """Only the checker that is meant for the bug counts; another one's word is shown."""
-    code, words = _run(["-m", "tests.simulation", "--seeds", seeds], folder, first=True)
+    """Only the checker that is meant for the bug counts, on the first seed that it speaks of; what others said is counted."""
+    seeds = f"{mutation.seed},{seeds}" if mutation.seed >= 0 else seeds
+    code, lines = _run(["-m", "tests.simulation", "--seeds", seeds, "--until", mutation.catcher], folder)
+    stories = [line for line in lines if line.startswith("seed ")]
     if code == 0:
-        return "survived", words
-    return ("caught" if any(f" {name}" in words for name in mutation.catcher.split("|")) else "unclear"), words
+        return "survived", f"no checker spoke in seeds {seeds}"
+    if not stories or not said_by(mutation.catcher, stories[-1]):
+        return "unclear", f"{len(stories)} seeds broken, none by {mutation.catcher}: {(stories or lines)[-1][:160]}"
+    return "caught", f"{stories[-1][:160]} ({len(stories) - 1} seeds broken before it by others)"
 
 
-def _run(arguments: list[str], folder: Path, first: bool = False) -> tuple[int, str]:
-    """Exit code, and one line of what was said: the first that names a failing seed, or the last."""
+def _run(arguments: list[str], folder: Path) -> tuple[int, list[str]]:
+    """Exit code, and the lines of what was said."""
     try:
         ended = subprocess.run(
             [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return PYTEST_FAILED, f"did not end within {TIMEOUT_S} s"
-    lines = [line for line in ended.stdout.splitlines() if line.strip()] or ended.stderr.splitlines()[-1:] or [""]
-    found = next((line for line in lines if line.startswith("seed ")), lines[-1]) if first else lines[-1]
-    return ended.returncode, found[:160]
+        return PYTEST_FAILED, [f"did not end within {TIMEOUT_S} s"]
+    said = [line for line in ended.stdout.splitlines() if line.strip()]
+    return ended.returncode, said or ended.stderr.splitlines()[-1:] or [""]

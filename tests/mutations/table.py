@@ -2,6 +2,7 @@
 
 `old` must stand in the file exactly once; a test holds that, so that the table does not rot. `catcher` is what pytest is given.
 For the simulation the catcher is the name of the checker that is meant for the bug (`S4|L2`): it must be the one that speaks.
+`seed` is one on which it spoke when the table was last run as a whole; it is asked first.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Mutation(NamedTuple):
     old: str
     new: str
     catcher: str
+    seed: int = -1
 
 
 TESTED = (
@@ -264,6 +266,69 @@ TESTED = (
         "if False:",
         "tests/runtime/test_http.py -k token",
     ),
+    Mutation(
+        "an old fact is not brought up to date",
+        "shared/events/upcasting.py",
+        '    return {key: value for key, value in old.items() if key != "detail"} | {"cause": "node_ended"}',
+        "    return old",
+        "tests/events/test_vectors.py",
+    ),
+    Mutation(
+        "reports are differences for ever",
+        STORE,
+        "or known.deltas >= FULL_EVERY:",
+        "or False:",
+        "tests/topology_store/test_core.py -k every_so_many",
+    ),
+    Mutation(
+        "a partition goes that somebody still reads",
+        "services/upkeep/archiving.py",
+        "if not partition.full or partition.last >= seen.lowest:",
+        "if not partition.full:",
+        "tests/eventlog/test_life.py -k lowest",
+    ),
+    Mutation(
+        "a projection keeps what it folded of another history",
+        PROJECTOR,
+        "self.state, self.place, self._saved_at = self._fold.initial(), Place(), 0",
+        "self.place, self._saved_at = Place(), 0",
+        "tests/runtime/test_projector.py -k reset",
+    ),
+    Mutation(
+        "facts can be changed",
+        "migrations/versions/0001_event_log.py",
+        "    RAISE EXCEPTION 'facts are append-only",
+        "    RETURN NEW; RAISE EXCEPTION 'facts are append-only",
+        "tests/eventlog/test_immutability.py -k owner",
+    ),
+    Mutation(
+        "labels outlive a redaction",
+        "services/upkeep/redacting.py",
+        '            for field in ("labels", "annotations"):',
+        '            for field in ("annotations",):',
+        "tests/eventlog/test_life.py -k masks_the_text",
+    ),
+    Mutation(
+        "the relay goes on without the bus",
+        RELAY,
+        "                await self._clock.sleep(1.0)",
+        "                break",
+        "tests/runtime/test_relay.py -k down",
+    ),
+    Mutation(
+        "appends of any size are taken",
+        "shared/eventlog/limits.py",
+        "    if len(payload) > MAX_FACT_BYTES:",
+        "    if False:",
+        "tests/eventlog/test_memory.py",
+    ),
+    Mutation(
+        "a node that is lost race after race is tried on",
+        "services/scheduler/setting_aside/proposing.py",
+        "        if races >= CONTESTED_AFTER:",
+        "        if False:",
+        "tests/scheduler/default/test_setting_aside.py -k race",
+    ),
 )
 
 SIMULATED = (
@@ -273,6 +338,7 @@ SIMULATED = (
         "return charge.alias is None and covers(charge.demand, listed)",
         "return charge.alias is None and bool(listed)",
         "S4",
+        89,
     ),
     Mutation(
         "the predecessor's listing proves its namesake",
@@ -280,6 +346,7 @@ SIMULATED = (
         "return charge.alias is None and covers(charge.demand, listed)",
         "return covers(charge.demand, listed)",
         "S4",
+        1,
     ),
     Mutation(
         "a charge does not widen",
@@ -350,5 +417,56 @@ SIMULATED = (
         "if 0 < commit.epoch < current:",
         "if False:",
         "S3",
+    ),
+    Mutation(
+        "a lost answer is taken for a no",
+        "services/binder/core.py",
+        "    if reply.read:\n        return _judge_read(work, reply)\n",
+        "    if reply.status in (0, 503):\n        return binding.BindRefused(work.uid, work.node, 'other_node', reply.message)\n"
+        "    if reply.read:\n        return _judge_read(work, reply)\n",
+        "S5",
+    ),
+    Mutation(
+        "one empty list ends what runs",
+        "services/scheduler/observing/news.py",
+        "    return absent > MASS_SHARE * known",
+        "    return False",
+        "S4",
+    ),
+    Mutation(
+        "what went between two lists lives on",
+        "services/scheduler/observing/observer.py",
+        "        await self._tell(absent, lease)\n        return version",
+        "        await self._tell([fact for fact in absent if not doubted or _address(fact)[1] in doubted], lease)\n"
+        "        return version",
+        "S9|L1|L2|L3|L",
+    ),
+    Mutation(
+        "another history goes unnoticed",
+        CURSOR,
+        'return "" if here is None or here.chain == cursor.chain else "other_history"',
+        'return ""',
+        "S6|L1",
+    ),
+    Mutation(
+        "a new timeline goes unnoticed",
+        CURSOR,
+        '        return "other_timeline"',
+        '        return ""',
+        "L1",
+    ),
+    Mutation(
+        "a victim is evicted before it is rehearsed and intended",
+        "services/binder/evictor.py",
+        "            if each.intended and self._due(each):",
+        "            if self._due(each):",
+        "S7",
+    ),
+    Mutation(
+        "equals are evicted",
+        "services/scheduler/preemption/search.py",
+        "        lower = entry.pod.priority < self._pod.priority",
+        "        lower = entry.pod.priority <= self._pod.priority",
+        "S7",
     ),
 )
