@@ -38,7 +38,7 @@ test-cluster: install  ## Hold the Kubernetes client to a real API server: make 
 sim: install  ## Simulate the whole of Topolog with new seeds: make sim MINUTES=10, or make sim SEEDS=30000..30100.
 	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
-chaos: install  ## Faults on a live workload, and what holds afterwards: make chaos FAULTS=100 (about 10 s each).
+chaos: install  ## Faults on a live workload, and what holds afterwards: make chaos FAULTS=100 (10 to 30 s each).
 	$(BIN)/python -m tests.chaos $(if $(FAULTS),--faults $(FAULTS)) $(ARGS)
 
 lint: install  ## Lint, check the format and types.
