@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -31,7 +32,8 @@ def count_zones(
 ) -> tuple[Zone, ...]:
     """Every NUMA node of the machine as a zone; `excluded` names resources that are not reported, `free` is the Memory Manager's
     own count by zone, empty where it is not known."""
-    offered, used = _offered(machine, allocatable), _used(placements)
+    offered = _offered(tuple((node.id, node.cpus) for node in machine.nodes), allocatable)
+    used = _used(placements)
     pinned = {resource for _, resource in offered}
     zones = []
     for node in machine.nodes:
@@ -51,11 +53,12 @@ def tracked(machine: Machine, allocatable: Allocatable, excluded: frozenset[str]
     return tuple(sorted((names | cpus) - excluded))
 
 
-def _offered(machine: Machine, allocatable: Allocatable) -> Amount:
-    """What the kubelet may hand out; a zone that the machine lacks is left out."""
+@lru_cache(maxsize=64)
+def _offered(nodes: tuple[tuple[int, tuple[int, ...]], ...], allocatable: Allocatable) -> Amount:
+    """What the kubelet may hand out, the same from scan to scan; a zone that the machine lacks is left out. Not to be changed."""
     offered: Amount = Counter()
-    known = {node.id for node in machine.nodes}
-    zone_of_cpu = machine.zone_of_cpu()
+    known = {zone for zone, _ in nodes}
+    zone_of_cpu = {cpu: zone for zone, cpus in nodes for cpu in cpus}
     for cpu in allocatable.cpus:
         if cpu in zone_of_cpu:
             offered[zone_of_cpu[cpu], CPU] += MILLI

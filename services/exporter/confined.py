@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 
 import msgspec
 
@@ -14,19 +15,39 @@ Zones = frozenset[int]
 
 def allocatable(found: Allocatable, known: Zones) -> Allocatable:
     """What may be handed out, in zones that there are."""
+    if _all_known((*found.memory, *found.devices), known):
+        return found
     return Allocatable(found.cpus, _blocks(found.memory, known), _groups(found.devices, known))
 
 
 def pods(found: tuple[ListedPod, ...], known: Zones) -> tuple[ListedPod, ...]:
     """The listed pods, in zones that there are."""
+    at_pod_level = (block for pod in found for block in pod.memory)
+    if _all_known(at_pod_level, known) and _held_known((each for pod in found for each in pod.containers), known):
+        return found
     return tuple(_pod(pod, known) for pod in found)
 
 
 def checkpoints(found: Checkpoints, known: Zones) -> Checkpoints:
     """What the checkpoints say, in zones that there are."""
+    containers = (each for held in found.holdings.values() for each in held.values())
+    if _held_known(containers, known) and known.issuperset(chain.from_iterable(found.groups.values())):
+        return found
     holdings = {uid: _containers(held, known) for uid, held in found.holdings.items()}
     groups = {zone: _within(group, known) for zone, group in found.groups.items()}
     return Checkpoints(found.read, holdings, found.free, groups)
+
+
+def _all_known(found: Iterable[MemoryBlock | DeviceGroup], known: Zones) -> bool:
+    """Hardly ever false: then nothing need be made anew."""
+    return known.issuperset(chain.from_iterable({each.zones for each in found}))
+
+
+def _held_known(containers: Iterable[ListedContainer], known: Zones) -> bool:
+    found = list(containers)
+    return _all_known((block for each in found for block in each.memory), known) and _all_known(
+        (group for each in found for group in each.devices), known
+    )
 
 
 def _containers(held: Mapping[str, ListedContainer], known: Zones) -> dict[str, ListedContainer]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -20,6 +21,8 @@ from shared.domain.resources import CPU
 from shared.kubelet.cpuset import format_cpus
 
 MILLI = 1000
+KEPT = 512
+"""Containers whose derived values are kept: on one node hardly any changes from scan to scan."""
 NO_ZONE = -1
 POD_LEVEL = ""
 """Container name of the entry for what a pod holds at pod level beyond its containers."""
@@ -83,6 +86,8 @@ def _devices(groups: Sequence[DeviceGroup]) -> list[ZonedAmount]:
     """A device listed once per zone is one device in several zones."""
     if not groups:
         return []
+    if len(groups) == 1 and len(groups[0].ids) == 1:
+        return [ZonedAmount(groups[0].resource, groups[0].zones, 1, format_ids(groups[0].ids))]
     zones_of: dict[tuple[str, str], set[int]] = {}
     for group in groups:
         for device in group.ids:
@@ -163,10 +168,11 @@ def _uids_of(container: ListedContainer, uids: Mapping[tuple[object, ...], str])
     return [uids[sign] for sign in _signs(container) if sign in uids]
 
 
-def _signs(container: ListedContainer) -> list[tuple[object, ...]]:
+@lru_cache(maxsize=KEPT)
+def _signs(container: ListedContainer) -> tuple[tuple[object, ...], ...]:
     """(container, its CPUs), and (container, resource, its devices) for each resource."""
     devices: dict[str, set[str]] = {}
     for group in container.devices:
         devices.setdefault(group.resource, set()).update(group.ids)
-    signs: list[tuple[object, ...]] = [(container.name, resource, frozenset(ids)) for resource, ids in devices.items() if ids]
-    return [(container.name, container.cpus), *signs] if container.cpus else signs
+    signs = tuple((container.name, resource, frozenset(ids)) for resource, ids in devices.items() if ids)
+    return ((container.name, container.cpus), *signs) if container.cpus else signs

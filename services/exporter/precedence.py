@@ -1,7 +1,7 @@
 """Which of flags, environment, configuration folder, file or default holds for each setting.
 
-Flags over environment over resource-topology-exporter's folder over the settings file over defaults. Must not know what a setting
-does.
+Flags over environment over resource-topology-exporter's folder, then its environment, over the settings file over defaults. Must
+not know what a setting does.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ from services.exporter.settings import ExporterSettings, with_flags
 from shared.runtime.settings import FILE_VARIABLE, PREFIX, load, masked
 
 CONFIG_ROOT = PREFIX + "CONFIG_ROOT"
+FILLED_IN = {
+    "TOPOLOGY_MANAGER_POLICY": "TOPOLOGY_MANAGER_POLICY",
+    "TOPOLOGY_MANAGER_SCOPE": "TOPOLOGY_MANAGER_SCOPE",
+    "PFP_STATUS_FILE": "PODS_FINGERPRINT_STATUS_FILE",
+}
+"""resource-topology-exporter's environment, which counts where nothing else says more, by the setting that it fills in."""
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -42,11 +48,14 @@ def gathered(argv: Sequence[str], environment: Mapping[str, str]) -> Gathered:
     root = told.get(CONFIG_ROOT, "")
     node = told.get(PREFIX + "NODE_NAME", "")
     found = rte_config.read(Path(root), node) if root else RteConfig()
+    filled = {PREFIX + setting: name for name, setting in FILLED_IN.items() if environment.get(name)}
     folder = {PREFIX + each.name.upper(): each for each in found.settings if each.name}
-    origins = {name: each.origin for name, each in folder.items()}
+    origins = {variable: f"environment {name}" for variable, name in filled.items()}
+    origins |= {name: each.origin for name, each in folder.items()}
     origins |= {name: f"environment {name}" for name in environment if name.startswith(PREFIX)}
     origins |= {name: _flag_or_alias(name, environment) for name in given}
-    return Gathered({**{name: each.value for name, each in folder.items()}, **told}, origins, found.left_out)
+    fills = {variable: environment[name] for variable, name in filled.items()}
+    return Gathered({**fills, **{name: each.value for name, each in folder.items()}, **told}, origins, found.left_out)
 
 
 def _flag_or_alias(variable: str, environment: Mapping[str, str]) -> str:

@@ -50,7 +50,9 @@ def _cpus(ids: Iterable[int]) -> tuple[int, ...]:
 
 def _blocks(blocks: Iterable[pb.ContainerMemory]) -> tuple[MemoryBlock, ...]:
     found = [MemoryBlock(block.memory_type, _zones(block), _size(block)) for block in blocks]
-    return tuple(sorted(found, key=lambda block: (block.resource, block.zones, block.size)))
+    if len(found) > 1:
+        found.sort(key=lambda block: (block.resource, block.zones, block.size))
+    return tuple(found)
 
 
 def _size(block: pb.ContainerMemory) -> int:
@@ -62,8 +64,13 @@ def _size(block: pb.ContainerMemory) -> int:
 
 def _devices(groups: Iterable[pb.ContainerDevices]) -> tuple[DeviceGroup, ...]:
     found = [DeviceGroup(group.resource_name, tuple(sorted(group.device_ids)), _zones(group)) for group in groups]
-    return tuple(sorted(found, key=lambda group: (group.resource, group.ids, group.zones)))
+    if len(found) > 1:
+        found.sort(key=lambda group: (group.resource, group.ids, group.zones))
+    return tuple(found)
 
 
 def _zones(entry: pb.ContainerMemory | pb.ContainerDevices) -> tuple[int, ...]:
-    return tuple(sorted({node.ID for node in entry.topology.nodes if node.ID >= 0}))
+    nodes = entry.topology.nodes
+    if len(nodes) == 1:
+        return (nodes[0].ID,) if nodes[0].ID >= 0 else ()
+    return tuple(sorted({node.ID for node in nodes if node.ID >= 0}))

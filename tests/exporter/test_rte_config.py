@@ -137,3 +137,12 @@ def test_the_command_prints_what_holds_and_names_what_is_wrong(root: Path, monke
     wrong = CliRunner().invoke(app, asked)
     assert isinstance(wrong.exception, CommandError)
     assert "nrtUpdater.noPublish" in str(wrong.exception)
+
+
+def test_its_environment_fills_in_what_nothing_else_says(root: Path) -> None:
+    told = {"NODE_NAME": "n1", "TOPOLOGY_MANAGER_POLICY": "restricted", "PFP_STATUS_FILE": "/run/pfp.json"}
+    alone = {line.setting: (line.value, line.origin) for line in dump(gathered([], told))}
+    assert alone["topology_manager_policy"] == ("restricted", "environment TOPOLOGY_MANAGER_POLICY")
+    assert alone["pods_fingerprint_status_file"] == ("/run/pfp.json", "environment PFP_STATUS_FILE")
+    beside = {line.setting: line.value for line in dump(gathered(["--config-root", str(root)], told))}
+    assert beside["topology_manager_policy"] == "single-numa-node"
