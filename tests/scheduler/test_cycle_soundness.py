@@ -34,6 +34,13 @@ def test_beside_pods_on_their_way_it_is_sound_and_nearly_exact(policy: str, scop
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
+def test_no_bound_promises_more_than_a_search_finds(policy: str, scope: str) -> None:
+    found = measured(range(4000, 4020), policy, scope, unsettled=6, by_search=True, zones=5)
+    assert found.unsound == []
+    assert found.passed > 2
+
+
+@pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_without_checkpoints_it_is_sound_and_says_what_it_does_not_know(policy: str, scope: str) -> None:
     found = measured(range(2000, 2080), policy, scope, unsettled=2, checkpoints=False)
     assert found.unsound == []
