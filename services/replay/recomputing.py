@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from services.replay import reading
+from services.replay.deciding_state import follow, placing_at
 from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.placing import ColumnarPlacing
-from services.scheduler.sharing import MARK, Share, share_of
+from services.scheduler.following import Followed
+from services.scheduler.sharing import MARK, share_of
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.envelope import Envelope
 from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
 from shared.events.setting_aside import Aside
-from shared.ledger.state import Ledger, LedgerPod
+from shared.ledger.state import LedgerPod
 
 MOST = 20
 """Decisions recomputed for one question, the newest ones."""
@@ -54,14 +56,11 @@ async def recomputed(log: EventLog, wanted: Sequence[tuple[Envelope, Decision]],
     waiting: dict[int, list[Made]] = {}
     for at, fact in wanted[-MOST:]:
         waiting.setdefault(fact.based_on, []).append(Made(at, fact, await mates(log, at, fact)))
-    told, ledger, aside = dict[int, str](), Ledger(), Aside()
-    aside.skipped = await skips(log)
+    told, followed, aside = dict[int, str](), Followed(), Aside(await skips(log))
     async for envelope in reading.envelopes(log, 0, max(waiting, default=0)):
-        reading.fold_one(ledger, envelope, aside)
+        follow(followed, envelope, aside)
         for each in waiting.get(envelope.position, ()):
-            told[each.at.position] = tell(
-                each.fact, again(ledger, each, by.cycle, share_of(each.fact.config, each.at.role)), by.provenance
-            )
+            told[each.at.position] = tell(each.fact, again(followed, aside, each, by.cycle), by.provenance)
     return told
 
 
@@ -78,20 +77,12 @@ async def mates(log: EventLog, at: Envelope, fact: Decision) -> tuple[PodReserve
     return tuple(sorted(found, key=lambda each: each.order))
 
 
-def again(ledger: Ledger, made: Made, cycle: CycleConfig, share: Share) -> Placed | Unplaceable | None:
-    """Decide the pod on the ledger as it stood; None where the ledger does not know the pod (a log that was cut)."""
-    placing = ColumnarPlacing(cycle)
+def again(followed: Followed, aside: Aside, made: Made, cycle: CycleConfig) -> Placed | Unplaceable | None:
+    """Decide the pod on the state as it stood; None where the log up to there does not know the pod (a log that was cut)."""
+    placing, share = placing_at(followed, cycle, aside, made.mates), share_of(made.fact.config, made.at.role)
     placing.share(None if share.alone else share.has)
-    for name in sorted(ledger.nodes):
-        placing.put_node(ledger.nodes[name])
-    for mate in made.mates:
-        entry = ledger.pods.get(mate.uid)
-        if entry is not None and placing.node(mate.node) is not None:
-            placing.charge(Placed(mate.node, mate.score, mate.candidates, mate.report_version, mate.predicted), entry.pod)
-    entry = ledger.pods.get(made.fact.uid)
-    if entry is None:
-        return None
-    return decided(placing, entry)
+    entry = followed.ledger.pods.get(made.fact.uid)
+    return None if entry is None else decided(placing, entry)
 
 
 def decided(placing: ColumnarPlacing, entry: LedgerPod) -> Placed | Unplaceable:

@@ -52,6 +52,18 @@ async def test_reservations_and_verdicts_of_one_batch_are_decided_alike_again() 
     assert await told(story) == ["recomputed: the same"] * 7
 
 
+async def test_nodes_that_only_reports_name_are_no_part_of_it() -> None:
+    """Thousands of invented ones would make `explain` take minutes, and say that the log was altered."""
+    story = Story()
+    story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
+    await story.node("n0")
+    await story.report(zone(0, 8, 4), zone(1, 8), node="n0")
+    await story.report(zone(0, 64), node="invented")
+    await story.arrives(pod("a", cpus=6), pod("big", cpus=9))
+    await story.decide()
+    assert await told(story) == ["recomputed: the same"] * 2
+
+
 async def test_a_later_history_does_not_change_what_is_recomputed() -> None:
     first = pod("a", cpus=5)
     story = await decided(first)
