@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 from collections.abc import MutableMapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Literal, TextIO, cast
 
 import msgspec
@@ -17,6 +17,7 @@ import stamina.instrumentation
 import structlog
 
 from shared.telemetry import names
+from shared.telemetry.instruments import count
 from shared.telemetry.reasons import plain
 
 Format = Literal["json", "console"]
@@ -60,13 +61,19 @@ def _scrub_line(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> M
 
 
 class _StandardError:
-    """Whatever standard error is at the moment of writing: it may be replaced after logs were set up, and closed then."""
+    """Whatever standard error is at the moment of writing: it may be replaced after logs were set up, and closed then. A line
+    that it does not take, as its disk is full or its reader is gone, is counted: it ends no service."""
 
     def write(self, text: str) -> int:
-        return sys.stderr.write(text)
+        try:
+            return sys.stderr.write(text)
+        except OSError:
+            count(names.LOG_LINES_LOST)
+            return 0
 
     def flush(self) -> None:
-        sys.stderr.flush()
+        with suppress(OSError):
+            sys.stderr.flush()
 
 
 def configure(service: str, form: Format = "json", level: str = "info") -> None:

@@ -55,6 +55,14 @@ def test_exceptions_and_foreign_loggers_are_scrubbed_too(capsys: pytest.CaptureF
     assert [json.loads(line)["level"] for line in text.splitlines()] == ["error", "warning"]
 
 
+def test_a_full_disk_behind_standard_error_ends_no_service() -> None:
+    """/dev/full takes nothing, as the disk of a service's log."""
+    code = "from shared.telemetry import logs; logs.configure('scheduler'); logs.get('part').warning('bus.down'); print(1)"
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert ended.stdout == b"1\n"
+
+
 def test_a_console_line_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("scheduler", "console")
     logs.get("part").warning(names.BUS_DOWN, servers=["nats://me:hunter2@bus"])
