@@ -104,16 +104,16 @@ class KubeClient:
             raise KubeUnavailableError(f"watch of {kind} from {way.server} broke: {plain(error)}") from error
 
     async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
-        return await self._call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+        return await self._call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}", settles=True)
 
     async def get_node(self, name: str) -> Answer | Lost:
-        return await self._call("GET", f"{_PATHS['nodes']}/{name}")
+        return await self._call("GET", f"{_PATHS['nodes']}/{name}", settles=True)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Answer | Lost:
         metadata = {"name": name, "namespace": namespace, "uid": uid, "annotations": annotations}
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        return await self._call("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body)
+        return await self._call("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body, settles=True)
 
     async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Answer | Lost:
         options: Object = {"preconditions": {"uid": uid}, **({"dryRun": ["All"]} if dry_run else {})}
@@ -124,7 +124,7 @@ class KubeClient:
             "deleteOptions": options,
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
-        return await self._call("POST", path, body=body, timeout_s=EVICT_TIMEOUT_S)
+        return await self._call("POST", path, body=body, timeout_s=EVICT_TIMEOUT_S, settles=True)
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Object) -> Answer | Lost:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
@@ -161,7 +161,9 @@ class KubeClient:
         kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
         spec: Object = {"resourceAttributes": asked, **({"user": user} if user else {})}
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
-        return await self._call("POST", f"/apis/authorization.k8s.io/v1/{kind.lower()}s", body=body)
+        path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
+        answer = await self._call("POST", path, body=body)
+        return _foreign(f"POST {path}", answer) if isinstance(answer, Answer) and answer.ok and not _is_object(answer) else answer
 
     async def close(self) -> None:
         for way in self._ways:
@@ -175,7 +177,9 @@ class KubeClient:
         body: Object | Sequence[Object] | None = None,
         content_type: str = "application/json",
         timeout_s: float = 0.0,
+        settles: bool = False,
     ) -> Answer | Lost:
+        """`settles`: a definite answer frees or takes zones, and is believed only as an object that an API server sends."""
         content = msgspec.json.encode(body) if body is not None else None
         headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
         if content is not None:
@@ -188,7 +192,16 @@ class KubeClient:
         except httpx2.HTTPError as error:
             self._failed(way)
             return Lost(f"{method} {path}: {plain(error)}")
-        return _answer(response.status_code, response.content, _retry_after_s(response.headers.get("Retry-After", "")))
+        answer = _answer(response.status_code, response.content, _retry_after_s(response.headers.get("Retry-After", "")))
+        return _foreign(f"{method} {path}", answer) if settles and answer.definite and not _is_object(answer) else answer
+
+
+def _is_object(answer: Answer) -> bool:
+    return isinstance(answer.body.get("kind"), str)
+
+
+def _foreign(asked: str, answer: Answer) -> Lost:
+    return Lost(f"{asked}: HTTP {answer.status} {answer.message!r} is no API server's; is a proxy in between?")
 
 
 def _answer(status: int, content: bytes, retry_after_s: float = 0.0) -> Answer:

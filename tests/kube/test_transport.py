@@ -12,8 +12,9 @@ import pytest
 from shared.kube import client, transport
 from shared.kube.client import KubeClient
 from shared.kube.port import Answer, KubeUnavailableError, Lost
+from shared.kube.rights import Right
 
-OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"a": 12}'
+OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n{"kind":"P"}'
 
 
 class Server:
@@ -78,7 +79,7 @@ def get(kube: KubeClient) -> Get:
 
 async def test_one_connection_serves_calls_that_follow_each_other(server: Server, get: Get) -> None:
     for _ in range(5):
-        assert await get() == Answer(200, body={"a": 12})
+        assert await get() == Answer(200, body={"kind": "P"})
     assert server.connections == 1
     assert server.requests[0].startswith(b"GET /api/v1/namespaces/ns/pods/p HTTP/1.1\r\n")
 
@@ -94,21 +95,21 @@ async def test_calls_at_once_share_a_bounded_number_of_connections(server: Serve
 @pytest.mark.parametrize(
     "answer",
     [
-        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{"a"\r\n5\r\n: 12}\r\n0\r\n\r\n',
-        b'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"a": 12}',
+        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n{"kind"\r\n5\r\n:"P"}\r\n0\r\n\r\n',
+        b'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"kind":"P"}',
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s"
-        % (len(gzip.compress(b'{"a": 12}', mtime=0)), gzip.compress(b'{"a": 12}', mtime=0)),
-        b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n{"a": 12}',
+        % (len(gzip.compress(b'{"kind":"P"}', mtime=0)), gzip.compress(b'{"kind":"P"}', mtime=0)),
+        b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 12\r\n\r\n{"kind":"P"}',
     ],
 )
 async def test_every_way_of_sending_a_body_is_read(server: Server, get: Get, answer: bytes) -> None:
     server.answers = [answer]
-    assert await get() == Answer(200, body={"a": 12})
-    assert await get() == Answer(200, body={"a": 12})
+    assert await get() == Answer(200, body={"kind": "P"})
+    assert await get() == Answer(200, body={"kind": "P"})
 
 
 async def test_a_kept_connection_that_the_server_closed_is_not_used_again(server: Server, get: Get) -> None:
-    server.answers = [OK + b"", b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}", OK]
+    server.answers = [OK + b"", b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 12\r\n\r\n{"kind":"P"}', OK]
     for _ in range(3):
         assert isinstance(await get(), Answer)
         await asyncio.sleep(0.02)
@@ -174,12 +175,22 @@ async def test_an_answer_that_is_no_json_keeps_its_status_and_text(server: Serve
     assert await get() == Answer(502, message="<html>sorry")
 
 
-@pytest.mark.parametrize("body", [b'{"a": "\xff"}', b'{"a": ' + b"[" * 100_000], ids=["no text", "endless nesting"])
-async def test_an_answer_that_no_decoder_bears_keeps_its_status(server: Server, get: Get, body: bytes) -> None:
-    server.answers = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)]
-    found = await get()
-    assert isinstance(found, Answer)
-    assert (found.status, found.body) == (200, {})
+NO_ANSWERS = [b"<html>sign in</html>", b'{"error": "sign in"}', b"", b'{"a": "\xff"}', b'{"a": ' + b"[" * 100_000]
+
+
+@pytest.mark.parametrize("body", NO_ANSWERS, ids=["page", "no kind", "nothing", "no text", "endless nesting"])
+@pytest.mark.parametrize("status", [200, 201, 302, 403, 404, 409])
+async def test_what_no_api_server_sends_settles_no_binding(server: Server, kube: KubeClient, status: int, body: bytes) -> None:
+    """A proxy's page says neither that the pod is bound nor that it is gone."""
+    server.answers = [b"HTTP/1.1 %d So\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)]
+    for found in (await kube.bind("ns", "p", "u", "n", {}), await kube.get_pod("ns", "p"), await kube.evict("ns", "p", "u")):
+        assert isinstance(found, Lost)
+        assert "is a proxy in between?" in found.message
+
+
+async def test_a_page_grants_no_right(server: Server, kube: KubeClient) -> None:
+    server.answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n<html>sign in</html>"]
+    assert isinstance(await kube.may(Right("", "pods", "list")), Lost)
 
 
 async def test_the_token_of_a_kubeconfig_goes_with_every_call(server: Server, tmp_path: Path) -> None:
