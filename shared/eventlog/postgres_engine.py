@@ -23,8 +23,9 @@ LOST_CONNECTION: tuple[type[Exception], ...] = (
     asyncpg.LockNotAvailableError,
     asyncpg.DeadlockDetectedError,
     asyncpg.InternalClientError,
+    asyncpg.InvalidCatalogNameError,
 )
-"""Errors after which the same statement may be sent again on a new connection."""
+"""Errors after which the same statement may be sent again on a new connection; a database that is not there is being restored."""
 
 SERVER_SETTINGS = {
     "application_name": "topolog",

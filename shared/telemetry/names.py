@@ -43,9 +43,7 @@ BUS_STREAMS_MADE_ANEW = counter(
 LEADER = gauge("topolog_leader", "1 while this process holds the role's lease.", "role")
 MEMBERS = gauge("topolog_members", "Live members of a role that several processes share, as this one sees them.", "role")
 LEASE_LOST = counter("topolog_leases_lost", "Leases lost while their work ran.", "role")
-LOG_LINES_LOST = counter(
-    "topolog_log_lines_lost", "Log lines that standard error did not take: a full disk, nobody who reads."
-)
+LOG_LINES_LOST = counter("topolog_log_lines_lost", "Log lines that standard error did not take: a full disk, nobody who reads.")
 KUBE_READY = gauge("topolog_kube_ready", "1 while the Kubernetes API answers and grants what this service needs.")
 TASK_RUNNING = gauge("topolog_task_running", "1 while a task of the service runs.", "task")
 LOOP_DELAY = seconds("topolog_event_loop_delay", "How late the event loop runs its timers: above 0.1 s it is blocked.")

@@ -18,6 +18,7 @@ from shared.eventlog.postgres import PostgresEventLog
         asyncpg.CannotConnectNowError("the database system is starting up"),
         asyncpg.TooManyConnectionsError("sorry, too many clients already"),
         asyncpg.AdminShutdownError("terminating connection"),
+        asyncpg.InvalidCatalogNameError('database "topolog" does not exist'),
         ConnectionRefusedError("nobody listens"),
         TimeoutError(),
     ],
