@@ -2,7 +2,7 @@
 
 `old` must stand in the file exactly once; a test holds that, so that the table does not rot. `catcher` is what pytest is given.
 For the simulation the catcher is the name of the checker that is meant for the bug (`S4|L2`): it must be the one that speaks.
-`seed` is one on which it spoke when the table was last run as a whole; it is asked first.
+`seed` is one on which it spoke when the row was last tried, asked first; it is one of the 200 from `begin` on.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ LEADERSHIP, RELAY = "shared/runtime/leadership.py", "shared/runtime/relay.py"
 PROJECTOR, STORE = "shared/runtime/projector.py", "services/topology_store/core.py"
 
 
+LATER_SEEDS = 30_000
+"""From here on worlds have what was added later (`tests.simulation.profile.LATER`)."""
+
+
 class Mutation(NamedTuple):
     """One bug."""
 
@@ -26,6 +30,7 @@ class Mutation(NamedTuple):
     new: str
     catcher: str
     seed: int = -1
+    begin: int = 0
 
 
 TESTED = (
@@ -361,6 +366,7 @@ SIMULATED = (
         "        take(ledger, entry, at.position)\n    return touched\n\n\ndef verdict_changed",
         "    return touched\n\n\ndef verdict_changed",
         "S9|ledger|L2",
+        0,
     ),
     Mutation(
         "a 404 settles nothing",
@@ -417,6 +423,7 @@ SIMULATED = (
         "if 0 < commit.epoch < current:",
         "if False:",
         "S3",
+        0,
     ),
     Mutation(
         "a lost answer is taken for a no",
@@ -425,6 +432,8 @@ SIMULATED = (
         "    if reply.status in (0, 503):\n        return binding.BindRefused(work.uid, work.node, 'other_node', reply.message)\n"
         "    if reply.read:\n        return _judge_read(work, reply)\n",
         "S5",
+        30002,
+        LATER_SEEDS,
     ),
     Mutation(
         "one empty list ends what runs",
@@ -432,6 +441,8 @@ SIMULATED = (
         "    return absent > MASS_SHARE * known",
         "    return False",
         "S4",
+        30018,
+        LATER_SEEDS,
     ),
     Mutation(
         "what went between two lists lives on",
@@ -440,6 +451,7 @@ SIMULATED = (
         "        await self._tell([fact for fact in absent if not doubted or _address(fact)[1] in doubted], lease)\n"
         "        return version",
         "S9|L1|L2|L3|L",
+        begin=LATER_SEEDS,
     ),
     Mutation(
         "another history goes unnoticed",
@@ -447,6 +459,7 @@ SIMULATED = (
         'return "" if here is None or here.chain == cursor.chain else "other_history"',
         'return ""',
         "S6|L1",
+        begin=LATER_SEEDS,
     ),
     Mutation(
         "a new timeline goes unnoticed",
@@ -454,6 +467,7 @@ SIMULATED = (
         '        return "other_timeline"',
         '        return ""',
         "L1",
+        begin=LATER_SEEDS,
     ),
     Mutation(
         "a victim is evicted before it is rehearsed and intended",
@@ -461,6 +475,7 @@ SIMULATED = (
         "            if each.intended and self._due(each):",
         "            if self._due(each):",
         "S7",
+        begin=LATER_SEEDS,
     ),
     Mutation(
         "equals are evicted",
@@ -468,5 +483,6 @@ SIMULATED = (
         "        lower = entry.pod.priority < self._pod.priority",
         "        lower = entry.pod.priority <= self._pod.priority",
         "S7",
+        begin=LATER_SEEDS,
     ),
 )

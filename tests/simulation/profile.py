@@ -37,6 +37,10 @@ LATER_FAULTS = {
 LATER = 30_000
 """Seeds from here on know faults, machines and pods that were added later; the worlds of earlier seeds stay what they were."""
 
+CROWDED = 4
+CROWD = {"create": 4.0, "finish": 0.1, "delete": 0.2, "foreign": 0.2, "post": 2.0, "evict": 2.0}
+"""In every fourth of the later worlds pods come faster than they go, so that some must make room for others."""
+
 EXCUSES = (
     "finish", "delete", "foreign", "force", "steal", "policy", "lose device", "remove node", "lose state", "vanish",
 )  # fmt: skip
@@ -89,6 +93,8 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     elif kind < 0.4:
         faults |= dict.fromkeys(EXCUSES, 0.0)
         work |= dict.fromkeys(EXCUSES, 0.0)
+    if later and seed % CROWDED == 1:
+        work |= {name: work[name] * factor for name, factor in CROWD.items()}
     faults |= {name: OFTEN * known[name] for name in fixed.often}
     return Profile(
         nodes,
@@ -98,7 +104,7 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
         stores=rng.choice((1, 1, 2)),
         weights={**faults, **work},
         batch=rng.choice((1, 2, 5)),
-        live_pods=rng.choice((4, 8, 14)),
+        live_pods=14 if later and seed % CROWDED == 1 else rng.choice((4, 8, 14)),
         rich=later,
     )
 

@@ -140,9 +140,11 @@ class Observer:
     async def _batch(self, buffer: asyncio.Queue[Seen], reader: asyncio.Task[None]) -> list[Seen]:
         if buffer.empty():
             get = asyncio.ensure_future(buffer.get())
-            done, _ = await asyncio.wait({get, reader}, timeout=PAUSE_S, return_when=asyncio.FIRST_COMPLETED)
+            try:
+                done, _ = await asyncio.wait({get, reader}, timeout=PAUSE_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                get.cancel()  # a wait that is cancelled leaves it running; done, it does not mind
             if get not in done:
-                get.cancel()
                 if reader in done:
                     reader.result()
                 return []
