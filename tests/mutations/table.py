@@ -334,6 +334,13 @@ TESTED = (
         "        if False:",
         "tests/scheduler/default/test_setting_aside.py -k race",
     ),
+    Mutation(
+        "Postgres answers before it has written",
+        "services/embedded/postgres.py",
+        'durable = "on" if self.durable else "off"',
+        'durable = "off"',
+        "tests/embedded/test_servers.py -k durability",
+    ),
 )
 
 SIMULATED = (
