@@ -454,9 +454,9 @@ SIMULATED = (
     Mutation(
         "what went between two lists lives on",
         "services/scheduler/observing/observer.py",
-        "        await self._tell(absent, lease)\n        return version",
-        "        await self._tell([fact for fact in absent if not doubted or _address(fact)[1] in doubted], lease)\n"
-        "        return version",
+        "            fresh = [fact for fact in absent if _address(fact)[1] not in doubted]",
+        "            fresh = [] if doubted else absent\n"
+        "            absent = [fact for fact in absent if not doubted or _address(fact)[1] in doubted]",
         "S9|L1|L2|L3|L",
         begin=LATER_SEEDS,
     ),
