@@ -2,6 +2,6 @@
 
 from tests.fixtures import examples
 
-pytest_plugins = ["tests.fixtures.servers", "tests.fixtures.coverage_scope"]
+pytest_plugins = ["tests.fixtures.servers", "tests.fixtures.branches"]
 
 examples.register()
