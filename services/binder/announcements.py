@@ -17,7 +17,7 @@ MESSAGE_LIMIT = 1024
 
 
 _REMEDIES = {
-    "forbidden": "give the binder's service account the right `create` on `pods/binding` (k8s/20-rbac.yaml)",
+    "forbidden": "give the binder's service account the right `create` on `pods/binding` (k8s/base/rbac.yaml)",
     "denied": "change the admission policy or the pod; the node is set aside for such pods and tried again later",
     "invalid": "see the binder's log; the API server cannot take this Binding, from us or anybody",
 }

@@ -54,10 +54,12 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Announcer:
-    """Collects from the fold, writes in the background."""
+    """Collects from the fold, writes in the background. That a pod of another scheduler (one that asks by the extender) is bound,
+    is told by that scheduler."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, scheduler_name: str) -> None:
         self._kube = kube
+        self._scheduler_name = scheduler_name
         self._waiting: dict[tuple[str, str], Waiting] = {}
         self._admissions = Admissions()
         self._second = (0, 0)
@@ -83,7 +85,7 @@ class Announcer:
 
     def _note(self, state: BinderState, made: Waiting) -> None:
         pod = state.pods.get(made.uid) or (self._victims.pop(made.uid, None) if made.kind == "preempted" else None)
-        if pod is None:
+        if pod is None or (made.kind == "bound" and pod.scheduler != self._scheduler_name):
             return
         self._waiting.pop(made.key, None)
         self._waiting[made.key] = msgspec.structs.replace(made, pod=pod)

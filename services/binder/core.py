@@ -27,12 +27,14 @@ POSITION_ANNOTATION = "topolog.io/reserved-at"
 
 
 class Identity(msgspec.Struct):
-    """A live pod's name, and the version its stream stands at. `node` is where it stands, as far as the log knows."""
+    """A live pod's name, and the version its stream stands at. `node` is where it stands, as far as the log knows, `scheduler`
+    the `spec.schedulerName` that it asked for."""
 
     namespace: str
     name: str
     version: int = 0
     node: str = ""
+    scheduler: str = ""
 
 
 class Work(msgspec.Struct):
@@ -108,6 +110,7 @@ def _evolve_binding(state: BinderState, fact: Fact) -> None:
 
 def _observed(state: BinderState, fact: cluster.PodObserved) -> None:
     known = state.pods.setdefault(fact.pod.uid, Identity(fact.pod.namespace, fact.pod.name))
+    known.scheduler = fact.pod.scheduler_name
     known.node = fact.node or known.node
 
 

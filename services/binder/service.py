@@ -33,7 +33,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
     kube = KubeClient(settings.kubeconfig)
     service.on_close("kube", kube.close)
     service.needs_kubernetes(kube, rights.BINDER)
-    announcer = Announcer(kube)
+    announcer = Announcer(kube, settings.scheduler_name)
     hearers: list[Binder | Evictor] = []
 
     def folded(state: BinderState, page: Folded) -> None:

@@ -10,10 +10,12 @@ from shared.runtime.settings import CommonSettings
 
 
 class BinderSettings(CommonSettings, frozen=True, kw_only=True):
-    """`concurrency` bounds binding calls under way; `announce` writes conditions and events for people.
+    """`concurrency` bounds binding calls under way; `announce` writes conditions and events for people, that of
+    a binding for pods of `scheduler_name`: other schedulers write their own.
     An eviction that a PodDisruptionBudget forbids is tried `evict_attempts` times, later each time, and then given up."""
 
     kubeconfig: str = ""
+    scheduler_name: str = "topolog"
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16
     announce: bool = True
     lease_ttl_s: Annotated[float, msgspec.Meta(ge=1)] = 5.0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from services.binder import announcer as module
 from services.binder import core
 from services.binder.announcer import Announcer
-from shared.events.binding_facts import EvictIntended, EvictRefused, PodEvicted
+from shared.events.binding_facts import EvictIntended, EvictRefused, PodBound, PodEvicted
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.events.codec import encode, type_of
@@ -44,7 +45,7 @@ class Told:
 
     def __init__(self) -> None:
         self.kube = Slow()
-        self.announcer = Announcer(self.kube)  # type: ignore[arg-type]
+        self.announcer = Announcer(self.kube, "topolog")  # type: ignore[arg-type]
         self.announcer.enabled = True
         self.state = core.initial()
 
@@ -135,3 +136,15 @@ async def test_a_victim_that_may_not_go_gets_no_event() -> None:
         await until(lambda: told.kube.said)
         await asyncio.sleep(0.02)
     assert told.kube.said == ["other: waits"]
+
+
+async def test_a_binding_is_told_for_own_pods_and_left_to_the_schedulers_of_others() -> None:
+    told = Told()
+    told.kube.go.set()
+    theirs = msgspec.structs.replace(pod("theirs"), scheduler_name="default-scheduler")
+    for each in (theirs, pod("own")):
+        told.tell(f"pod/{each.uid}", PodObserved(each), PodBound(each.uid, "n1"))
+    async with running(told.announcer.run()):
+        await until(lambda: told.kube.said)
+        await asyncio.sleep(0.02)
+    assert told.kube.said == ["own: Successfully assigned ns/own to n1"]

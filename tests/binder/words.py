@@ -119,7 +119,7 @@ class Cluster:
     @asynccontextmanager
     async def binder(self, announce: bool = False) -> AsyncIterator[Binder]:
         """A binder process: fold, lease and loop; cancelled at the end as by a kill."""
-        announcer = Announcer(self.kube)
+        announcer = Announcer(self.kube, "topolog")
         announcer.enabled = announce
         made: list[Binder] = []
 
