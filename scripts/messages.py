@@ -65,6 +65,8 @@ KUBERNETES = (
      "`topolog replay explain POD` names the zones, who holds them, and what would fit"),
     ("event Scheduled", "the pod was bound", "nothing"),
     ("event AdmittedOnZone", "a report shows on which zone the kubelet put the pod, and whether that was predicted", "nothing"),
+    ("event NodeSetAside, at the node", "pods of one kind are not sent there for now; the message says why",
+     "mend that; the node opens by itself, or by `topolog node readmit NODE`"),
     ("event Preempted", "the pod was evicted for one of higher priority", "nothing; its controller makes it anew"),
     ("pod status Failed, TopologyAffinityError", "the kubelet refused the pod: its zones had no room",
      "`topolog replay explain POD`; a rejection of a pod that Topolog placed is worth a report"),

@@ -73,14 +73,22 @@ def preempted(pod: Identity, uid: str, preemptor: str, time_us: int, position: i
     return _event(pod, uid, "Normal", "Preempted", message, time_us, position)
 
 
-def _event(pod: Identity, uid: str, kind: str, reason: str, message: str, time_us: int, position: int) -> dict[str, Any]:
+def set_aside(node: str, message: str, time_us: int, position: int) -> dict[str, Any]:
+    """A NodeSetAside event, which stands at the node. As the kubelet's own: namespace default, the node's name for its uid."""
+    return _event(Identity("default", node), node, "Warning", "NodeSetAside", message, time_us, position, "Node")
+
+
+def _event(
+    pod: Identity, uid: str, kind: str, reason: str, message: str, time_us: int, position: int, about: str = "Pod"
+) -> dict[str, Any]:
     """The name is made from uid and position, so that a repeated announcement is a 409 and not a second event."""
     suffix = hashlib.sha256(f"{uid}/{position}".encode()).hexdigest()[:16]
+    involved = {"apiVersion": "v1", "kind": about, "name": pod.name, "uid": uid}
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"{pod.name}.{suffix}", "namespace": pod.namespace},
-        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": uid},
+        "involvedObject": involved | ({"namespace": pod.namespace} if about == "Pod" else {}),
         "type": kind,
         "reason": reason,
         "message": message[:MESSAGE_LIMIT],

@@ -18,7 +18,7 @@ from services.binder.core import BinderState, Identity
 from shared.events.binding_facts import BindRefused, EvictIntended, PodBound, PodEvicted
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded
-from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, PodReserved, PodVerdictChanged
+from shared.events.scheduling_facts import NodeSetAside, NominationWithdrawn, PodNominated, PodReserved, PodVerdictChanged
 from shared.kube.port import Answer, Kube, Lost
 from shared.runtime.projector import Folded
 from shared.telemetry import names
@@ -31,13 +31,14 @@ WORKERS = 2
 ADMITTED_PER_S = 20
 """Of events that tell a zone at most so many a second are written; the rest is dropped and counted: the log has them all."""
 
-Kind = Literal["verdict", "refused", "bound", "nominated", "preempted", "admitted"]
+Kind = Literal["verdict", "refused", "bound", "nominated", "preempted", "admitted", "aside"]
 Say = tuple[Kind, str, str, str]
 
 
 class Waiting(msgspec.Struct, frozen=True):
     """One announcement to make. `verdict` and `refused` (of a binding) say `message`, `bound` and `nominated` name `node` ("":
-    nominated no more), `preempted` says in `message` for whom (a uid), `admitted` on which zone."""
+    nominated no more), `preempted` says in `message` for whom (a uid), `admitted` on which zone, `aside` why such pods are not
+    sent to `node`."""
 
     kind: Kind
     pod: Identity
@@ -50,6 +51,8 @@ class Waiting(msgspec.Struct, frozen=True):
     @property
     def key(self) -> tuple[str, str]:
         """Of one pod the newest is kept: of what is said in events, of its nomination, of its zone."""
+        if self.kind == "aside":
+            return self.node, self.kind
         return self.uid, self.kind if self.kind in ("nominated", "admitted") else ""
 
 
@@ -85,6 +88,7 @@ class Announcer:
 
     def _note(self, state: BinderState, made: Waiting) -> None:
         pod = state.pods.get(made.uid) or (self._victims.pop(made.uid, None) if made.kind == "preempted" else None)
+        pod = _NOBODY if pod is None and made.kind == "aside" else pod
         if pod is None or (made.kind == "bound" and pod.scheduler != self._scheduler_name):
             return
         self._waiting.pop(made.key, None)
@@ -110,6 +114,8 @@ class Announcer:
             return "bound", fact.uid, "", fact.node
         if isinstance(fact, PodEvicted):
             return "preempted", fact.uid, fact.preemptor, ""
+        if isinstance(fact, NodeSetAside):
+            return "aside", fact.uid, f"{fact.cause}: {fact.detail}", fact.node
         if isinstance(fact, PodNominated):
             self._nominated[fact.uid] = fact.node
             return "nominated", fact.uid, "", fact.node
@@ -152,6 +158,8 @@ class Announcer:
                 count(names.ANNOUNCED, result="dropped")
                 return
             event = announcements.admitted(pod, waiting.uid, waiting.message, waiting.time_us, waiting.position)
+        elif waiting.kind == "aside":
+            event = announcements.set_aside(waiting.node, _aside(waiting), waiting.time_us, waiting.position)
         elif waiting.kind == "preempted":
             event = announcements.preempted(pod, waiting.uid, waiting.message, waiting.time_us, waiting.position)
         else:
@@ -167,6 +175,11 @@ class Announcer:
         second, told = self._second
         self._second = (now_s, told + 1 if second == now_s else 1)
         return self._second[1] > ADMITTED_PER_S
+
+
+def _aside(waiting: Waiting) -> str:
+    like = f"pods like {waiting.pod.namespace}/{waiting.pod.name}" if waiting.pod.name else "pods of one kind"
+    return f"Topolog sends no {like} here for now: {waiting.message}; see topolog node readmit"
 
 
 def _counted(answer: Answer | Lost) -> Any:

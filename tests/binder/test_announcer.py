@@ -15,7 +15,7 @@ from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodNominated, PodVerdictChanged
+from shared.events.scheduling_facts import NodeSetAside, PodNominated, PodVerdictChanged
 from shared.kube.port import Answer, Lost, Object
 from tests.ledger.given import pod
 from tests.runtime.helpers import running, until
@@ -148,3 +148,18 @@ async def test_a_binding_is_told_for_own_pods_and_left_to_the_schedulers_of_othe
         await until(lambda: told.kube.said)
         await asyncio.sleep(0.02)
     assert told.kube.said == ["own: Successfully assigned ns/own to n1"]
+
+
+async def test_a_node_that_is_set_aside_has_an_event_of_its_own_that_names_the_pod_and_why() -> None:
+    told = Told()
+    told.kube.go.set()
+    told.tell("pod/uid-a", PodObserved(pod("a")))
+    told.tell("node/n1", NodeSetAside("n1", "shape", "rejected", "TopologyAffinityError", "uid-a", 3))
+    told.tell("node/n2", NodeSetAside("n2", "shape", "denied", "a policy", "uid-gone", 4))
+    async with running(told.announcer.run()):
+        await until(lambda: len(told.kube.events) == 2)
+    first, second = told.kube.events
+    assert first["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
+    assert (first["metadata"]["namespace"], first["reason"]) == ("default", "NodeSetAside")
+    assert "pods like ns/a here for now: rejected: TopologyAffinityError" in first["message"]
+    assert second["message"].startswith("Topolog sends no pods of one kind here for now: denied: a policy")
