@@ -16,7 +16,8 @@ import pytest
 from services.embedded.nats import NatsAddress, NatsSettings, render_config
 from services.embedded.servers import EmbeddedServers
 from shared.bus.jetstream import JetStreamBus
-from shared.bus.subjects import inbox_prefix
+from shared.bus.port import BusUnavailable
+from shared.bus.subjects import inbox_prefix, report
 from tests.fixtures.ports import free_port
 from tests.fixtures.servers import short_folder
 
@@ -90,6 +91,41 @@ async def test_the_nats_container_makes_its_certificates_and_shares_its_authorit
         await bus.ensure_streams()
         await bus.close()
         assert [path.name for path in shared_folder.iterdir()] == ["ca.crt"]
+    finally:
+        stop(process)
+
+
+async def test_a_key_that_is_made_while_the_nats_container_runs_is_taken_up_and_ends_the_shared_user(folder: Path) -> None:
+    port, keys = free_port(), folder.parent / "keys"
+    nodes_file = folder.parent / "nodes.json"
+    nodes_file.write_text('[{"name": "n1"}, {"name": "n2"}]')
+    variables = {
+        "TOPOLOG_DATA_DIR": str(folder),
+        "TOPOLOG_NATS_PASSWORD": "all",
+        "TOPOLOG_NATS_EXPORTER_PASSWORD": "reports",
+        "TOPOLOG_NATS_PORT": str(port),
+        "TOPOLOG_NATS_MONITOR_PORT": str(free_port()),
+        "TOPOLOG_NATS_CREDENTIALS_DIR": str(keys),
+    }
+    process = entry("run_nats", **variables)
+    try:
+        wait_ready(process, "nats")
+        services = JetStreamBus(f"nats://topolog:all@127.0.0.1:{port}")
+        await services.ensure_streams()
+        await services.close()
+        shared = JetStreamBus(f"nats://exporter:reports@127.0.0.1:{port}", keeps_streams=False, patience_s=1.0)
+        await shared.publish(report("n1"), b"{}", {})
+        made = {
+            "TOPOLOG_NATS_CREDENTIALS_DIR": str(keys),
+            "TOPOLOG_NATS_CREDENTIAL": "two",
+            "TOPOLOG_NODES_FILE": str(nodes_file),
+        }
+        assert entry("run_credentials", **made).wait(timeout=60) == 0
+        own = JetStreamBus(f"nats://127.0.0.1:{port}?seed={keys}/seeds/two.nk", keeps_streams=False, patience_s=30.0)
+        await own.publish(report("n2"), b"{}", {})
+        with pytest.raises(BusUnavailable):
+            await shared.publish(report("n1"), b"{}", {})
+        await asyncio.gather(own.close(), shared.close())
     finally:
         stop(process)
 
