@@ -376,18 +376,12 @@ SIMULATED = (
         0,
     ),
     Mutation(
-        "a 404 settles nothing",
-        "services/binder/core.py",
-        "    if reply.status == 404:",
-        "    if False:",
-        "L1|L2|L3",
-    ),
-    Mutation(
         "another pod of the name counts as bound",
         "services/binder/core.py",
         "    if reply.uid != work.uid:",
         "    if False:",
         "S5|S7|L2|L3",
+        9,
     ),
     Mutation(
         "a pod that stands elsewhere counts as bound here",
@@ -395,6 +389,7 @@ SIMULATED = (
         "    if reply.node == work.node:",
         "    if reply.node:",
         "S5|S7|S4",
+        9,
     ),
     Mutation(
         "an intent does not compete with a withdrawal",
@@ -458,7 +453,8 @@ SIMULATED = (
         "            fresh = [] if doubted else absent\n"
         "            absent = [fact for fact in absent if not doubted or _address(fact)[1] in doubted]",
         "S9|L1|L2|L3|L",
-        begin=LATER_SEEDS,
+        30023,
+        LATER_SEEDS,
     ),
     Mutation(
         "another history goes unnoticed",
@@ -469,20 +465,13 @@ SIMULATED = (
         begin=LATER_SEEDS,
     ),
     Mutation(
-        "a new timeline goes unnoticed",
-        CURSOR,
-        '        return "other_timeline"',
-        '        return ""',
-        "L1",
-        begin=LATER_SEEDS,
-    ),
-    Mutation(
         "a victim is evicted before it is rehearsed and intended",
         "services/binder/evictor.py",
         "            if each.intended and self._due(each):",
         "            if self._due(each):",
         "S7",
-        begin=LATER_SEEDS,
+        30009,
+        LATER_SEEDS,
     ),
     Mutation(
         "equals are evicted",
@@ -490,6 +479,7 @@ SIMULATED = (
         "        lower = entry.pod.priority < self._pod.priority",
         "        lower = entry.pod.priority <= self._pod.priority",
         "S7",
-        begin=LATER_SEEDS,
+        30061,
+        LATER_SEEDS,
     ),
 )
