@@ -6,7 +6,7 @@ import pytest
 
 from shared.eventlog.errors import LogUnavailable
 from shared.runtime.log_size import watch_size
-from shared.telemetry import names
+from shared.telemetry import logs, names
 from tests.runtime.helpers import FaultyLog
 
 
@@ -44,10 +44,10 @@ class Hurried:
 
 
 async def warnings(capsys: pytest.CaptureFixture[str], *sizes: int | None) -> int:
+    logs.configure("scheduler", "json")
     with pytest.raises(Enough):
         await watch_size(Growing(*sizes), 100, Hurried())
-    told = capsys.readouterr()
-    return (told.out + told.err).count(names.LOG_NEAR_LIMIT)
+    return capsys.readouterr().err.count(names.LOG_NEAR_LIMIT)
 
 
 async def test_a_log_that_comes_near_its_limit_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
