@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from services.replay.filters import FilterError
+from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.catalog import Fact
@@ -22,15 +23,13 @@ async def envelopes(log: EventLog, after: int = 0, until: int | None = None) -> 
     FilterError where a part of a history is asked from its beginning."""
     end = await log.head() if until is None else until
     position = after
+    if isinstance(log, FileLog) and position < log.first - 1:
+        remedy = "topolog log export without --from, or a folder that also holds what comes before"
+        raise FilterError(f"the history begins at position {log.first}", remedy)
     while position < end:
         page = await log.read(position, min(PAGE, end - position))
         if not page:
             return
-        if not after and not position and page[0].position > 1:
-            raise FilterError(
-                f"the history begins at position {page[0].position}",
-                "topolog log export without --from, or a folder that also holds what comes before",
-            )
         for envelope in page:
             if envelope.position != position + 1:
                 raise GapError(f"position {position + 1} is missing: the next is {envelope.position}")

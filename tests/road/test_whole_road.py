@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.road.harness import folder, running, topolog, verified, wait_until
 
 SMALL = ("--nodes", "4", "--pods", "30", "--speed", "60", "--report-interval", "1")
@@ -44,19 +42,20 @@ def is_refused_to_others(path: Path) -> None:
     assert "--data-dir" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("policy", "scope", "zones"), [("restricted", "pod", "4"), ("best-effort", "container", "8"), ("none", "container", "1")]
-)
-def test_kubelets_of_every_policy_admit_what_they_are_sent(policy: str, scope: str, zones: str) -> None:
-    shape = ("--nodes", "3", "--zones", zones, "--policy", policy, "--scope", scope, "--pods", "15")
-    with folder() as path, running(path, *shape, "--speed", "max", "--report-interval", "1", "--exit-when-idle") as road:
-        assert road.wait(120) == 0, road.output()
+def shape(policy: str, scope: str, zones: str) -> tuple[str, ...]:
+    few = ("--nodes", "3", "--pods", "15", "--speed", "max", "--report-interval", "1", "--exit-when-idle")
+    return ("--policy", policy, "--scope", scope, "--zones", zones, *few)
 
 
-def test_two_data_folders_run_at_once() -> None:
-    few = ("--nodes", "2", "--pods", "6", "--speed", "60", "--exit-when-idle")
-    with folder() as one, folder() as other, running(one, *few) as first, running(other, *few) as second:
+def test_kubelets_of_every_policy_admit_what_they_are_sent_from_two_data_folders_at_once() -> None:
+    restricted, best_effort = shape("restricted", "pod", "4"), shape("best-effort", "container", "8")
+    with folder() as one, folder() as other, running(one, *restricted) as first, running(other, *best_effort) as second:
         assert (first.wait(120), second.wait(120)) == (0, 0), first.output() + second.output()
+
+
+def test_kubelets_without_a_policy_admit_what_they_are_sent() -> None:
+    with folder() as path, running(path, *shape("none", "container", "1")) as road:
+        assert road.wait(120) == 0, road.output()
 
 
 def test_wrong_options_are_all_named_at_once() -> None:
