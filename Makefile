@@ -55,7 +55,7 @@ vectors: install  ## Replay the recorded cases: make vectors ARGS="some/file.jso
 bench: install  ## Measure: make bench ARGS="road".
 	$(BIN)/python -m tests.bench $(ARGS)
 
-stubs: install  ## Generate the gRPC stubs again.
+stubs: install  ## Generate the messages of podresources and CRI again.
 	sh scripts/generate_stubs.sh
 
 docs: install  ## Make docs/metrics.md and docs/facts.md again.

@@ -48,14 +48,20 @@ class GrpcSource:
         """Nothing is kept open."""
 
     async def _call(self, name: str, request: bytes) -> bytes:
-        for pause_s in (*BACKOFF_S, None):
+        try:
+            return await self._tried(f"{SERVICE}/{name}", request)
+        except CallFailed as error:
+            raise self._failed(name, error) from error
+
+    async def _tried(self, path: str, request: bytes) -> bytes:
+        for pause_s in BACKOFF_S:
             try:
-                return await unary.call(self._socket, f"{SERVICE}/{name}", request, self._deadline_s)
+                return await unary.call(self._socket, path, request, self._deadline_s)
             except CallFailed as error:
-                if pause_s is None or not _rate_limited(error):
-                    raise self._failed(name, error) from error
+                if not _rate_limited(error):
+                    raise
                 await asyncio.sleep(pause_s)
-        raise AssertionError("the last try returns or raises")
+        return await unary.call(self._socket, path, request, self._deadline_s)
 
     def _failed(self, name: str, error: CallFailed) -> SourceError:
         remedy = _REMEDIES.get(error.code, "see the kubelet's log on the node")

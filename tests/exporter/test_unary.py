@@ -132,9 +132,10 @@ async def test_damaged_answers_are_errors_of_the_call_and_leave_no_descriptor_op
     for _ in range(400):
         server[0].spoils = lambda data: damaged(rng, data)
         try:
-            outcomes.add((await server[1](2.0))[:0] + b"answer")
+            await server[1](2.0)
+            outcomes.add("answered")
         except CallFailed as error:
-            outcomes.add(error.code.encode())
+            outcomes.add(error.code)
     await asyncio.sleep(0.1)
-    assert {b"INTERNAL", b"UNAVAILABLE"} <= outcomes
+    assert {"INTERNAL", "UNAVAILABLE"} <= outcomes
     assert len(os.listdir("/proc/self/fd")) <= before + 2
