@@ -38,23 +38,21 @@ def certificates_command(
 
     Run again it keeps what is there, and makes the certificate anew for other names or when less than a year of it is left.
     """
-    from services.embedded.certificates import client as of_client
+    from services.embedded.certificates import client as client_files
     from services.embedded.certificates import ensure
 
+    wanted = client or []
     try:
-        files = ensure(folder, name or IN_A_CLUSTER, client or ())
+        files = ensure(folder, name or IN_A_CLUSTER, wanted)
     except DataFolderError as error:
         raise CommandError(error.problem, error.remedy) from error
+    made = {each: client_files(folder, each) for each in wanted}
     if as_json:
-        own = {
-            each: [str(file) for file in (of_client(folder, each).certificate, of_client(folder, each).key)]
-            for each in client or ()
-        }
-        json_line({"ca": str(files.ca), "certificate": str(files.certificate), "key": str(files.key), "clients": own})
+        clients = {each: [str(own.certificate), str(own.key)] for each, own in made.items()}
+        json_line({"ca": str(files.ca), "certificate": str(files.certificate), "key": str(files.key), "clients": clients})
         return
     print(f"authority: {files.ca}\ncertificate: {files.certificate}\nkey: {files.key}")
-    for each in client or ():
-        made = of_client(folder, each)
-        print(f"client {each}: {made.certificate}, {made.key} (in TOPOLOG_NATS_URL: cert=FILE&key=FILE)")
+    for each, own in made.items():
+        print(f"client {each}: {own.certificate}, {own.key} (in TOPOLOG_NATS_URL: cert=FILE&key=FILE)")
     parts = " ".join(f"--from-file={file}" for file in (files.ca, files.certificate, files.key))
     print(f"kubectl -n topolog create secret generic topolog-nats-tls {parts}")

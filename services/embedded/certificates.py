@@ -7,7 +7,6 @@ names and when less than a year of it is left, by the same authority, and so are
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from services.embedded.errors import DataFolderError
+from services.embedded.files import write
 
 LASTS = timedelta(days=3650)
 AUTHORITY_LASTS = 3 * LASTS
@@ -96,11 +96,11 @@ def _client(name: str, authority: Pair, now: datetime) -> Pair:
 def _signed(
     built: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, authority: Pair, used: list[x509.ObjectIdentifier]
 ) -> Pair:
-    both = x509.ExtendedKeyUsage(used)
+    purposes = x509.ExtendedKeyUsage(used)
     built = built.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     built = built.add_extension(_usage(signs=False), critical=True)
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority[1].public_key())
-    return built.add_extension(both, False).add_extension(issuer, False).sign(authority[1], hashes.SHA256()), key
+    return built.add_extension(purposes, False).add_extension(issuer, False).sign(authority[1], hashes.SHA256()), key
 
 
 def _begun(
@@ -150,14 +150,6 @@ def _keep(pair: Pair, certificate: Path, key: Path) -> Pair:
     pem = serialization.Encoding.PEM
     plain = serialization.NoEncryption()
     certificate.unlink(missing_ok=True)
-    _write(key, pair[1].private_bytes(pem, serialization.PrivateFormat.PKCS8, plain), 0o600)
-    _write(certificate, pair[0].public_bytes(pem), 0o644)
+    write(key, pair[1].private_bytes(pem, serialization.PrivateFormat.PKCS8, plain), 0o600)
+    write(certificate, pair[0].public_bytes(pem), 0o644)
     return pair
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as opened:
-        opened.write(data)
-    draft.replace(path)

@@ -13,6 +13,7 @@ from services.embedded.binaries import find_nats_server
 from services.embedded.child import ChildSpec, HttpReady, RestartPolicy
 from services.embedded.data_dir import DataDir
 from services.embedded.errors import DataFolderError, PortInUseError
+from services.embedded.files import write
 from services.embedded.nats_credentials import load, users
 from services.embedded.supervisor import port_is_free
 from shared.bus.streams import StreamLimits
@@ -109,7 +110,7 @@ class EmbeddedNats:
         folder = self._data_dir.folder("nats")
         _require_space(folder / "jetstream")
         self._address = _choose_address(_remembered(folder / "address.json"), self._settings)
-        _write_private(folder / "address.json", msgspec.json.encode(self._address).decode())
+        write(folder / "address.json", msgspec.json.encode(self._address), 0o600)
         if self._settings.tls_names and self._settings.tls is None:
             from services.embedded.certificates import ensure
 
@@ -121,7 +122,7 @@ class EmbeddedNats:
         """Write the configuration; a server that runs takes it up at SIGHUP. Call after `prepare`. Raises DataFolderError."""
         folder = self._data_dir.folder("nats")
         settings = msgspec.structs.replace(self._settings, tls=self.tls)
-        _write_private(folder / "nats.conf", render_config(self._settled(), folder / "jetstream", settings))
+        write(folder / "nats.conf", render_config(self._settled(), folder / "jetstream", settings).encode(), 0o600)
 
     def spec(self) -> ChildSpec:
         """The server as a child. Call after `prepare`."""
@@ -205,10 +206,3 @@ def _free_port(preferred: int | None, taken: int | None) -> int:
         f"{_PORT_TRIES} ports tried between {_PORTS.start} and {_PORTS.stop} on {_HOST} are all in use",
         "Free some, or set TOPOLOG_NATS_URL to a running server",
     )
-
-
-def _write_private(path: Path, content: str) -> None:
-    draft = path.with_name(path.name + ".new")
-    draft.touch(mode=0o600)
-    draft.write_text(content, encoding="utf-8")
-    draft.replace(path)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from services.embedded.errors import DataFolderError
+from services.embedded.files import write
 from shared.bus import nkeys, subjects
 
 REGISTER, SEEDS, USERS = "credentials.json", "seeds", "users.conf"
@@ -76,8 +76,8 @@ def keep(
         for name in dropped:
             seed_file(folder, name).unlink(missing_ok=True)
         made = [found[name] for name in sorted(found)]
-        _write(folder / USERS, users_text(made).encode(), 0o644)
-        _write(folder / REGISTER, msgspec.json.format(msgspec.json.encode(made)) + b"\n", 0o644)
+        write(folder / USERS, users_text(made).encode(), 0o644)
+        write(folder / REGISTER, msgspec.json.format(msgspec.json.encode(made)) + b"\n", 0o644)
     except OSError as error:
         raise DataFolderError(f"credentials cannot be kept in {folder}: {error}", "Name a folder that can be written") from error
     return made
@@ -113,7 +113,7 @@ def _seed(folder: Path, name: str, renew: bool) -> str:
         except nkeys.KeyInvalid as error:
             raise DataFolderError(f"{path} {error}", f"Remove it, and a new one is made: rm {path}") from None
     seed = nkeys.new_seed()
-    _write(path, nkeys.file_text(nkeys.Login(name, seed)).encode(), 0o600)
+    write(path, nkeys.file_text(nkeys.Login(name, seed)).encode(), 0o600)
     return seed
 
 
@@ -126,11 +126,3 @@ def _check(listed: Sequence[tuple[str, Sequence[str]]], dropped: Sequence[str]) 
     for name, nodes in listed:
         if not nodes:
             raise DataFolderError(f"the credential {name!r} is for no node", "Name its nodes with --node")
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as opened:
-        opened.write(data)
-    draft.replace(path)

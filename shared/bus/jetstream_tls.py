@@ -30,14 +30,10 @@ def named(url: str, what: str) -> str:
     return next(filter(None, found), "")
 
 
-def authorities(url: str) -> str:
-    """The file that `ca=` names first; empty for the system's own."""
-    return named(url, AUTHORITIES)
-
-
 def context(url: str) -> ssl.SSLContext:
-    """Who is believed, and by what this client is. Raises NatsError with the file's name."""
-    file = authorities(url)
+    """Who is believed (without `ca=`: whom the system believes), and by what this client is. Raises NatsError with the file's
+    name."""
+    file = named(url, AUTHORITIES)
     try:
         made = ssl.create_default_context(cafile=file or None)
     except OSError as error:

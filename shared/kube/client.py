@@ -49,16 +49,16 @@ class KubeClient:
     """`shared.kube.port.Kube` over HTTP. `kubeconfig` may be a list: each names a server of the same cluster."""
 
     def __init__(self, kubeconfig: str, max_connections: int = 64) -> None:
-        self._ways = [Connection(each, max_connections) for each in each_of(kubeconfig)]
+        self._connections = [Connection(each, max_connections) for each in each_of(kubeconfig)]
 
     @property
     def _server(self) -> str:
-        return self._ways[0].server
+        return self._connections[0].server
 
-    def _failed(self, way: Connection) -> None:
+    def _pass_over(self, connection: Connection) -> None:
         """What comes next goes to the next server; what failed is the caller's to send again."""
-        if way is self._ways[0]:
-            self._ways.append(self._ways.pop(0))
+        if connection is self._connections[0]:
+            self._connections.append(self._connections.pop(0))
 
     async def list(self, kind: Kind) -> Listed:
         items: list[Object] = []
@@ -90,18 +90,18 @@ class KubeClient:
             "timeoutSeconds": str(WATCH_TIMEOUT_S),
         }
         timeout = httpx2.Timeout(CALL_TIMEOUT_S, read=WATCH_TIMEOUT_S + CALL_TIMEOUT_S)
-        way = self._ways[0]
+        connection = self._connections[0]
         try:
-            async with way.streams.stream("GET", _PATHS[kind], params=params, timeout=timeout) as response:
+            async with connection.streams.stream("GET", _PATHS[kind], params=params, timeout=timeout) as response:
                 if response.status_code == 410:
                     raise WatchExpiredError(kind)
                 if response.status_code != 200:
-                    raise KubeUnavailableError(f"watch of {kind} from {way.server}: HTTP {response.status_code}")
+                    raise KubeUnavailableError(f"watch of {kind} from {connection.server}: HTTP {response.status_code}")
                 async for line in _lines(response.aiter_bytes()):
                     yield _seen(kind, line)
         except httpx2.HTTPError as error:
-            self._failed(way)
-            raise KubeUnavailableError(f"watch of {kind} from {way.server} broke: {plain(error)}") from error
+            self._pass_over(connection)
+            raise KubeUnavailableError(f"watch of {kind} from {connection.server} broke: {plain(error)}") from error
 
     async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
         return await self._call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}", settles=True)
@@ -166,8 +166,8 @@ class KubeClient:
         return _foreign(f"POST {path}", answer) if isinstance(answer, Answer) and answer.ok and not _is_object(answer) else answer
 
     async def close(self) -> None:
-        for way in self._ways:
-            await way.close()
+        for connection in self._connections:
+            await connection.close()
 
     async def _call(
         self,
@@ -184,13 +184,13 @@ class KubeClient:
         headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
         if content is not None:
             headers["Content-Type"] = content_type
-        way = self._ways[0]
+        connection = self._connections[0]
         try:
-            request = httpx2.Request(method, way.server + path, params=params, content=content, headers=headers)
+            request = httpx2.Request(method, connection.server + path, params=params, content=content, headers=headers)
             request.extensions["timeout"] = httpx2.Timeout(timeout_s or CALL_TIMEOUT_S).as_dict()
-            response = await way.calls.send(request)
+            response = await connection.calls.send(request)
         except httpx2.HTTPError as error:
-            self._failed(way)
+            self._pass_over(connection)
             return Lost(f"{method} {path}: {plain(error)}")
         answer = _answer(response.status_code, response.content, _retry_after_s(response.headers.get("Retry-After", "")))
         return _foreign(f"{method} {path}", answer) if settles and answer.definite and not _is_object(answer) else answer

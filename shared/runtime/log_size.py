@@ -4,6 +4,8 @@ stopped: what to archive or to enlarge is for people to say.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import EventLog
 from shared.runtime.clock import Clock
@@ -11,24 +13,24 @@ from shared.telemetry import logs, names
 from shared.telemetry.instruments import set_gauge
 
 LOOK_S = 60.0
-NEAR = 4, 5
+NEAR_PERCENT = 80
 """A log that takes more than this share of its limit is near it."""
 
 
 async def watch_size(log: EventLog, limit_bytes: int, clock: Clock) -> None:
     """Look until cancelled. The warning is said once, and again after the log has become smaller."""
-    out, near = logs.get("log"), False
     set_gauge(names.LOG_LIMIT_BYTES, limit_bytes)
+    near = False
     while True:
-        try:
+        with suppress(LogUnavailable):
             size_bytes = await log.size_bytes()
-        except LogUnavailable:
-            await clock.sleep(LOOK_S)
-            continue
-        set_gauge(names.LOG_BYTES, size_bytes)
-        share, whole = NEAR
-        was_near, near = near, size_bytes * whole > limit_bytes * share
-        if near and not was_near:
-            remedy = "topolog log archive --older-than 30d; or more room, and TOPOLOG_LOG_LIMIT_GIB"
-            out.warning(names.LOG_NEAR_LIMIT, bytes=size_bytes, limit_bytes=limit_bytes, remedy=remedy)
+            set_gauge(names.LOG_BYTES, size_bytes)
+            was_near, near = near, size_bytes * 100 > limit_bytes * NEAR_PERCENT
+            if near and not was_near:
+                _warn(size_bytes, limit_bytes)
         await clock.sleep(LOOK_S)
+
+
+def _warn(size_bytes: int, limit_bytes: int) -> None:
+    remedy = "topolog log archive --older-than 30d; or more room, and TOPOLOG_LOG_LIMIT_GIB"
+    logs.get("log").warning(names.LOG_NEAR_LIMIT, bytes=size_bytes, limit_bytes=limit_bytes, remedy=remedy)

@@ -18,7 +18,7 @@ from services.embedded.nats import NatsSettings, TlsFiles
 from services.embedded.servers import EmbeddedServers
 from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus, split_credentials
-from shared.bus.jetstream_tls import authorities, wanted
+from shared.bus.jetstream_tls import AUTHORITIES, named, wanted
 from shared.bus.port import BusUnavailable
 from tests.fixtures.ports import free_port
 
@@ -133,6 +133,6 @@ def test_a_damaged_certificate_is_named_with_the_remedy(tmp_path: Path) -> None:
 
 def test_a_url_tells_who_is_believed_and_servers_do_not_hear_of_it() -> None:
     url = "tls://u:p@a:1?ca=/x%20y/ca.crt,tls://b:2"
-    assert (wanted(url), authorities(url)) == (True, "/x y/ca.crt")
+    assert (wanted(url), named(url, AUTHORITIES)) == (True, "/x y/ca.crt")
     assert split_credentials(url) == (["tls://a:1", "tls://b:2"], {"user": "u", "password": "p"})
-    assert (wanted("nats://a:1"), authorities("nats://a:1"), wanted("nats://a:1?ca=f")) == (False, "", True)
+    assert (wanted("nats://a:1"), named("nats://a:1", AUTHORITIES), wanted("nats://a:1?ca=f")) == (False, "", True)

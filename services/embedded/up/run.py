@@ -15,7 +15,7 @@ from services.embedded.nats import NatsSettings
 from services.embedded.running import forget_services, write_services
 from services.embedded.servers import EmbeddedServers
 from services.embedded.supervisor import Supervisor
-from services.embedded.up import attach, children, kubeconfig, speaking
+from services.embedded.up import attach, children, exporter_keys, kubeconfig
 from services.embedded.up.children import SCHEDULER, SIMULATOR, Ports
 from services.embedded.up.display import Display, Picture, is_over
 from services.embedded.up.options import ENDLESS, UpOptions
@@ -141,15 +141,15 @@ class Up:
         )
         specs = children.services(options, folder, ports, env)
         if not options.kubeconfig:
-            specs += children.exporters(options, folder, ports, env, await self._speakers(folder))
+            specs += children.exporters(options, folder, ports, env, await self._exporter_urls(folder))
         await self._supervisor.start(specs)
 
-    async def _speakers(self, folder: DataDir) -> dict[str, str]:
+    async def _exporter_urls(self, folder: DataDir) -> dict[str, str]:
         """The bus as each exporter is to call it; an outside one as it was given."""
         shares = children.shares(self._options, folder)
         if self._options.nats_url or self._servers is None:
             return dict.fromkeys(shares, self._nats_url)
-        return await speaking.urls(self._servers, folder, shares)
+        return await exporter_keys.urls(self._servers, folder, shares)
 
     def _attaching(self, folder: DataDir) -> list[str]:
         """How an outside cluster's nodes come to report here."""
@@ -167,9 +167,9 @@ class Up:
     def _bus_settings(self, folder: DataDir) -> NatsSettings:
         """On loopback for what runs here; for nodes of an outside cluster on the network."""
         outside = self._options.kubeconfig and not self._options.nats_url
-        return (
-            attach.bus(folder.path, self._address()) if outside else NatsSettings(credentials=str(speaking.credentials(folder)))
-        )
+        if outside:
+            return attach.bus(folder.path, self._address())
+        return NatsSettings(credentials=str(exporter_keys.credentials(folder)))
 
     # -- watching ------------------------------------------------------------------------------------------------
 

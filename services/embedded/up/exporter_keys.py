@@ -1,4 +1,4 @@
-"""As whom the exporters of a run speak on its own bus: each by a key for its share of the simulated nodes."""
+"""The keys with which the exporters of a run log in to its own bus: each for its share of the simulated nodes."""
 
 from __future__ import annotations
 
