@@ -50,6 +50,7 @@ ADVICE = {
     "kube.mass_absence": "nothing while a second list disagrees; else look at what stands between here and the API server",
     "kube.mass_absence_judged": "nothing; what ended so is in `topolog replay log --type PodEnded`",
     "kube.relist": "nothing while it is rare",
+    "log.login_too_strong": "`topolog database roles` makes the login topolog_service: give the service its URL",
     "log.near_limit": "`topolog log archive --older-than 30d` compresses what is old; or more room, and TOPOLOG_LOG_LIMIT_GIB",
     "node.set_aside": "mend what the line names; the node opens by itself, or by `topolog node readmit NODE`",
     "node.silent": "is its exporter running, and does it reach NATS? Running pods keep their charges",

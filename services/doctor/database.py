@@ -28,9 +28,8 @@ def judge(seen: Inspection) -> Iterator[Finding]:
         )
         yield problem(ABOUT, f"schema revision {seen.revision or 'none'}, this release has {seen.newest_revision}", mend)
         return
-    if seen.superuser or seen.owner:
-        rank = "a superuser" if seen.superuser else "the owner of the log"
-        yield warning(ABOUT, f"the login {seen.login} is {rank}: services need a member of topolog_writer alone", _login())
+    if seen.rank:
+        yield warning(ABOUT, f"the login {seen.login} is {seen.rank}: services need a member of topolog_writer alone", _login())
     for role in ROLES:
         yield from _lease(role, seen)
     for role in SHARED:
@@ -49,7 +48,7 @@ def judge(seen: Inspection) -> Iterator[Finding]:
 
 
 def _login() -> str:
-    return "create role topolog_service login in role topolog_writer; its URL goes into the secret topolog-postgres"
+    return "topolog database roles; the URL of topolog_service goes into the secret topolog-postgres"
 
 
 def _lease(role: str, seen: Inspection) -> Iterator[Finding]:

@@ -19,5 +19,9 @@ class LoginTooStrong(Exception):
     """A service logs in as somebody who may change facts, and that is refused here."""
 
 
+class LoginTooWeak(Exception):
+    """A service logs in as somebody who may only read."""
+
+
 class LogNotMigrated(Exception):
     """The database has no event log, or an older one than this release needs."""

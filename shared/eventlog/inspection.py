@@ -8,21 +8,21 @@ import msgspec
 
 from shared.eventlog.migrate import newest_revision
 from shared.eventlog.postgres_engine import connect
+from shared.eventlog.postgres_logins import rights_of
 
 SPAN_FACTS = 100_000
 """Growth is measured over at most so many of the newest facts."""
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """`leases` are seconds left by role, negative since it ran out. `span_*` measure growth over the newest facts: how many, how
-    many of them reserve a pod, and the seconds between the first and the last. `clock_skew_s` is the database's clock less this
-    machine's."""
+    """`rank` says as what the login may change facts, if it may. `leases` are seconds left by role, negative since it ran out.
+    `span_*` measure growth over the newest facts: how many, how many of them reserve a pod, and the seconds between the first and
+    the last. `clock_skew_s` is the database's clock less this machine's."""
 
     revision: str
     newest_revision: str
     login: str = ""
-    superuser: bool = False
-    owner: bool = False
+    rank: str = ""
     head: int = 0
     relayed: int = 0
     size_bytes: int = 0
@@ -41,10 +41,7 @@ async def inspect(url: str) -> Inspection:
         revision = str(await connection.fetchval("SELECT version_num FROM alembic_version") or "") if exists else ""
         if revision != newest_revision():
             return Inspection(revision, newest_revision())
-        who = await connection.fetchrow(
-            "SELECT current_user AS login, rolsuper AS superuser, pg_has_role(current_user, relowner, 'USAGE') AS owner"
-            " FROM pg_roles, pg_class WHERE rolname = current_user AND pg_class.oid = 'fact'::regclass"
-        )
+        rights = await rights_of(connection)
         before_s = time.time()
         clock_s = float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())"))
         skew_s = clock_s - (before_s + time.time()) / 2
@@ -58,9 +55,8 @@ async def inspect(url: str) -> Inspection:
         return Inspection(
             revision=revision,
             newest_revision=newest_revision(),
-            login=who["login"],
-            superuser=who["superuser"],
-            owner=who["owner"],
+            login=rights.user,
+            rank=rights.rank,
             head=head,
             relayed=int(await connection.fetchval("SELECT coalesce(max(position), 0) FROM checkpoint WHERE consumer = 'relay'")),
             size_bytes=int(await connection.fetchval("SELECT pg_database_size(current_database())")),

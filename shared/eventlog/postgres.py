@@ -82,7 +82,8 @@ class PostgresEventLog:
     @classmethod
     async def open(cls, url: str, *, production: bool | None = None, **options: Any) -> PostgresEventLog:
         """Connect and check the revision. Raises LogUnavailable, LogNotMigrated. Services say whether this is `production`: then
-        a login that may change facts is refused (LoginTooStrong), else it is warned of."""
+        a login that may change facts is refused (LoginTooStrong), else it is warned of; one that may only read is refused always
+        (LoginTooWeak)."""
         log = cls(url, **options)
         try:
             await log._retried(require_current)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from shared.eventlog.errors import LoginTooStrong, LogNotMigrated
+from shared.eventlog.errors import LoginTooStrong, LoginTooWeak, LogNotMigrated
 from shared.eventlog.postgres_engine import READER, WRITER, connect
 from shared.telemetry import logs, names
 
@@ -26,34 +26,56 @@ _ITERATIONS = 4096
 
 
 class Rights(msgspec.Struct, frozen=True):
-    """What the user of a connection may do beyond a service's work."""
+    """What the user of a connection may do, by itself or by any role that it may become."""
 
     user: str
     superuser: bool
     owner: bool
+    changes: bool
+    """It was granted what changes or removes rows of facts, whoever owns them."""
+    appends: bool
+
+    @property
+    def rank(self) -> str:
+        """As what it may change facts; empty when it may not."""
+        if self.superuser:
+            return "a superuser of the database"
+        return "the owner of the log" if self.owner else "a writer of every table" if self.changes else ""
 
     @property
     def problem(self) -> str:
         """Why a service should not log in like this, with the remedy; empty when it may."""
-        if not (self.superuser or self.owner):
+        if not self.rank:
             return ""
-        what = "a superuser of the database" if self.superuser else "the owner of the log"
-        return f"the service logs in as {self.user}, {what}, who may change facts; run: topolog database roles, and use {SERVICE}"
+        remedy = f"run: topolog database roles, and use {SERVICE}"
+        return f"the service logs in as {self.user}, {self.rank}, who may change facts; {remedy}"
 
 
 _RIGHTS = """
-SELECT session_user::text, (SELECT rolsuper FROM pg_roles WHERE rolname = session_user),
-       pg_has_role(session_user, (SELECT relowner FROM pg_class WHERE oid = to_regclass('public.fact')), 'MEMBER')
+SELECT session_user::text, bool_or(r.rolsuper), bool_or(r.oid = fact.relowner),
+       bool_or(has_table_privilege(r.oid, fact.oid, 'UPDATE, DELETE, TRUNCATE')),
+       bool_or(EXISTS (
+           SELECT FROM pg_proc p WHERE p.proname = 'topolog_append' AND has_function_privilege(r.oid, p.oid, 'EXECUTE')
+       ))
+FROM pg_class fact, pg_roles r
+WHERE fact.oid = 'public.fact'::regclass AND pg_has_role(session_user, r.oid, 'MEMBER')
 """
 
 
+async def rights_of(connection: Any) -> Rights:
+    """What the connection's user may do on a migrated database."""
+    return Rights(*await connection.fetchrow(_RIGHTS))
+
+
 async def require_modest(connection: Any, production: bool) -> None:
-    """Warn of a login that may change facts; in production raise LoginTooStrong."""
-    problem = Rights(*await connection.fetchrow(_RIGHTS)).problem
-    if problem and production:
-        raise LoginTooStrong(f"{problem}; or unset TOPOLOG_PRODUCTION")
-    if problem:
-        logs.get("log").warning(names.LOGIN_TOO_STRONG, problem=problem)
+    """Warn of a login that may change facts; in production raise LoginTooStrong. Raises LoginTooWeak for a reader's."""
+    rights = await rights_of(connection)
+    if not rights.appends:
+        raise LoginTooWeak(f"the service logs in as {rights.user}, who may not append; use {SERVICE} (topolog database roles)")
+    if rights.problem and production:
+        raise LoginTooStrong(f"{rights.problem}; or unset TOPOLOG_PRODUCTION")
+    if rights.problem:
+        logs.get("log").warning(names.LOGIN_TOO_STRONG, problem=rights.problem)
 
 
 async def make_login(url: str, login: str, password: str) -> bool:

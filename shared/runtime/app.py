@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from starlette.routing import Route
 
 from shared.bus.port import BusUnavailable
-from shared.eventlog.errors import LoginTooStrong, LogNotMigrated, LogUnavailable
+from shared.eventlog.errors import LoginTooStrong, LoginTooWeak, LogNotMigrated, LogUnavailable
 from shared.kube.port import KubeUnavailableError
 from shared.kube.rights import Right
 from shared.runtime import api_readiness
@@ -227,7 +227,7 @@ async def _main(name: str, settings: S, build: Build[S], telemetry: Telemetry) -
     code = Exit.FAILED
     try:
         code = await _build_and_run(service, settings, build)
-    except LoginTooStrong as error:
+    except (LoginTooStrong, LoginTooWeak) as error:
         out.error(names.TASK_FAILED, task="build", problem=str(error))
         code = Exit.SETTINGS
     except (LogUnavailable, LogNotMigrated, BusUnavailable, KubeUnavailableError) as error:

@@ -51,8 +51,7 @@ def test_a_database_that_is_well_yields_its_growth_alone() -> None:
     [
         ({"revision": "0001"}, "problem", "revision 0001"),
         ({"revision": ""}, "problem", "revision none"),
-        ({"superuser": True}, "warning", "a superuser"),
-        ({"owner": True}, "warning", "the owner"),
+        ({"rank": "the owner of the log"}, "warning", "is the owner of the log"),
         ({"leases": {**WELL.leases, "observer": -7.0}}, "problem", "no holder for 7 s"),
         ({"leases": {role: 1.0 for role in WELL.leases if role != "observer"}}, "problem", "observer was never held"),
         ({"leases": {**WELL.leases, "scheduler/topolog/1": -1.0}}, "problem", "scheduler has no member"),

@@ -12,7 +12,8 @@ import pytest
 from services.cli.main import main
 from services.embedded.run_migrations import serve
 from shared.eventlog import postgres_logins
-from shared.eventlog.errors import LoginTooStrong
+from shared.eventlog.errors import LoginTooStrong, LoginTooWeak
+from shared.eventlog.inspection import inspect
 from shared.eventlog.port import Appended
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_engine import READER, WRITER, connect
@@ -59,10 +60,42 @@ async def test_a_service_that_is_the_owner_is_warned_and_refused_in_production(
         await PostgresEventLog.open(log_url, production=True)
 
 
-def test_rights_are_told_apart() -> None:
-    assert not Rights("topolog_service", False, False).problem
-    assert "the owner of the log" in Rights("topolog", False, True).problem
-    assert "a superuser" in Rights("postgres", True, True).problem
+async def test_a_login_that_may_become_the_owner_or_was_granted_writing_is_no_services(
+    log_url: str, service: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without inheritance, through a role of its own, or by a grant on every table: what it may become is what it is."""
+    await make_login(log_url, service, "a password")
+    owner = await connect(log_url)
+    between = f"{service}_between"
+    await owner.execute(f"CREATE ROLE {between} NOINHERIT")
+    for grant, rank in (
+        (f"GRANT pg_write_all_data TO {between}; GRANT {between} TO {service}", "a writer of every table"),
+        (f"GRANT postgres TO {between}", "a superuser"),
+    ):
+        await owner.execute(grant)
+        with pytest.raises(LoginTooStrong, match=rank):
+            await PostgresEventLog.open(as_user(log_url, service), production=True)
+        assert rank in (await inspect(as_user(log_url, service))).rank
+    await owner.execute(f"DROP ROLE {service}; DROP ROLE {between}")
+    await owner.close()
+
+
+async def test_a_service_with_a_readers_login_is_told_so_at_its_start(log_url: str, service: str) -> None:
+    viewer = f"{service}_viewer"
+    await make_login(log_url, viewer, "a password")
+    for production in (False, True):
+        with pytest.raises(LoginTooWeak, match=r"may not append.*topolog database roles"):
+            await PostgresEventLog.open(as_user(log_url, viewer), production=production)
+    log = await PostgresEventLog.open(as_user(log_url, viewer), role=READER)
+    assert await log.head() == 0, "who reads is asked nothing"
+    await log.close()
+    assert not (await inspect(as_user(log_url, viewer))).rank
+
+
+def test_the_owner_of_the_log_is_told_from_a_superuser() -> None:
+    assert not Rights("topolog_service", False, False, False, True).problem
+    assert "the owner of the log" in Rights("topolog", False, True, True, True).problem
+    assert "a superuser" in Rights("postgres", True, True, True, True).problem
 
 
 def test_a_verifier_is_that_of_the_standard() -> None:
