@@ -39,6 +39,7 @@ ADVICE = {
     "object": "correct the object that the line names",
     "topology": "look at the rights and the definition of NodeResourceTopology, `topolog doctor` where it is there",
     "http": "set a token as the line says, or keep the port inside",
+    "http.certificate": "put certificate and key that belong together where the line says; the next connection reads them",
     "stream": "`topolog replay verify` names the fact; `topolog log skip` counts it as never told",
     "watch": "nothing; raise fs.inotify.max_user_instances on the node to hear of changes at once",
     "extender": "look at the certificate files that the line names, and at the extender section of the scheduler's configuration",

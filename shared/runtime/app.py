@@ -29,6 +29,7 @@ from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.runtime.health import Health
 from shared.runtime.http import HttpServer
 from shared.runtime.http_access import is_loopback
+from shared.runtime.http_tls import HttpTlsError
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.settings import CommonSettings, SettingsInvalid, load, masked
 from shared.telemetry import logs, names
@@ -111,7 +112,9 @@ class Service:
     async def serve_http(self) -> None:
         """Open the HTTP server: health first, the service's routes as `build` names them."""
         settings = self._settings
-        self.http = HttpServer(settings.http_host, settings.http_port, self.health, self.telemetry, settings.http_token)
+        self.http = HttpServer(
+            settings.http_host, settings.http_port, self.health, self.telemetry, settings.http_token, settings.tls()
+        )
         await self.http.start()
 
     async def close(self) -> None:
@@ -201,11 +204,11 @@ def run_service(name: str, kind: type[S], build: Build[S], environment: Mapping[
 
 def exposed(settings: CommonSettings) -> str:
     """What of the HTTP server is open to everybody on the network, and the remedy; empty when nothing is."""
-    if settings.http_token or is_loopback(settings.http_host):
+    if settings.http_token or settings.tls().client_ca or is_loopback(settings.http_host):
         return ""
     return (
         f"TOPOLOG_HTTP_HOST={settings.http_host} shows metrics and state to everybody who reaches it; "
-        "set TOPOLOG_HTTP_TOKEN (or TOPOLOG_HTTP_TOKEN_FILE), or bind 127.0.0.1"
+        "set TOPOLOG_HTTP_TOKEN (or TOPOLOG_HTTP_TOKEN_FILE) or TOPOLOG_HTTP_TLS_CLIENT_CA, or bind 127.0.0.1"
     )
 
 
@@ -227,7 +230,7 @@ async def _main(name: str, settings: S, build: Build[S], telemetry: Telemetry) -
     code = Exit.FAILED
     try:
         code = await _build_and_run(service, settings, build)
-    except (LoginTooStrong, LoginTooWeak) as error:
+    except (LoginTooStrong, LoginTooWeak, HttpTlsError) as error:
         out.error(names.TASK_FAILED, task="build", problem=str(error))
         code = Exit.SETTINGS
     except (LogUnavailable, LogNotMigrated, BusUnavailable, KubeUnavailableError) as error:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import uvicorn
@@ -20,8 +21,12 @@ from starlette.routing import BaseRoute, Route
 
 from shared.runtime.health import Health, Status
 from shared.runtime.http_access import Access
-from shared.runtime.http_reading import TimedProtocol
+from shared.runtime.http_reading import READ_LIMIT_S, TimedProtocol
+from shared.runtime.http_tls import Certificates
+from shared.runtime.settings import HttpTls
 from shared.telemetry.setup import Telemetry
+
+NO_TLS = HttpTls()
 
 
 def json_response(value: object, status_code: int = 200) -> Response:
@@ -57,21 +62,46 @@ def _health_routes(health: Health, telemetry: Telemetry) -> list[BaseRoute]:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling: the service decides when to stop."""
+    """uvicorn without its own signal handling, and without its ten looks a second at whether to stop: the service says so."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, tls: Certificates | None) -> None:
+        super().__init__(config)
+        self._listener, self._tls = listener, tls
+        self._stop = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])
+        limits: dict[str, Any] = {"ssl": self._tls.context, "ssl_handshake_timeout": READ_LIMIT_S} if self._tls else {}
+        server = await asyncio.get_running_loop().create_server(self._protocol, sock=self._listener, **limits)
+        self.servers = [server]
+
+    async def main_loop(self) -> None:
+        await self._stop.wait()
+
+    def stop(self) -> None:
+        """Finish what is being answered, then end."""
+        self.should_exit = True
+        self._stop.set()
+
+    def _protocol(self) -> asyncio.Protocol:
+        return TimedProtocol(self.config, self.server_state, self.lifespan.state)
+
 
 class HttpServer:
     """Serves until `close`. `url` is known after `start`."""
 
-    def __init__(self, host: str, port: int, health: Health, telemetry: Telemetry, token: str = "") -> None:
+    def __init__(
+        self, host: str, port: int, health: Health, telemetry: Telemetry, token: str = "", tls: HttpTls = NO_TLS
+    ) -> None:
         self._address = (host, port)
+        self._wanted = tls
         self._app = Starlette(routes=_health_routes(health, telemetry))
-        config = uvicorn.Config(
-            Access(self._app, token),
+        self._config = uvicorn.Config(
+            Access(self._app, token, bool(tls.client_ca)),
             http=TimedProtocol,
             ws="none",
             log_config=None,
@@ -80,8 +110,9 @@ class HttpServer:
             timeout_keep_alive=30,
             timeout_graceful_shutdown=3,
             server_header=False,
+            date_header=False,
         )
-        self._server = _Server(config)
+        self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self.url = ""
 
@@ -89,15 +120,24 @@ class HttpServer:
         """Serve one more route."""
         self._app.router.routes.append(route)
 
+    def leave_out(self, path: str) -> None:
+        """Serve a path no more."""
+        routes = self._app.router.routes
+        routes[:] = [route for route in routes if getattr(route, "path", "") != path]
+
     async def start(self) -> None:
-        """Bind and serve. Raises OSError when the address is taken."""
+        """Bind and serve. Raises OSError when the address is taken, HttpTlsError for certificates that cannot be used."""
+        tls = Certificates(self._wanted) if self._wanted != NO_TLS else None
         listener = socket.create_server(self._address, family=socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET)
         host, port = listener.getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name="http")
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if tls else 'http'}://{name}:{port}"
+        self._server = _Server(self._config, listener, tls)
+        self._task = asyncio.create_task(self._server.serve(), name="http")
 
     async def close(self) -> None:
         """Finish what is being answered, then stop."""
-        self._server.should_exit = True
+        if self._server is not None:
+            self._server.stop()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)

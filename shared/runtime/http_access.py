@@ -1,4 +1,5 @@
-"""Who is answered: /livez always; health everybody; the rest by a token where one is set, and not too many at once.
+"""Who is answered: /livez always; health everybody; the rest by a certificate and a token where they are asked for, and not too
+many at once.
 
 An ASGI layer around a service's routes. Must not know what they do.
 """
@@ -12,17 +13,20 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 MAX_REQUESTS = 200
+TLS = "tls"
+"""The extension (as in ASGI) that a connection has whose client has shown a certificate that was verified."""
 ALWAYS = "/livez"
 OPEN = ("/livez", "/healthz", "/readyz")
 """Probes carry no token, and health says nothing that must be kept."""
 
 
 class Access:
-    """`token` empty: everybody may ask everything."""
+    """`token` empty and no `certificate` asked for: everybody may ask everything."""
 
-    def __init__(self, app: ASGIApp, token: str = "") -> None:
+    def __init__(self, app: ASGIApp, token: str = "", certificate: bool = False) -> None:
         self._app = app
         self._expected = f"Bearer {token}".encode() if token else b""
+        self._certificate = certificate
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,6 +34,9 @@ class Access:
         path = scope.get("path", "")
         if self._running >= MAX_REQUESTS and path != ALWAYS:
             return await PlainTextResponse("too many requests at once; try again", 503)(scope, receive, send)
+        if self._certificate and path not in OPEN and TLS not in scope.get("extensions", {}):
+            refusal = PlainTextResponse("a client certificate is needed, of the authority in TOPOLOG_HTTP_TLS_CLIENT_CA", 403)
+            return await refusal(scope, receive, send)
         if self._expected and path not in OPEN and not self._authorized(scope):
             refusal = PlainTextResponse(
                 "a token is needed: Authorization: Bearer TOKEN, as in TOPOLOG_HTTP_TOKEN", 401, {"WWW-Authenticate": "Bearer"}

@@ -9,6 +9,8 @@ import asyncio
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shared.runtime.http_access import TLS
+
 READ_LIMIT_S = 5.0
 """From the connection, or the first byte of a later request, to its last byte."""
 
@@ -30,6 +32,8 @@ class TimedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        if self.transport.get_extra_info("peercert"):
+            self.scope["extensions"] = {TLS: {}}
         if self.reading is None:
             self._await_request()
 

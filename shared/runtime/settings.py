@@ -39,6 +39,19 @@ DatabaseUrl = Annotated[
 """Empty where a service needs none."""
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+TlsVersion = typing.Literal["1.2", "1.3"]
+
+
+class HttpTls(msgspec.Struct, frozen=True):
+    """TLS of the HTTP port, by files in PEM, read again when they change; `certificate` empty: none. With `client_ca` only
+    clients with a certificate of that authority are told more than health. `ciphers` are those of TLS 1.2, by IANA's names; none
+    named: every good one."""
+
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+    min_version: TlsVersion = "1.2"
+    ciphers: tuple[str, ...] = ()
 
 
 class SettingsInvalid(ValueError):
@@ -52,8 +65,8 @@ class SettingsInvalid(ValueError):
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every service takes. Seconds for `_s`; an `http_port` of 0 lets the system choose; `nats_replicas` is on how many
     servers of a NATS cluster each stream lies (for services that make streams). `http_token` is asked of whoever reads metrics
-    and state. With `production` a service refuses to start that is open to the network without it, or that finds itself the owner
-    of the database."""
+    and state. With `production` a service refuses to start that is open to the network without it or clients' certificates, or
+    that finds itself the owner of the database."""
 
     database_url: DatabaseUrl = ""
     nats_url: Secret = "nats://127.0.0.1:4222"
@@ -61,6 +74,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     http_host: str = "127.0.0.1"
     http_port: Port = 0
     http_token: Secret = ""
+    http_tls: HttpTls = HttpTls()
     production: bool = False
     log_format: typing.Literal["json", "console"] = "json"
     log_level: typing.Literal["debug", "info", "warning", "error"] = "info"
@@ -68,6 +82,10 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     trace_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
     drain_grace_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 10.0
     instance: str = ""
+
+    def tls(self) -> HttpTls:
+        """The HTTP port's TLS."""
+        return self.http_tls
 
 
 class _Leaf(msgspec.Struct, frozen=True):

@@ -59,6 +59,7 @@ CONSUMER_RESET = event("consumer.reset", "The log is another one, or went back: 
 CONSUMER_LIVE = event("consumer.live", "A consumer has caught up with the log.")
 CONSUMER_HALTED = event("consumer.halted", "A consumer stopped at a fact that it cannot handle; the others go on.")
 HTTP_EXPOSED = event("http.exposed", "Metrics and state are open to everybody who reaches the port; set a token.")
+HTTP_CERTIFICATE = event("http.certificate", "The HTTP port's new certificate or authority cannot be used; the old one goes on.")
 LOGIN_TOO_STRONG = event("log.login_too_strong", "The service logs in as somebody who may change facts; give it its own login.")
 LOG_BYTES = gauge("topolog_log_bytes", "What the log takes where it is kept: the size of its database.")
 LOG_LIMIT_BYTES = gauge("topolog_log_limit_bytes", "The size that the log is meant to stay below (TOPOLOG_LOG_LIMIT_GIB).")

@@ -390,7 +390,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(kubelet
     overlay = copy / "overlays" / "more"
     overlay.mkdir()
     others = {folder.name for folder in COMPONENTS if not folder.name.startswith("kubelet-")} - chosen()
-    assert others == {"cloudnative-pg", "extender", "startup-taint"}
+    assert others == {"cloudnative-pg", "extender", "http-tls", "startup-taint"}
     more = {
         "resources": ["../production"],
         "components": [f"../../components/{name}" for name in sorted(others | {kubelet})],
@@ -403,6 +403,23 @@ def test_the_other_components_build_on_top_of_production_under_one_image(kubelet
     (container,) = containers(exporter)
     assert container["image"] == "registry.example.com/topolog:1"
     assert any(part.startswith("--kubelet-config=/kubelet/config") for part in container["command"])
+    check_tls([found for found in objects if name_of(found) in BY_SERVICE and found["kind"] in ("Deployment", "DaemonSet")])
+
+
+def check_tls(workloads: list[Document]) -> None:
+    """Each service shows the certificate of the secret that the README makes, where its settings name it; probes by TLS too."""
+    readme = (K8S / "README.md").read_text(encoding="utf-8")
+    assert len(workloads) == len(BY_SERVICE)
+    for workload in workloads:
+        (container,) = containers(workload)
+        told = {variable["name"]: variable.get("value", "") for variable in container["env"]}
+        (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "http-tls"]
+        (volume,) = [volume for volume in pod_of(workload)["volumes"] if volume["name"] == "http-tls"]
+        there = {f"{mount['mountPath']}/{item['path']}" for item in volume["secret"]["items"]}
+        assert {told[f"TOPOLOG_HTTP_TLS_{part}"] for part in ("CERTIFICATE", "KEY", "CLIENT_CA")} == there
+        assert {container[probe]["httpGet"]["scheme"] for probe in ("livenessProbe", "readinessProbe")} == {"HTTPS"}
+        assert f"create secret generic {volume['secret']['secretName']}" in readme
+        assert all(f"--from-file=http-tls/{item['key']}" in readme for item in volume["secret"]["items"])
 
 
 def test_the_readme_and_the_overlays_are_reached_from_the_projects_readme() -> None:

@@ -1,0 +1,107 @@
+"""TLS of the HTTP port: the certificate, who signs for clients, which versions and ciphers; read again when a file changes.
+
+Files are looked at when a client comes and not by a timer: a port that nobody asks costs nothing. New files that cannot be used
+(half of a rotation) leave the old ones in place. Must not know what is served. Source: RFC 8446, 5246, 7525.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import Any
+
+from shared.runtime.settings import HttpTls
+from shared.telemetry import logs, names
+from shared.telemetry.reasons import plain
+
+CIPHERS = {
+    f"TLS_ECDHE_{signed}_WITH_{name}": f"ECDHE-{signed}-{openssl}"
+    for signed in ("ECDSA", "RSA")
+    for name, openssl in (
+        ("AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
+        ("AES_256_GCM_SHA384", "AES256-GCM-SHA384"),
+        ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
+    )
+}
+"""Cipher suites of TLS 1.2 that may be chosen from, by IANA's names and OpenSSL's: with forward secrecy and authentication. Those
+of TLS 1.3 are all good, and always offered."""
+
+
+class HttpTlsError(Exception):
+    """The port cannot be served as it was asked for; names setting or file, and a remedy."""
+
+
+class Certificates:
+    """What the port shows and trusts, as the files say now. Raises HttpTlsError where they cannot be used at the start."""
+
+    def __init__(self, wanted: HttpTls) -> None:
+        self._wanted = wanted
+        self._seen = _signatures(wanted)
+        self._newest = self.context = _context(wanted)
+        self.context.sni_callback = self._begin
+        self._out = logs.get("http")
+
+    def _begin(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        """A handshake begins (OpenSSL tells so whether or not the client names a server): let it have the newest files."""
+        found = _signatures(self._wanted)
+        if found != self._seen:
+            self._seen = found
+            try:
+                self._newest = _context_of(self._wanted)
+            except HttpTlsError as error:
+                self._out.warning(names.HTTP_CERTIFICATE, problem=str(error))
+        connection.context = self._newest
+
+
+def _context(wanted: HttpTls) -> ssl.SSLContext:
+    _check(wanted)
+    return _context_of(wanted)
+
+
+def _check(wanted: HttpTls) -> None:
+    if not wanted.certificate or not wanted.key:
+        raise HttpTlsError("TOPOLOG_HTTP_TLS_CERTIFICATE and TOPOLOG_HTTP_TLS_KEY: one is not set; name both files, or neither")
+    unknown = [name for name in wanted.ciphers if name not in CIPHERS]
+    if unknown:
+        raise HttpTlsError(f"TOPOLOG_HTTP_TLS_CIPHERS: {unknown[0][:60]!r} is not offered; choose from {', '.join(CIPHERS)}")
+
+
+def _context_of(wanted: HttpTls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if wanted.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(":".join(CIPHERS[name] for name in wanted.ciphers or CIPHERS))
+    # A session that is taken up again shows no certificate: it would outlive the authority that was taken away.
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        # Without a password given, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(wanted.certificate, wanted.key, password="")
+    except (OSError, ValueError) as error:
+        raise HttpTlsError(
+            f"{wanted.certificate} and {wanted.key}: {plain(error)}; give a certificate and its key, in PEM, without a password"
+        ) from error
+    if wanted.client_ca:
+        _trust(context, wanted.client_ca)
+    return context
+
+
+def _trust(context: ssl.SSLContext, authority: str) -> None:
+    """Probes have no certificate, so that a handshake without one goes on; `http_access` refuses all but health then."""
+    try:
+        context.load_verify_locations(authority)
+    except (OSError, ValueError) as error:
+        raise HttpTlsError(f"{authority}: {plain(error)}; give the authority of the clients' certificates, in PEM") from error
+    context.verify_mode = ssl.CERT_OPTIONAL
+
+
+def _signatures(wanted: HttpTls) -> list[Any]:
+    """What changes when a file is replaced or written; a link (a secret's volume) counts as what it leads to."""
+    found: list[Any] = []
+    for path in (wanted.certificate, wanted.key, wanted.client_ca):
+        try:
+            stat = os.stat(path)
+            found.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        except OSError:
+            found.append(None)
+    return found

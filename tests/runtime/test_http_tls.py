@@ -1,0 +1,192 @@
+"""TLS of a service's HTTP port, on a real process: who is answered, by which versions, and what a rotation changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from services.embedded.certificates import Certificates, client, ensure
+from shared.runtime.app import Exit
+from shared.runtime.http_tls import CIPHERS
+from tests.runtime.test_app import Running, running, spawn
+
+NAMES = ("127.0.0.1", "0.0.0.0", "localhost")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Certificates:
+    return ensure(tmp_path / "own", NAMES, ["prometheus"])
+
+
+def settings(files: Certificates, clients: bool = False, **more: str) -> dict[str, str]:
+    given = {"http_tls_certificate": str(files.certificate), "http_tls_key": str(files.key)}
+    return {**given, **({"http_tls_client_ca": str(files.ca)} if clients else {}), **more}
+
+
+@contextmanager
+def serving(files: Certificates, clients: bool = False, **more: str) -> Iterator[Running]:
+    with running(**settings(files, clients, **more)) as service:
+        yield service
+
+
+def trusting(files: Certificates, shown: Certificates | None = None) -> ssl.SSLContext:
+    """A client that trusts the authority of `files`, and shows a certificate where one is given."""
+    context = ssl.create_default_context(cafile=str(files.ca))
+    if shown is not None:
+        context.load_cert_chain(str(shown.certificate), str(shown.key))
+    return context
+
+
+def ask(service: Running, path: str, context: ssl.SSLContext) -> int:
+    try:
+        with urllib.request.urlopen(service.started["url"] + path, timeout=60, context=context) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refusal:
+        return refusal.code
+
+
+def prometheus(files: Certificates) -> Certificates:
+    return client(files.ca.parent, "prometheus")
+
+
+def replaced(files: Certificates, by: Certificates) -> None:
+    """As a secret's volume does it: by renaming."""
+    for old, new in zip((files.ca, files.certificate, files.key), (by.ca, by.certificate, by.key), strict=True):
+        copy = old.with_suffix(".new")
+        shutil.copy(new, copy)
+        os.replace(copy, old)
+
+
+def test_with_a_certificate_the_port_speaks_tls_alone(files: Certificates) -> None:
+    with serving(files) as service:
+        assert service.started["url"].startswith("https://")
+        assert [ask(service, path, trusting(files)) for path in ("/livez", "/readyz", "/metrics", "/hello")] == [200] * 4
+        plain = service.started["url"].replace("https", "http")
+        with pytest.raises((OSError, urllib.error.URLError)):
+            urllib.request.urlopen(plain + "/livez", timeout=60)
+        code, _, _ = service.stop()
+    assert code == Exit.CLEAN
+
+
+def test_where_client_certificates_are_asked_for_nobody_else_is_told_more_than_health(files: Certificates) -> None:
+    with serving(files, clients=True) as service:
+        assert [ask(service, path, trusting(files)) for path in ("/livez", "/healthz", "/readyz")] == [200] * 3
+        assert [ask(service, path, trusting(files)) for path in ("/metrics", "/hello")] == [403] * 2
+        assert [ask(service, path, trusting(files, prometheus(files))) for path in ("/metrics", "/hello")] == [200] * 2
+
+
+def test_a_certificate_of_another_authority_is_none(files: Certificates, tmp_path: Path) -> None:
+    stranger = client(ensure(tmp_path / "other", NAMES, ["prometheus"]).ca.parent, "prometheus")
+    with serving(files, clients=True) as service, pytest.raises((OSError, urllib.error.URLError)):
+        ask(service, "/livez", trusting(files, stranger))
+
+
+def test_a_token_is_asked_for_besides(files: Certificates) -> None:
+    with serving(files, clients=True, http_token="s3cret") as service:
+        assert ask(service, "/metrics", trusting(files, prometheus(files))) == 401
+
+
+def test_new_files_count_from_the_next_connection_on_and_the_old_authority_no_more(files: Certificates, tmp_path: Path) -> None:
+    other = ensure(tmp_path / "other", NAMES, ["prometheus"])
+    before = ensure(tmp_path / "before", NAMES)
+    shutil.copy(files.ca, before.ca)
+    with serving(files, clients=True) as service:
+        old = prometheus(files)
+        assert ask(service, "/metrics", trusting(before, old)) == 200
+        replaced(files, other)
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            ask(service, "/livez", trusting(before))
+        assert ask(service, "/metrics", trusting(other, prometheus(other))) == 200
+        with pytest.raises((OSError, urllib.error.URLError)):
+            ask(service, "/livez", trusting(other, old))
+
+
+def test_half_a_rotation_leaves_the_old_certificate_and_says_so(files: Certificates, tmp_path: Path) -> None:
+    other = ensure(tmp_path / "other", NAMES)
+    with serving(files) as service:
+        shutil.copy(other.certificate, files.certificate)
+        assert ask(service, "/livez", trusting(files)) == 200
+        _, _, err = service.stop()
+    line = next(json.loads(line) for line in err.splitlines() if "http.certificate" in line)
+    assert str(files.key) in line["problem"]
+
+
+@pytest.mark.parametrize(("least", "spoken"), [("1.2", "TLSv1.2"), ("1.3", "")])
+def test_older_versions_than_the_least_are_refused(files: Certificates, least: str, spoken: str) -> None:
+    context = trusting(files)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with serving(files, http_tls_min_version=least) as service:
+        host, port = service.started["url"].removeprefix("https://").split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            if not spoken:
+                with pytest.raises(ssl.SSLError):
+                    context.wrap_socket(connection, server_hostname=host)
+                return
+            with context.wrap_socket(connection, server_hostname=host) as secured:
+                assert secured.version() == spoken
+
+
+def test_only_the_ciphers_that_are_named_are_offered(files: Certificates) -> None:
+    chosen = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+    context = trusting(files)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with serving(files, http_tls_ciphers=chosen) as service:
+        host, port = service.started["url"].removeprefix("https://").split(":")
+        with (
+            socket.create_connection((host, int(port)), timeout=60) as connection,
+            context.wrap_socket(connection, server_hostname=host) as secured,
+        ):
+            used = secured.cipher()
+            assert used is not None
+            assert used[0] == CIPHERS[chosen]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"http_tls_certificate": "/nowhere/tls.crt"}, "/nowhere/tls.crt"),
+        ({"http_tls_key": ""}, "TOPOLOG_HTTP_TLS_KEY"),
+        ({"http_tls_client_ca": "/nowhere/ca.crt"}, "/nowhere/ca.crt"),
+        ({"http_tls_ciphers": "TLS_RSA_WITH_RC4_128_SHA"}, "TLS_RSA_WITH_RC4_128_SHA"),
+        ({"http_tls_min_version": "1.1"}, "TOPOLOG_HTTP_TLS_MIN_VERSION"),
+    ],
+)
+def test_what_cannot_be_served_so_is_told_before_anything_is_served(
+    files: Certificates, wrong: dict[str, str], told: str
+) -> None:
+    process = spawn(**{**settings(files), **wrong})
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == Exit.SETTINGS
+    assert told in err
+    assert "Traceback" not in err
+
+
+def test_client_certificates_without_tls_are_no_setting(files: Certificates) -> None:
+    process = spawn(http_tls_client_ca=str(files.ca))
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, "TOPOLOG_HTTP_TLS_CERTIFICATE" in err) == (Exit.SETTINGS, True)
+
+
+def test_with_client_certificates_the_port_counts_as_closed_in_production(files: Certificates) -> None:
+    with serving(files, clients=True, http_host="0.0.0.0", production="true") as service:
+        assert ask(service, "/hello", trusting(files)) == 403
+
+
+def test_a_handshake_that_never_ends_keeps_nobody_from_an_answer_and_is_ended(files: Certificates) -> None:
+    with serving(files) as service:
+        host, port = service.started["url"].removeprefix("https://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(b"\x16\x03\x01\x02")
+            assert ask(service, "/livez", trusting(files)) == 200
+            while connection.recv(4096):
+                pass
