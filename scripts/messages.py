@@ -18,6 +18,7 @@ ERRORS = (
     "CommandError", "FilterError", "UnknownPod", "UsageError", "UpkeepRefused", "EmbeddedError", "DataFolderError",
     "PortInUseError",
     "ServerBinaryError", "ChildFailedError", "OutsideServerError", "KubeUnavailableError", "LogUnavailable", "LogNotMigrated",
+    "LoginTooStrong", "LoginTooWeak",
     "BusUnavailable",
 )  # fmt: skip
 ADVICE = {

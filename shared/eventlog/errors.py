@@ -20,7 +20,7 @@ class LoginTooStrong(Exception):
 
 
 class LoginTooWeak(Exception):
-    """A service logs in as somebody who may only read."""
+    """The login lacks the right; says, after a semicolon, whose has it."""
 
 
 class LogNotMigrated(Exception):

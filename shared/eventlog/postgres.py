@@ -12,7 +12,7 @@ import asyncpg
 import stamina
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.errors import LoginTooWeak, LogUnavailable
 from shared.eventlog.limits import MAX_PAGE, MAX_SNAPSHOT_BYTES
 from shared.eventlog.migrate import require_current
 from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome, Place
@@ -104,7 +104,7 @@ class PostgresEventLog:
         try:
             await owner.execute("SELECT topolog_begin_timeline()")
         except asyncpg.InsufficientPrivilegeError as error:
-            raise LogUnavailable("a new timeline is the owner's to begin; give --database-url with the owner's login") from error
+            raise LoginTooWeak("a new timeline is the owner's to begin; give --database-url with the owner's login") from error
         finally:
             await owner.close()
         return await self.identity()

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import asyncpg
 import stamina
 
-from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.errors import LoginTooWeak, LogUnavailable
 from shared.eventlog.limits import MAX_BATCH_BYTES, MAX_BATCH_COMMITS, MAX_QUEUED_JOBS
 from shared.eventlog.port import Appended, Commit, Outcome
 from shared.eventlog.postgres_batch import APPEND, Encoded, arguments, encode_commit, outcomes
@@ -53,7 +54,8 @@ class Appender:
         self._task: asyncio.Task[None] | None = None
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        """One outcome a commit. Raises CommitInvalid before anything is sent, LogUnavailable when retries run out."""
+        """One outcome a commit. Raises CommitInvalid before anything is sent, LoginTooWeak for a reader's login,
+        LogUnavailable when retries run out."""
         encoded = [encode_commit(commit) for commit in commits]
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="log appender")
@@ -117,6 +119,8 @@ class Appender:
             ):
                 with attempt:
                     return await self._send_once(batch)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise LoginTooWeak("this login may not append; give --database-url with the login topolog_service") from error
         except LOST_CONNECTION as error:
             raise LogUnavailable(
                 f"append failed for {self._retry_for_s:g} s: {plain(error)}; "

@@ -13,7 +13,7 @@ import asyncpg
 import msgspec
 
 from shared.eventlog.chain import BEGINNING, linked
-from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.errors import LoginTooWeak, LogUnavailable
 from shared.eventlog.history_file import BLOCK_FACTS, Header, pack, unpack
 from shared.eventlog.postgres_engine import connect
 from shared.events.envelope import Envelope
@@ -216,7 +216,7 @@ async def _partition(connection: Any, row: Any, head: Any) -> Partition:
 
 
 async def _owner(url: str) -> Any:
-    """A connection with the owner's rights. Raises LogUnavailable for anybody else."""
+    """A connection with the owner's rights. Raises LoginTooWeak for anybody else."""
     try:
         connection = await connect(url, {"statement_timeout": "0"})
     except (OSError, asyncpg.PostgresError) as error:
@@ -225,5 +225,5 @@ async def _owner(url: str) -> Any:
         "SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = to_regclass('public.fact')"
     ):
         await connection.close()
-        raise LogUnavailable("this is the owner's to do; give --database-url with the owner's login")
+        raise LoginTooWeak("this is the owner's to do; give --database-url with the owner's login")
     return connection

@@ -71,7 +71,9 @@ async def require_modest(connection: Any, production: bool) -> None:
     """Warn of a login that may change facts; in production raise LoginTooStrong. Raises LoginTooWeak for a reader's."""
     rights = await rights_of(connection)
     if not rights.appends:
-        raise LoginTooWeak(f"the service logs in as {rights.user}, who may not append; use {SERVICE} (topolog database roles)")
+        raise LoginTooWeak(
+            f"the service logs in as {rights.user}, who may not append; give it {SERVICE} (topolog database roles)"
+        )
     if rights.problem and production:
         raise LoginTooStrong(f"{rights.problem}; or unset TOPOLOG_PRODUCTION")
     if rights.problem:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+import subprocess
 import sys
 from pathlib import Path
 from uuid import uuid4
@@ -90,6 +93,28 @@ async def test_a_service_with_a_readers_login_is_told_so_at_its_start(log_url: s
     assert await log.head() == 0, "who reads is asked nothing"
     await log.close()
     assert not (await inspect(as_user(log_url, viewer))).rank
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["log", "skip", "1", "--reason", "looked at it", "--force"],
+        ["log", "begin-timeline"],
+        ["log", "archive", "--older-than", "1d"],
+    ],
+)
+async def test_a_command_with_a_readers_login_names_the_login_that_may(log_url: str, service: str, verb: list[str]) -> None:
+    log = await PostgresEventLog.open(log_url)
+    await log.append([commit("c")])
+    await log.close()
+    viewer = f"{service}_viewer"
+    await make_login(log_url, viewer, "a password")
+    command = [sys.executable, "-m", "services.cli.main", *verb, "--database-url", as_user(log_url, viewer)]
+    ended = await asyncio.to_thread(subprocess.run, command, capture_output=True)
+    assert ended.returncode == 1
+    said = ended.stderr.decode()
+    assert "nobody foresaw" not in said
+    assert re.search(r"try: give --database-url with (the owner's login|the login topolog_service)", said), said
 
 
 def test_the_owner_of_the_log_is_told_from_a_superuser() -> None:
