@@ -60,6 +60,7 @@ ADVICE = {
     "node.unreadable": "does the exporter reach the kubelet's socket and folders that the line names?",
     "pod.bind_uncertain": "nothing: the cluster's answer decides, and nothing is bound twice",
     "pod.evict_refused": "look at the PodDisruptionBudget that the line names",
+    "pod.readiness_refused": "give the exporter the right that the line names, or --podreadiness=false",
     "pod.undecidable": "report it, with the line; `topolog replay why-not POD --node NODE` shows the state that it met",
 }
 """What to do about a warning: by its name where that is here, else by the first word of it."""

@@ -35,7 +35,7 @@ Object = dict[str, Any]
 
 class Objects:
     """The newest report of each node on its way to the API server. `said(problem)` hears the first failure of a row, and "" at
-    its end."""
+    its end. `taken` says whether the last write succeeded, None before the first."""
 
     def __init__(self, kube: Kube, owner: bool, said: Callable[[str], None]) -> None:
         self._kube = kube
@@ -46,6 +46,7 @@ class Objects:
         self._owners: dict[str, list[Object]] = {}
         self._filled = asyncio.Event()
         self._failed = 0
+        self.taken: bool | None = None
 
     def put(self, report: Report, update: str) -> None:
         """Queue the newest report of a node; `update` is `periodic` or `reactive`, as RTE annotates its writes."""
@@ -100,10 +101,12 @@ class Objects:
         if self._failed:
             self._said("")
         self._failed = 0
+        self.taken = True
 
     def _refused(self, node: str, answer: Answer | Lost) -> None:
         count(names.EXPORTER_OBJECTS, result="failed")
         self._failed += 1
+        self.taken = False
         self._owners.pop(node, None)
         if self._failed == 1:
             self._said(_problem(node, answer))

@@ -15,7 +15,8 @@ RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Outbox:
-    """Hands messages to the bus in the background; `on_reconnect` is called after the bus was away."""
+    """Hands messages to the bus in the background; `on_reconnect` is called after the bus was away. `taken` says whether the last
+    try succeeded, None before the first."""
 
     def __init__(self, bus: Bus, on_reconnect: Callable[[], None], on_failure: Callable[[str], None]) -> None:
         self._bus = bus
@@ -25,6 +26,7 @@ class Outbox:
         self._filled = asyncio.Event()
         self.published = 0
         self.failures = 0
+        self.taken: bool | None = None
 
     def put(self, node: str, message: Message) -> None:
         """Queue the newest report of a node; an unsent older one is dropped."""
@@ -67,9 +69,11 @@ class Outbox:
             await self._bus.publish_many(list(batch.values()))
         except BusUnavailable as error:
             self.failures += 1
+            self.taken = False
             self._on_failure(str(error))
             return False
         self.published += len(batch)
+        self.taken = True
         return True
 
 

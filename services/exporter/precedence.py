@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,8 @@ FILLED_IN = {
     "TOPOLOGY_MANAGER_POLICY": "TOPOLOGY_MANAGER_POLICY",
     "TOPOLOGY_MANAGER_SCOPE": "TOPOLOGY_MANAGER_SCOPE",
     "PFP_STATUS_FILE": "PODS_FINGERPRINT_STATUS_FILE",
+    "REFERENCE_NAMESPACE": "POD_NAMESPACE",
+    "REFERENCE_POD_NAME": "POD_NAME",
 }
 """resource-topology-exporter's environment, which counts where nothing else says more, by the setting that it fills in."""
 
@@ -68,9 +71,18 @@ def dump(found: Gathered) -> list[Line]:
     """Every setting that holds. Raises SettingsInvalid."""
     settings = load(ExporterSettings, found.environment)
     file = found.environment.get(FILE_VARIABLE, "")
-    plain = masked(ExporterSettings(node_name=settings.node_name or "node"))
+    plain = _flat(masked(ExporterSettings(node_name=settings.node_name or "node")))
     lines = []
-    for name, value in masked(settings).items():
+    for name, value in _flat(masked(settings)).items():
         elsewhere = f"{file}: {name}" if file and value != plain[name] else "default"
         lines.append(Line(name, value, found.origins.get(PREFIX + name.upper(), elsewhere)))
     return lines
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in groups by their full names, as in variables."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        grouped = {f"{name}_{inner}": each for inner, each in value.items()} if isinstance(value, dict) else {name: value}
+        found.update(grouped)
+    return found

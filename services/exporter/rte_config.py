@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from services.exporter import metrics_port
 
 MAX_BYTES = 1 << 20
 LEAST_NS = 1_000_000
@@ -161,11 +164,21 @@ def _debug(value: Any, origin: str) -> str:
     return "debug" if _flag(value, origin) == "true" else "info"
 
 
-def _metrics(value: Any, origin: str) -> str:
-    """Health and metrics are one port here, always on; TLS that was asked for is not left out in silence."""
-    if _text(value, origin) not in ("disabled", "http"):
-        raise RteConfigError(f"{origin}: {value!r} is not to be had here: metrics go out in clear text; write http")
-    return ""
+def _mode(value: Any, origin: str) -> str:
+    if (mode := _text(value, origin).lower()) not in typing.get_args(metrics_port.Mode):
+        raise RteConfigError(f"{origin}: {value!r} is no mode; write disabled, http or httptls")
+    return mode
+
+
+def _version(value: Any, origin: str) -> str:
+    try:
+        return metrics_port.version(_text(value, origin))
+    except ValueError as error:
+        raise RteConfigError(f"{origin}: {error}") from error
+
+
+def _ciphers(value: Any, origin: str) -> str:
+    return json.dumps(metrics_port.ciphers(_text(value, origin)))
 
 
 _TAKEN: dict[str, tuple[str, Callable[[Any, str], str]]] = {
@@ -186,7 +199,14 @@ _TAKEN: dict[str, tuple[str, Callable[[Any, str], str]]] = {
     "topologyExporter.timeUnitToLimitEvents": ("time_unit_to_limit_events_s", _seconds),
     "topologyExporter.kubeletConfigFile": ("kubelet_config", _text),
     "topologyExporter.addNRTOwnerEnable": ("add_nrt_owner", _flag),
-    "topologyExporter.metricsMode": ("", _metrics),
+    "topologyExporter.podReadinessEnable": ("podreadiness", _flag),
+    "topologyExporter.metricsMode": ("metrics_mode", _mode),
+    "topologyExporter.metricsTLS.certsDir": ("metrics_certs_dir", _text),
+    "topologyExporter.metricsTLS.certFile": ("metrics_cert_file", _text),
+    "topologyExporter.metricsTLS.keyFile": ("metrics_key_file", _text),
+    "topologyExporter.metricsTLS.wantCliAuth": ("metrics_want_cli_auth", _flag),
+    "topologyExporter.metricsTLS.minTLSVersion": ("http_tls_min_version", _version),
+    "topologyExporter.metricsTLS.cipherSuites": ("http_tls_ciphers", _ciphers),
     "topologyExporter.metricsAddress": ("http_host", _text),
     "topologyExporter.MetricsAddress": ("http_host", _text),
     "topologyExporter.metricsPort": ("http_port", _count),
@@ -199,13 +219,6 @@ _LEFT_OUT = {
     "resourceMonitor.refreshNodeResources": "allocatable resources are read with every list, without the Kubernetes API",
     "resourceMonitor.excludeTerminalPods": "kubelets since 1.34 list active pods only, and the exporter has no API rights",
     "topologyExporter.referenceContainer": "kubelets since 1.20 report exclusive CPUs only",
-    "topologyExporter.podReadinessEnable": "the exporter has no API rights; /readyz tells whether kubelet and bus answer",
-    "topologyExporter.metricsTLS.certsDir": "metrics go out in clear text",
-    "topologyExporter.metricsTLS.certFile": "metrics go out in clear text",
-    "topologyExporter.metricsTLS.keyFile": "metrics go out in clear text",
-    "topologyExporter.metricsTLS.wantCliAuth": "metrics go out in clear text",
-    "topologyExporter.metricsTLS.minTLSVersion": "metrics go out in clear text",
-    "topologyExporter.metricsTLS.cipherSuites": "metrics go out in clear text",
 }
 
 

@@ -14,6 +14,7 @@ from services.exporter.handlers import NodeReporter, NodeStatus
 from services.exporter.objects import Objects
 from services.exporter.outbox import Outbox, Unpublished
 from services.exporter.precedence import gathered
+from services.exporter.readiness import Pod, PodReadiness, State
 from services.exporter.rte_config import RteConfigError
 from services.exporter.scan import NodeReader, Source
 from services.exporter.settings import CRI, FAKE, ExporterSettings, NodeSpec
@@ -42,7 +43,9 @@ class Exporter:
         self._out = logs.get(NAME)
         self._to_bus = "bus" in settings.publish and not settings.no_publish
         self.outbox = (Outbox if self._to_bus else Unpublished)(bus, self.ask_full, self._bus_failed)
-        self.objects = Objects(kube, settings.add_nrt_owner, self._objects_failed) if kube is not None else None
+        self.objects = (
+            Objects(kube, settings.add_nrt_owner, self._objects_failed) if kube is not None and settings.writes_objects else None
+        )
         self._specs = {spec.name: spec for spec in settings.specs()}
         self.reporters = {name: self._reporter(spec) for name, spec in self._specs.items()}
 
@@ -95,6 +98,16 @@ class Exporter:
             return ""
         return next((status.error for status in statuses if status.error), "the first answer of a kubelet")
 
+    def state(self) -> State:
+        """What the pod's conditions say: every node's last scan, and whether reports are taken where they go."""
+        statuses = [reporter.status for reporter in self.reporters.values()]
+        if not all(status.scans or status.error for status in statuses):
+            return State()
+        fetched = not any(status.error for status in statuses)
+        taken = [place.taken for place in (self.outbox if self._to_bus else None, self.objects) if place is not None]
+        updated = None if None in taken else all(taken)
+        return State(fetched, updated)
+
     def _reporter(self, spec: NodeSpec) -> NodeReporter:
         reader = NodeReader(spec, self._settings, _source(spec, self._settings))
         watched = bool(spec.kubelet_dir)
@@ -107,6 +120,10 @@ class Exporter:
             self._out.warning(names.NODE_UNREADABLE, node=status.node, problem=status.error)
         else:
             self._out.info(names.NODE_READABLE, node=status.node, failures=status.failures)
+
+    def readiness_failed(self, problem: str) -> None:
+        """The pod's conditions cannot be written; with an empty problem they can again."""
+        self._out.warning(names.READINESS_REFUSED, problem=problem or "written again")
 
     def _objects_failed(self, problem: str) -> None:
         self._out.warning(names.OBJECTS_REFUSED, problem=problem or "written again")
@@ -125,15 +142,21 @@ async def build(service: Service, settings: ExporterSettings) -> None:
     kube = _kube(settings)
     exporter = Exporter(bus, settings, kube)
     service.on_close("exporter", exporter.close)
-    if kube is not None and exporter.objects is not None:
+    if kube is not None:
         service.on_close("kubernetes", kube.close)
+    if exporter.objects is not None:
         service.task("objects", exporter.objects.run)
+    if kube is not None and settings.podreadiness:
+        pod = Pod(settings.pod_namespace, settings.pod_name)
+        service.task("pod readiness", PodReadiness(kube, pod, exporter.state, exporter.readiness_failed).run)
     service.health.check("kubelet", exporter.waiting_for)
     service.task("reports", exporter.report_all)
     service.task("outbox", exporter.outbox.run)
     service.task("watch", exporter.watch)
     service.task("bus watch", exporter.watch_bus)
     service.route("/nodes", partial(_nodes, exporter))
+    if settings.metrics_mode == "disabled" and service.http is not None:
+        service.http.leave_out("/metrics")
 
 
 async def _nodes(exporter: Exporter, request: object) -> object:
@@ -141,8 +164,8 @@ async def _nodes(exporter: Exporter, request: object) -> object:
 
 
 def _kube(settings: ExporterSettings) -> Kube | None:
-    """The API server where objects are wanted; else its client is not even loaded."""
-    if "nrt" not in settings.publish or settings.no_publish:
+    """The API server where objects or conditions are wanted; else its client is not even loaded."""
+    if not settings.writes_objects and not settings.podreadiness:
         return None
     from shared.kube.client import KubeClient
 

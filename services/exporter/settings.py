@@ -8,21 +8,23 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Mapping, Sequence
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from services.exporter import folders
+from services.exporter import folders, metrics_port
 from services.exporter.core import METHODS, PodPattern, Rules
 from services.exporter.cri import reserve
 from services.exporter.cri.devices import DeviceFileError, Resource
 from services.exporter.cri.devices import parse as parse_resources
 from services.exporter.cri.reserve import Reserve
 from services.exporter.kubelet_config import POLICIES, SCOPES
-from shared.runtime.settings import CommonSettings
+from services.exporter.metrics_port import CERTS_DIR, MetricsTls, Mode
+from shared.runtime.settings import CommonSettings, HttpTls
 
 DEFAULT_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 MAX_NODES = 2_000
@@ -61,6 +63,8 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     reports go: to the bus, to NodeResourceTopology objects (through `kubeconfig`, empty inside a cluster), or both. Where the
     socket is a container runtime's (`cri://`), `reserved_cpus` and `reserved_memory` are the kubelet's own flags, without which
     no CPU and no memory may be given away by zone, and `device_resources` is the SR-IOV device plugin's config.json.
+    `metrics_*` are resource-topology-exporter's words for `http_tls`. With `podreadiness` the conditions of the pod `pod_name` in
+    `pod_namespace` say whether scans and publications succeed (through `kubeconfig` too).
     """
 
     nodes: tuple[str, ...] = ()
@@ -102,11 +106,29 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     pods_fingerprint_method: Literal["with-exclusive-resources", "all"] = "with-exclusive-resources"
     exclude_resources: tuple[str, ...] = ()
     exclude_pods: tuple[str, ...] = ()
+    metrics_mode: Mode = "http"
+    metrics_certs_dir: str = CERTS_DIR
+    metrics_cert_file: str = "tls.crt"
+    metrics_key_file: str = "tls.key"
+    metrics_want_cli_auth: bool = False
+    podreadiness: bool = False
+    pod_namespace: str = ""
+    pod_name: str = ""
 
     def __post_init__(self) -> None:
         problems = _problems(self)
         if problems:
             raise ValueError("\n    ".join(problems))
+
+    def tls(self) -> HttpTls:
+        """The HTTP port's TLS, where resource-topology-exporter's options ask for it."""
+        files = MetricsTls(self.metrics_certs_dir, self.metrics_cert_file, self.metrics_key_file, self.metrics_want_cli_auth)
+        return metrics_port.tls(self.metrics_mode, files, self.http_tls)
+
+    @property
+    def writes_objects(self) -> bool:
+        """Whether NodeResourceTopology objects are written."""
+        return "nrt" in self.publish and not self.no_publish
 
     @property
     def rules(self) -> Rules:
@@ -166,7 +188,7 @@ def _problems(settings: ExporterSettings) -> list[str]:
     if settings.kubelet_config_uri and not settings.kubelet_config_uri.startswith("https://"):
         problems.append(f"--kubelet-config-uri {settings.kubelet_config_uri!r}: expected https://ADDRESS:10250/configz; "
                         "a file is named with --kubelet-config")  # fmt: skip
-    problems += _cri_problems(settings)
+    problems += [*_cri_problems(settings), *_rte_problems(settings)]
     if not settings.publish:
         problems.append("--publish: names nothing; give bus, nrt or both, or --no-publish")
     try:
@@ -191,6 +213,16 @@ def _cri_problems(settings: ExporterSettings) -> list[str]:
             check()
         except ValueError as error:
             problems.append(str(error))
+    return problems
+
+
+def _rte_problems(settings: ExporterSettings) -> list[str]:
+    problems = []
+    if settings.metrics_want_cli_auth and settings.metrics_mode == "http" and not settings.http_tls.client_ca:
+        problems.append("--metrics-want-cli-auth: clients show certificates by TLS alone; add --metrics-mode=httptls")
+    if settings.podreadiness and not (settings.pod_name and settings.pod_namespace):
+        problems.append("--podreadiness: whose conditions? Set REFERENCE_NAMESPACE and REFERENCE_POD_NAME by the downward API "
+                        "(k8s/components/exporter-readiness), or give --podreadiness=false")  # fmt: skip
     return problems
 
 
@@ -233,25 +265,62 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--notify-file", help="a file whose creation, change or touch asks for a report")
     parser.add_argument("--max-events-per-second", dest="max_events_per_time_unit", help="scans for changes (10); 0: no limit")
     parser.add_argument("--deadline", dest="deadline_s", help="seconds until a podresources call is given up (10)")
-    parser.add_argument("--http-port", help="health and metrics; 0: any free port")
+    _add_port(parser)
     parser.add_argument("--kubelet-config", help="KubeletConfiguration file, else KUBELET_DIR/config.yaml")
     parser.add_argument("--kubelet-config-uri", help="https://ADDRESS:10250/configz of the kubelet, instead of a file")
     parser.add_argument("--kubelet-ca-file", help="certificate authority of that address; else the system's")
     parser.add_argument("--kubelet-token-file", help="bearer token for that address")
     parser.add_argument("--config-root", help="configuration folder of resource-topology-exporter")
-    parser.add_argument("--oneshot", action="store_const", const="true", help="report each node once, then end")
-    parser.add_argument("--no-publish", action="store_const", const="true", help="read, and publish nothing")
+    parser.add_argument("--oneshot", **_SWITCH, help="report each node once, then end")
+    parser.add_argument("--no-publish", **_SWITCH, help="read, and publish nothing")
     parser.add_argument("--publish", help="bus, nrt (NodeResourceTopology objects), or both with a comma between (bus)")
     parser.add_argument("--kubeconfig", help="for objects: a file, or http://ADDRESS; else the pod's own account")
-    parser.add_argument("--add-nrt-owner", choices=("true", "false"), help="objects go with their Node (true)")
+    parser.add_argument("--add-nrt-owner", **_SWITCH, help="objects go with their Node (true)")
     parser.add_argument("--watch-namespace", help="account the pods of this namespace only")
-    parser.add_argument("--pods-fingerprint", choices=("true", "false"), help="make fingerprints (true)")
+    parser.add_argument("--pods-fingerprint", **_SWITCH, help="make fingerprints (true)")
     parser.add_argument("--pods-fingerprint-status-file", help="JSON file with the fingerprint and its pods")
     parser.add_argument("--kubelet-version", help="as v1.36.2; else it is taken from the Node object by who reads that")
     parser.add_argument("--boot-id-file", help="else SYSFS/boot_id, else the kernel's")
     parser.add_argument("--topology-manager-policy", choices=POLICIES)
     parser.add_argument("--topology-manager-scope", choices=SCOPES)
-    parser.add_argument("--pods-fingerprint-method", choices=METHODS)
+    parser.add_argument("--pods-fingerprint-method", type=str.lower, choices=METHODS)
     parser.add_argument("--exclude-resource", dest="exclude_resources", action="append", metavar="RESOURCE")
     parser.add_argument("--exclude-pod", dest="exclude_pods", action="append", metavar="NAMESPACE/NAME", help="shell patterns")
     return parser
+
+
+def _add_port(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--http-port", "--metrics-port", help="health and metrics; 0: any free port")
+    parser.add_argument("--http-host", "--metrics-ip", help="the address of that port (127.0.0.1)")
+    parser.add_argument("--metrics-mode", type=str.lower, choices=typing.get_args(Mode), help="http (the default): clear text")
+    parser.add_argument("--metrics-certs-dir", help=f"with httptls: the folder of certificates ({CERTS_DIR})")
+    parser.add_argument("--metrics-cert-file", help="with httptls: the certificate in that folder (tls.crt)")
+    parser.add_argument("--metrics-key-file", help="with httptls: its key in that folder (tls.key)")
+    parser.add_argument(
+        "--metrics-want-cli-auth", **_SWITCH, help="with httptls: clients need a certificate of that folder's ca.crt"
+    )
+    parser.add_argument("--metrics-client-ca", dest="http_tls_client_ca", help="another file in the place of that ca.crt")
+    parser.add_argument("--metrics-tls-min-version", dest="http_tls_min_version", type=_argument(metrics_port.version),
+                        metavar="VersionTLS12|VersionTLS13")  # fmt: skip
+    parser.add_argument(
+        "--metrics-tls-cipher-suites", dest="http_tls_ciphers", type=_argument(metrics_port.ciphers), metavar="NAME,..."
+    )
+    parser.add_argument(
+        "--podreadiness", **_SWITCH, help="write conditions of this pod: PodresourcesFetched, NodeTopologyUpdated"
+    )
+
+
+_SWITCH: dict[str, Any] = {"nargs": "?", "const": "true", "choices": ("true", "false")}
+"""A flag of Go: alone it means true."""
+
+
+def _argument(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    """argparse tells the sentence of this error, and of no other."""
+
+    def converted(text: str) -> Any:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return converted

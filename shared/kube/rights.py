@@ -46,6 +46,9 @@ TOPOLOGY_STORE = TOPOLOGY_INTAKE | TOPOLOGY_MIRROR
 EXPORTER_OBJECTS = _rights("", "nodes", "get") | _rights(TOPOLOGY_GROUP, "noderesourcetopologies", "create", "patch")
 """Only where exporters write NodeResourceTopology objects themselves; the exporter's."""
 
+EXPORTER_READINESS = _rights("", "pods/status", "patch")
+"""Only where exporters write conditions of their own pods; in the exporter's namespace alone."""
+
 STARTUP_TAINT = _rights("", "nodes", "patch")
 """Only where nodes are registered with a taint that their first report takes away; the topology-store's."""
 

@@ -23,8 +23,9 @@ CIPHERS = {
         ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
     )
 }
-"""Cipher suites of TLS 1.2 that may be chosen from, by IANA's names and OpenSSL's: with forward secrecy and authentication. Those
-of TLS 1.3 are all good, and always offered."""
+"""Cipher suites of TLS 1.2 that may be chosen from, by IANA's names and OpenSSL's: with forward secrecy and authentication."""
+ALWAYS = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+"""Those of TLS 1.3 are all good, and always offered; where no others are named, TLS 1.2 is not spoken."""
 
 
 class HttpTlsError(Exception):
@@ -61,15 +62,17 @@ def _context(wanted: HttpTls) -> ssl.SSLContext:
 def _check(wanted: HttpTls) -> None:
     if not wanted.certificate or not wanted.key:
         raise HttpTlsError("TOPOLOG_HTTP_TLS_CERTIFICATE and TOPOLOG_HTTP_TLS_KEY: one is not set; name both files, or neither")
-    unknown = [name for name in wanted.ciphers if name not in CIPHERS]
+    unknown = [name for name in wanted.ciphers if name not in (*CIPHERS, *ALWAYS)]
     if unknown:
         raise HttpTlsError(f"TOPOLOG_HTTP_TLS_CIPHERS: {unknown[0][:60]!r} is not offered; choose from {', '.join(CIPHERS)}")
 
 
 def _context_of(wanted: HttpTls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3 if wanted.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(":".join(CIPHERS[name] for name in wanted.ciphers or CIPHERS))
+    chosen = [CIPHERS[name] for name in wanted.ciphers or CIPHERS if name in CIPHERS]
+    newest = wanted.min_version == "1.3" or not chosen
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if newest else ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(":".join(chosen or CIPHERS.values()))
     # A session that is taken up again shows no certificate: it would outlive the authority that was taken away.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0

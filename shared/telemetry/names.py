@@ -197,5 +197,6 @@ SPAN_REPORT = span("node.report", "A kubelet is read and its report made.")
 
 NODE_UNREADABLE = event("node.unreadable", "A kubelet or its machine cannot be read; it is tried again, other nodes go on.")
 OBJECTS_REFUSED = event("topology.refused", "A NodeResourceTopology object of the node was not taken; it is tried again.")
+READINESS_REFUSED = event("pod.readiness_refused", "The conditions of the exporter's own pod were not taken; it is tried again.")
 WATCH_POLLS = event("watch.polls", "Without inotify the files of kubelets are looked at in turns: changes are noticed later.")
 NODE_READABLE = event("node.readable", "A node that could not be read can be read again.")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from shared.kube.rights import BY_SERVICE, EXPORTER_OBJECTS, STARTUP_TAINT, Right
+from shared.kube.rights import BY_SERVICE, EXPORTER_OBJECTS, EXPORTER_READINESS, STARTUP_TAINT, Right
 from tests.deploy.manifests import (
     K8S,
     KUSTOMIZATION,
@@ -89,7 +89,14 @@ def granted(folder: str) -> dict[str, set[Right]]:
 
 def test_each_account_has_the_rights_of_its_calls_and_no_others() -> None:
     assert granted("base") == {**BY_SERVICE, "migrations": set()}
-    assert of_kind("Role", "RoleBinding") == []
+
+
+def test_within_its_namespace_an_exporter_may_write_conditions_of_pods_where_that_is_asked_and_nobody_else_anything() -> None:
+    (role,) = of_kind("Role")
+    (binding,) = of_kind("RoleBinding")
+    assert (of_kind("Role", "RoleBinding", folder="components/exporter-readiness")) == [role, binding]
+    assert rights(role) == EXPORTER_READINESS
+    assert (binding["roleRef"]["name"], [each["name"] for each in binding["subjects"]]) == (name_of(role), ["exporter"])
 
 
 def test_components_grant_nothing_but_the_startup_taint_and_the_exporters_objects() -> None:
@@ -390,7 +397,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(kubelet
     overlay = copy / "overlays" / "more"
     overlay.mkdir()
     others = {folder.name for folder in COMPONENTS if not folder.name.startswith("kubelet-")} - chosen()
-    assert others == {"cloudnative-pg", "extender", "http-tls", "startup-taint"}
+    assert others == {"cloudnative-pg", "exporter-readiness", "extender", "http-tls", "startup-taint"}
     more = {
         "resources": ["../production"],
         "components": [f"../../components/{name}" for name in sorted(others | {kubelet})],
@@ -403,6 +410,12 @@ def test_the_other_components_build_on_top_of_production_under_one_image(kubelet
     (container,) = containers(exporter)
     assert container["image"] == "registry.example.com/topolog:1"
     assert any(part.startswith("--kubelet-config=/kubelet/config") for part in container["command"])
+    assert [gate["conditionType"] for gate in pod_of(exporter)["readinessGates"]] == [
+        "PodresourcesFetched",
+        "NodeTopologyUpdated",
+    ]
+    (policy,) = [found for found in objects if found["kind"] == "NetworkPolicy" and name_of(found) == "exporter"]
+    assert [443, 6443] in [[port["port"] for port in rule.get("ports", [])] for rule in policy["spec"]["egress"]]
     check_tls([found for found in objects if name_of(found) in BY_SERVICE and found["kind"] in ("Deployment", "DaemonSet")])
 
 

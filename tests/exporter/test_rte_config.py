@@ -66,9 +66,10 @@ def test_a_folder_is_taken_as_it_is(root: Path) -> None:
         "topology_manager_scope": "pod",
         "exclude_resources": '["memory", "vendor/gpu"]',
         "exclude_pods": '["kube-*/*"]',
+        "metrics_cert_file": "tls.crt",
     }
     left_out = {each.origin.rsplit(": ")[-1] for each in read(root, "n1").left_out}
-    assert left_out == {"nrtUpdater.patchResync", "topologyExporter.metricsTLS.certFile"}
+    assert left_out == {"nrtUpdater.patchResync"}
 
 
 def test_configlets_go_over_the_main_file_in_order_of_their_names_and_without_one(root: Path, tmp_path: Path) -> None:
@@ -87,7 +88,8 @@ def test_configlets_go_over_the_main_file_in_order_of_their_names_and_without_on
         ("topologyExporter: {sleepInterval: 0}", "0 is off"),
         ("topologyExporter: {sleepInterval: sixty}", "'sixty' is no duration"),
         ("topologyExporter: {metricsPort: '2112'}", "'2112' is no whole number"),
-        ("topologyExporter: {metricsMode: httptls}", "clear text"),
+        ("topologyExporter: {metricsMode: https}", "'https' is no mode; write disabled, http or httptls"),
+        ("topologyExporter: {metricsTLS: {minTLSVersion: VersionTLS11}}", "write VersionTLS12 or VersionTLS13"),
         ("nrtUpdater: {noPublish: 'yes'}", "'yes' is neither true nor false"),
         ("resourceMonitor: {sysfsRoot: 7}", "7 is no text"),
         ("- a", "is no mapping"),

@@ -95,6 +95,7 @@ CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
         kube.delete_topology("n", "u", "1"),
     ],
     "exporter's objects": lambda kube: [kube.get_node("n"), kube.apply_topology("n", {})],
+    "exporter's readiness": lambda kube: [kube.patch_pod_status("ns", "p", {})],
     "startup taint": lambda kube: [kube.patch_node("n", [])],
 }
 """The calls of each service. The extra right of an apply is `create`: it makes an object that is not there."""
@@ -110,5 +111,9 @@ async def test_each_service_has_the_rights_of_its_calls_and_no_others(
     needed = made.asked
     if Right(rights.TOPOLOGY_GROUP, "noderesourcetopologies", "patch") in needed:
         needed.add(Right(rights.TOPOLOGY_GROUP, "noderesourcetopologies", "create"))
-    optional = {"startup taint": rights.STARTUP_TAINT, "exporter's objects": rights.EXPORTER_OBJECTS}
+    optional = {
+        "startup taint": rights.STARTUP_TAINT,
+        "exporter's objects": rights.EXPORTER_OBJECTS,
+        "exporter's readiness": rights.EXPORTER_READINESS,
+    }
     assert {**rights.BY_SERVICE, **optional}[service] == needed

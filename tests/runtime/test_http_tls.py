@@ -121,11 +121,13 @@ def test_half_a_rotation_leaves_the_old_certificate_and_says_so(files: Certifica
     assert str(files.key) in line["problem"]
 
 
-@pytest.mark.parametrize(("least", "spoken"), [("1.2", "TLSv1.2"), ("1.3", "")])
-def test_older_versions_than_the_least_are_refused(files: Certificates, least: str, spoken: str) -> None:
+@pytest.mark.parametrize(
+    ("least", "ciphers", "spoken"), [("1.2", "", "TLSv1.2"), ("1.3", "", ""), ("1.2", "TLS_AES_128_GCM_SHA256", "")]
+)
+def test_older_versions_than_the_least_are_refused(files: Certificates, least: str, ciphers: str, spoken: str) -> None:
     context = trusting(files)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with serving(files, http_tls_min_version=least) as service:
+    with serving(files, http_tls_min_version=least, http_tls_ciphers=ciphers) as service:
         host, port = service.started["url"].removeprefix("https://").split(":")
         with socket.create_connection((host, int(port)), timeout=60) as connection:
             if not spoken:
