@@ -213,5 +213,5 @@ class PostgresEventLog:
     def _unavailable(self, error: Exception) -> LogUnavailable:
         return LogUnavailable(
             f"Postgres at {masked_url(self._url)} does not answer ({plain(error)}); "
-            "is it up, and does TOPOLOG_DATABASE_URL name it?"
+            "is it up, and does TOPOLOG_DATABASE_URL name it and a login of its?"
         )

@@ -24,8 +24,10 @@ LOST_CONNECTION: tuple[type[Exception], ...] = (
     asyncpg.DeadlockDetectedError,
     asyncpg.InternalClientError,
     asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
 )
-"""Errors after which the same statement may be sent again on a new connection; a database that is not there is being restored."""
+"""Errors after which the same statement may be sent again on a new connection; a database that is not there is being restored, a
+login that is refused is being made or gets another password."""
 
 SERVER_SETTINGS = {
     "application_name": "topolog",

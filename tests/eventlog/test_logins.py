@@ -117,6 +117,16 @@ async def test_a_command_with_a_readers_login_names_the_login_that_may(log_url: 
     assert re.search(r"try: give --database-url with (the owner's login|the login topolog_service)", said), said
 
 
+async def test_a_login_that_is_made_later_is_waited_for(log_url: str, service: str) -> None:
+    opening = asyncio.create_task(PostgresEventLog.open(as_user(log_url, service), production=True))
+    done, _ = await asyncio.wait({opening}, timeout=0.5)
+    assert not done
+    await make_login(log_url, service, "a password")
+    log = await opening
+    assert await log.head() == 0
+    await log.close()
+
+
 def test_the_owner_of_the_log_is_told_from_a_superuser() -> None:
     assert not Rights("topolog_service", False, False, False, True).problem
     assert "the owner of the log" in Rights("topolog", False, True, True, True).problem

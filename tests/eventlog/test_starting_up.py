@@ -1,4 +1,4 @@
-"""A Postgres that refuses connections because it starts, stops or is full is unavailable, and never the end of a service."""
+"""A Postgres that refuses connections because it starts, stops, is full or does not know the login is unavailable, and never the end of a service."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from shared.eventlog.postgres import PostgresEventLog
         asyncpg.TooManyConnectionsError("sorry, too many clients already"),
         asyncpg.AdminShutdownError("terminating connection"),
         asyncpg.InvalidCatalogNameError('database "topolog" does not exist'),
+        asyncpg.InvalidPasswordError('password authentication failed for user "topolog_service"'),
+        asyncpg.InvalidAuthorizationSpecificationError('role "topolog_service" does not exist'),
         ConnectionRefusedError("nobody listens"),
         TimeoutError(),
     ],

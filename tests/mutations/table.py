@@ -150,14 +150,14 @@ TESTED = (
         LEADERSHIP,
         "if self._clock.monotonic_s() - renewed_s > self._ttl_s * 0.7:",
         "if False:",
-        "tests/runtime/test_leadership.py -k renew --timeout 60",
+        "tests/runtime/test_leadership.py -k renew --timeout 90",
     ),
     Mutation(
         "a leader does not see that its lease is another's",
         LEADERSHIP,
         "if again != lease:",
         "if False:",
-        "tests/runtime/test_leadership.py -k taken --timeout 60",
+        "tests/runtime/test_leadership.py -k taken --timeout 90",
     ),
     Mutation(
         "a lease outlives the session of its holder",
@@ -178,7 +178,7 @@ TESTED = (
         "shared/runtime/membership.py",
         "if lease not in members:",
         "if False:",
-        "tests/runtime/test_membership.py -k counted_out --timeout 60",
+        "tests/runtime/test_membership.py -k counted_out --timeout 90",
     ),
     Mutation(
         "a scheduler is not fenced",
@@ -220,7 +220,7 @@ TESTED = (
         "services/binder/evictor.py",
         "epoch=turn.lease.epoch,",
         "epoch=0,",
-        "tests/binder/test_evictions.py -k overtaken --timeout 60",
+        "tests/binder/test_evictions.py -k overtaken --timeout 90",
     ),
     Mutation(
         "another pod of the name counts as bound",
