@@ -3,7 +3,8 @@
 Environment: TOPOLOG_NATS_PASSWORD (user topolog), and for exporters one of TOPOLOG_NATS_CREDENTIALS_DIR (a folder made by
 `topolog nats credentials`: each exporter speaks for its own nodes; read again when it changes) and
 TOPOLOG_NATS_EXPORTER_PASSWORD (user exporter, who may publish reports of any node, as long as that folder is empty);
-TOPOLOG_DATA_DIR; TOPOLOG_NATS_PORT (4222), TOPOLOG_NATS_MONITOR_PORT (8222, `/healthz`).
+TOPOLOG_DATA_DIR; TOPOLOG_NATS_PORT (4222), TOPOLOG_NATS_MONITOR_PORT (8222, `/healthz`) on
+TOPOLOG_NATS_MONITOR_HOST (127.0.0.1, as it asks for no password and shows every connection; probes of Kubernetes need 0.0.0.0).
 TLS: TOPOLOG_NATS_TLS_DIR, a folder with tls.crt and tls.key; or TOPOLOG_NATS_TLS_NAMES, what clients call this server, for a
 certificate made in the data folder, whose authority is put into TOPOLOG_NATS_CA_DIR as ca.crt for clients to read.
 TOPOLOG_NATS_TLS_VERIFY=true asks clients for certificates of the ca.crt in TOPOLOG_NATS_TLS_DIR.
@@ -38,6 +39,7 @@ async def serve() -> None:
         monitor_port=monitor_port(),
         password=password,
         host=EVERYWHERE,
+        monitor_host=os.environ.get("TOPOLOG_NATS_MONITOR_HOST", "127.0.0.1"),
         exporter_password=os.environ.get("TOPOLOG_NATS_EXPORTER_PASSWORD", ""),
         credentials=credentials,
         tls=given_tls(os.environ.get("TOPOLOG_NATS_TLS_DIR", ""), os.environ.get("TOPOLOG_NATS_TLS_VERIFY") == "true"),

@@ -305,6 +305,17 @@ def test_probes_ask_a_named_port_of_their_container() -> None:
                 assert container[probe]["httpGet"]["port"] in names
 
 
+def test_what_nats_shows_without_a_password_is_open_to_probes_and_policies_let_nobody_else_to_it() -> None:
+    (nats,) = (container for workload in workloads("components/nats") for container in containers(workload))
+    told = {variable["name"]: variable.get("value") for variable in nats["env"]}
+    assert told["TOPOLOG_NATS_MONITOR_HOST"] == "0.0.0.0"
+    (monitor,) = (port["containerPort"] for port in nats["ports"] if port["name"] == "monitor")
+    policies = documents(K8S / "components" / "network-policies" / "policies.yaml")
+    open_ports = [port["port"] for policy in policies for rule in policy["spec"].get("ingress", []) for port in rule["ports"]]
+    assert 4222 in open_ports
+    assert monitor not in open_ports
+
+
 # -- built by kustomize ----------------------------------------------------------------------------------------------
 
 

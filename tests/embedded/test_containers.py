@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -172,7 +173,7 @@ async def test_the_postgres_container_is_healthy_asks_tcp_clients_for_the_passwo
     assert "secret" not in (folder / "logs" / "postgres.log").read_text()
 
 
-def test_the_nats_container_is_healthy_and_stops(folder: Path) -> None:
+def test_the_nats_container_is_healthy_stops_and_shows_its_state_to_its_own_machine_alone(folder: Path) -> None:
     variables = {
         "TOPOLOG_DATA_DIR": str(folder),
         "TOPOLOG_NATS_PASSWORD": "all",
@@ -185,6 +186,10 @@ def test_the_nats_container_is_healthy_and_stops(folder: Path) -> None:
     try:
         wait_ready(process, "nats")
         wait_healthy("run_nats", variables)
+        beside = "127.0.0.2"
+        socket.create_connection((beside, int(variables["TOPOLOG_NATS_PORT"]))).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((beside, int(variables["TOPOLOG_NATS_MONITOR_PORT"]))).close()
     finally:
         stop(process)
 

@@ -1,4 +1,4 @@
-"""A Postgres that refuses connections because it starts, stops, is full or does not know the login is unavailable, and never the end of a service."""
+"""A Postgres that refuses connections, whatever the reason, is unavailable, and never the end of a service."""
 
 from __future__ import annotations
 
