@@ -1,4 +1,4 @@
-# One image for every service and for the servers; the command chooses: python -m services.<name>.
+# One image for every service and for the servers; the command chooses: python -m services.<name>, or topolog.
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 RUN python -m venv /opt/topolog
@@ -17,9 +17,11 @@ WORKDIR /opt/topolog/app
 COPY migrations migrations
 COPY shared shared
 COPY services services
-ENV PATH=/opt/topolog/bin:/usr/local/bin:/usr/bin:/bin \
+RUN printf '#!/bin/sh\nexec python -m services.cli.main "$@"\n' > /opt/topolog/bin/topolog && chmod 0755 /opt/topolog/bin/topolog
+ENV PYTHONPATH=/opt/topolog/app \
+    PATH=/opt/topolog/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 VOLUME /var/lib/topolog
-CMD ["python", "-m", "services.cli.main", "--help"]
+CMD ["topolog", "--help"]

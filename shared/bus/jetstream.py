@@ -304,9 +304,14 @@ class JetStreamBus:
             subscription.break_off("reconnect")
 
     def _unavailable(self, subject: str, error: BaseException) -> BusUnavailable:
+        servers = ", ".join(self._servers)
+        if isinstance(error, NoStreamResponseError):
+            return BusUnavailable(
+                f"NATS at {servers} has no stream for {subject}; topology-store makes it at its start: does it run?"
+            )
         reason = self._trouble if self._trouble and not self._client.is_connected else plain(error)
         return BusUnavailable(
-            f"NATS at {', '.join(self._servers)} did not take {subject} within {self._patience_s:g} s "
+            f"NATS at {servers} did not take {subject} within {self._patience_s:g} s "
             f"({reason}); is it up, with JetStream? check TOPOLOG_NATS_URL"
         )
 

@@ -30,16 +30,21 @@ async def servers(tmp_path: Path) -> AsyncIterator[EmbeddedServers]:
         yield running
 
 
-async def test_services_and_exporters_reach_a_server_that_takes_tls_alone(servers: EmbeddedServers) -> None:
+async def test_services_and_exporters_reach_a_server_that_takes_tls_alone(
+    servers: EmbeddedServers, caplog: pytest.LogCaptureFixture
+) -> None:
     assert servers.nats_url.startswith("tls://topolog:")
     exporters = servers.nats_url.replace(servers.nats_url.split("@")[0], "tls://exporter:only-reports")
-    service, exporter = JetStreamBus(servers.nats_url), JetStreamBus(exporters, keeps_streams=False)
+    service, exporter = JetStreamBus(servers.nats_url), JetStreamBus(exporters, patience_s=1.0, keeps_streams=False)
+    with pytest.raises(BusUnavailable, match=r"has no stream for topolog\.report\.n1; topology-store makes it"):
+        await exporter.publish(subjects.report("n1"), b"{}", {})
     await service.ensure_streams()
     await exporter.publish(subjects.report("n1"), b"{}", {})
     async with asyncio.timeout(30):
         batch = await anext(service.reports())
     assert [message.subject for message in batch] == [subjects.report("n1")]
     await asyncio.gather(service.close(), exporter.close())
+    assert not caplog.records
 
 
 async def test_a_client_that_trusts_another_authority_is_not_connected_and_is_told_why(
