@@ -49,7 +49,8 @@ def doctor_command(
 ) -> None:
     """Look at an installation from outside: database, bus, rights, reports, kubelets; say what to do about each finding."""
     urls = _places(database_url, nats_url, kubeconfig, data_dir)
-    findings = sorted(asyncio.run(examine(*urls, namespace)), key=lambda found: _RANK[found.severity])
+    findings = asyncio.run(examine(*urls, namespace if database_url else ""))
+    findings.sort(key=lambda found: _RANK[found.severity])
     if as_json:
         for found in findings:
             json_line(found)
@@ -76,8 +77,9 @@ def _places(database_url: str, nats_url: str, kubeconfig: str, data_dir: Path | 
 
 
 async def examine(database_url: str, nats_url: str, kubeconfig: str, namespace: str) -> list[Finding]:
-    """Everything that is found. What cannot be asked is a finding too."""
-    found = await _database(database_url)
+    """Everything that is found. What cannot be asked is a finding too. Without a namespace the services are processes of a data
+    folder: their login is the database's owner, and their rights are those of the kubeconfig."""
+    found = await _database(database_url, pods=bool(namespace))
     found += await _bus(nats_url)
     kube_findings, machines = await _cluster(kubeconfig, namespace)
     found += kube_findings
@@ -88,11 +90,11 @@ async def examine(database_url: str, nats_url: str, kubeconfig: str, namespace: 
     return found
 
 
-async def _database(url: str) -> list[Finding]:
+async def _database(url: str, *, pods: bool) -> list[Finding]:
     from shared.eventlog.inspection import inspect
 
     try:
-        return list(database.judge(await inspect(url)))
+        return list(database.judge(await inspect(url), pods=pods))
     except Exception as error:  # the driver's errors have no names out here
         raise CommandError(f"the database does not answer: {error}", "check TOPOLOG_DATABASE_URL") from error
 
@@ -136,11 +138,12 @@ async def _cluster(kubeconfig: str, namespace: str) -> tuple[list[Finding], dict
 
 
 async def _rights(kube: Kube, namespace: str) -> dict[str, dict[Right, bool]]:
-    """Each service's rights, as the API answers for its account; those that may not be asked for are left out."""
+    """Each service's rights, as the API answers for its account (for these credentials without a namespace); those that may not
+    be asked for are left out."""
     held: dict[str, dict[Right, bool]] = {}
     for service, rights in BY_SERVICE.items():
         for right in sorted(rights):
-            answer = await kube.may(right, f"system:serviceaccount:{namespace}:{service}")
+            answer = await kube.may(right, f"system:serviceaccount:{namespace}:{service}" if namespace else "")
             if isinstance(answer, Answer) and answer.ok:
                 held.setdefault(service, {})[right] = bool((answer.body.get("status") or {}).get("allowed"))
     return held

@@ -19,8 +19,8 @@ ENOUGH_FACTS = 10_000
 """Below, an empty database's own size hides what a fact takes."""
 
 
-def judge(seen: Inspection) -> Iterator[Finding]:
-    """Findings, the worst first."""
+def judge(seen: Inspection, *, pods: bool = True) -> Iterator[Finding]:
+    """Findings, the worst first. Services that are no `pods` are `topolog up`'s, whose own database they own."""
     if seen.revision != seen.newest_revision:
         newer = seen.revision > seen.newest_revision
         mend = (
@@ -28,7 +28,7 @@ def judge(seen: Inspection) -> Iterator[Finding]:
         )
         yield problem(ABOUT, f"schema revision {seen.revision or 'none'}, this release has {seen.newest_revision}", mend)
         return
-    if seen.rank:
+    if seen.rank and pods:
         yield warning(ABOUT, f"the login {seen.login} is {seen.rank}: services need a member of topolog_writer alone", _login())
     for role in ROLES:
         yield from _lease(role, seen)

@@ -41,6 +41,7 @@ async def test_an_installation_that_reports_has_no_problem_but_its_missing_servi
     await log.append([Commit("first", "test", 0, 0, (draft,))])
     try:
         found = await examine(database_url, nats_url, api, "topolog")
+        of_a_folder = await examine(database_url, nats_url, api, "")
     finally:
         await bus.close()
         await log.close()
@@ -48,6 +49,8 @@ async def test_an_installation_that_reports_has_no_problem_but_its_missing_servi
     assert all(one.about == "database" and "the role" in one.seen for one in problems)
     assert {one.about for one in found} >= {"database", "bus", "cluster"}
     assert not [one for one in found if one.about == "node n1"]
+    told = [[one.seen for one in each if "the login" in one.seen or "rights" in one.seen] for each in (found, of_a_folder)]
+    assert (len(told[0]), told[1]) == (2, [])
 
 
 async def test_what_does_not_answer_is_a_finding(database_url: str) -> None:
