@@ -41,6 +41,7 @@ ADVICE = {
     "topology": "look at the rights and the definition of NodeResourceTopology, `topolog doctor` where it is there",
     "http": "set a token as the line says, or keep the port inside",
     "http.certificate": "put certificate and key that belong together where the line says; the next connection reads them",
+    "slices": "give the exporter the right that the line names, or leave --dra-slices out",
     "stream": "`topolog replay verify` names the fact; `topolog log skip` counts it as never told",
     "watch": "nothing; raise fs.inotify.max_user_instances on the node to hear of changes at once",
     "extender": "look at the certificate files that the line names, and at the extender section of the scheduler's configuration",

@@ -25,13 +25,26 @@ class DeviceGroup(msgspec.Struct, frozen=True, gc=False):
     zones: tuple[int, ...]
 
 
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """One device of a claim of dynamic resource allocation, as listed; `device` is empty where a claim lists none."""
+
+    namespace: str
+    claim: str
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share: str = ""
+    cdi: tuple[str, ...] = ()
+
+
 class ListedContainer(msgspec.Struct, frozen=True):
-    """One listed container; all three empty while the kubelet has not admitted it, or when it holds nothing exclusive."""
+    """One listed container; all of it empty while the kubelet has not admitted it, or when it holds nothing exclusive."""
 
     name: str
     cpus: tuple[int, ...] = ()
     memory: tuple[MemoryBlock, ...] = ()
     devices: tuple[DeviceGroup, ...] = ()
+    claims: tuple[Claimed, ...] = ()
 
 
 class ListedPod(msgspec.Struct, frozen=True):

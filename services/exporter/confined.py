@@ -60,7 +60,7 @@ def _pod(pod: ListedPod, known: Zones) -> ListedPod:
 
 
 def _container(found: ListedContainer, known: Zones) -> ListedContainer:
-    return ListedContainer(found.name, found.cpus, _blocks(found.memory, known), _groups(found.devices, known))
+    return ListedContainer(found.name, found.cpus, _blocks(found.memory, known), _groups(found.devices, known), found.claims)
 
 
 def _blocks(blocks: tuple[MemoryBlock, ...], known: Zones) -> tuple[MemoryBlock, ...]:

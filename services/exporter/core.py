@@ -18,7 +18,8 @@ from services.exporter.checkpoints import NOTHING_READ, Checkpoints
 from services.exporter.kubelet_config import KubeletFacts
 from services.exporter.placements import place
 from services.exporter.sysfs import Machine
-from shared.domain.report import Freshness, Report
+from shared.domain.dynamic import resource_name
+from shared.domain.report import DynamicGroup, Freshness, Report
 from shared.kubelet.fingerprint import ALL, EXCLUSIVE, fingerprint
 
 METHODS = (EXCLUSIVE, ALL)
@@ -55,6 +56,7 @@ class Scan(msgspec.Struct, frozen=True):
     kubelet: KubeletFacts = KubeletFacts()
     checkpoints: Checkpoints = NOTHING_READ
     kubelet_version: str = ""
+    dynamic: tuple[DynamicGroup, ...] | None = None
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -99,7 +101,12 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
         devices=inventory.devices(scan.allocatable, [each for pod in scan.pods for each in pod.containers]),
         checkpoints=scan.checkpoints.read,
         hidden=placed.hidden,
+        dynamic=_dynamic(scan.dynamic, rules.excluded_resources),
     )
+
+
+def _dynamic(groups: tuple[DynamicGroup, ...] | None, excluded: frozenset[str]) -> tuple[DynamicGroup, ...] | None:
+    return None if groups is None else tuple(group for group in groups if resource_name(group.driver) not in excluded)
 
 
 def _confined(scan: Scan) -> Scan:

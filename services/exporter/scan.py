@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from services.exporter import checkpoints, configz, folders, kubelet_config
+from services.exporter import checkpoints, configz, folders, kubelet_config, slices
 from services.exporter.answers import Allocatable, ListedPod
 from services.exporter.checkpoints import Checkpoints
 from services.exporter.configz import Endpoint
 from services.exporter.core import Scan
 from services.exporter.kubelet_config import KubeletConfigError, KubeletFacts
 from services.exporter.settings import ExporterSettings, NodeSpec
+from services.exporter.slices import Device
 from services.exporter.sysfs import Machine, read_machine
 from services.exporter.sysfs_cpus import read_layout
 from shared.domain.cpus import CpuLayout
-from shared.domain.report import Freshness
+from shared.domain.report import DynamicGroup, Freshness
 
 Signature = tuple[tuple[int, int, int], ...]
 
@@ -44,13 +46,22 @@ class Source(Protocol):
         """Let go of the connection."""
 
 
+class Known(Protocol):
+    """Whoever knows the devices that drivers publish for claims."""
+
+    def of(self, node: str, pods: Iterable[ListedPod]) -> tuple[Device, ...] | None:
+        """A node's devices; None while they are not known."""
+
+
 class NodeReader:
     """Reads one node. Keeps what changes rarely (machine, configuration, checkpoints) between scans."""
 
-    def __init__(self, spec: NodeSpec, settings: ExporterSettings, source: Source) -> None:
+    def __init__(self, spec: NodeSpec, settings: ExporterSettings, source: Source, known: Known | None = None) -> None:
         self._spec = spec
         self._settings = settings
         self._source = source
+        self._devices = known
+        self._dynamic: tuple[tuple[Device, ...], Machine, tuple[DynamicGroup, ...]] | None = None
         self._checkpoint_paths = [f"{spec.kubelet_dir}/{name}" for name in folders.CHECKPOINTS] if spec.kubelet_dir else []
         self._checkpoints: tuple[Signature, Checkpoints] = ((), checkpoints.NOTHING_READ)
         self._boot_id = ""
@@ -64,7 +75,17 @@ class NodeReader:
         machine, kubelet = self._read_machine(Path(self._spec.sysfs)), await self._kubelet()
         allocatable = await self._source.allocatable()
         pods, stored = await self._list()
-        return Scan(freshness, machine, allocatable, pods, kubelet, stored, self._settings.kubelet_version)
+        dynamic = self._groups(machine, self._devices.of(self._spec.name, pods)) if self._devices is not None else None
+        return Scan(freshness, machine, allocatable, pods, kubelet, stored, self._settings.kubelet_version, dynamic)
+
+    def _groups(self, machine: Machine, found: tuple[Device, ...] | None) -> tuple[DynamicGroup, ...] | None:
+        """Devices for claims by zone, sorted anew when they or the machine changed."""
+        if found is None:
+            return None
+        if self._dynamic is None or self._dynamic[0] is not found or self._dynamic[1] is not machine:
+            zones = frozenset(node.id for node in machine.nodes)
+            self._dynamic = found, machine, slices.groups(found, folders.FolderTree(Path(self._spec.sysfs)), zones)
+        return self._dynamic[2]
 
     def forget(self) -> None:
         """Read everything anew: after a failure the node may be another than before."""

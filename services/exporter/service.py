@@ -18,6 +18,7 @@ from services.exporter.readiness import Pod, PodReadiness, State
 from services.exporter.rte_config import RteConfigError
 from services.exporter.scan import NodeReader, Source
 from services.exporter.settings import CRI, FAKE, ExporterSettings, NodeSpec
+from services.exporter.slice_source import SliceSource
 from services.exporter.source_grpc import GrpcSource
 from services.exporter.watch import file_place, kubelet_places, watch_bus, watch_places
 from shared.bus.jetstream import JetStreamBus
@@ -47,6 +48,7 @@ class Exporter:
             Objects(kube, settings.add_nrt_owner, self._objects_failed) if kube is not None and settings.writes_objects else None
         )
         self._specs = {spec.name: spec for spec in settings.specs()}
+        self.slices = self._slices(kube) if kube is not None and settings.dra_slices else None
         self.reporters = {name: self._reporter(spec) for name, spec in self._specs.items()}
 
     def ask_full(self) -> None:
@@ -68,7 +70,7 @@ class Exporter:
         if self._settings.notify_file:
             places += [file_place(name, self._settings.notify_file) for name in self._specs]
         if places:
-            await watch_places(places, self._settings.watch_interval_s, lambda name: self.reporters[name].trigger(), self._polls)
+            await watch_places(places, self._settings.watch_interval_s, self._trigger, self._polls)
 
     async def watch_bus(self) -> None:
         """Publish in full after the bus was away."""
@@ -77,6 +79,8 @@ class Exporter:
 
     async def once(self) -> list[str]:
         """Report every node once; what went wrong, empty when all of it is on the bus."""
+        if self.slices is not None:
+            await asyncio.gather(*(self.slices.ask(node) for node in self._specs))
         await asyncio.gather(*(reporter.round() for reporter in self.reporters.values()))
         problems = [reporter.status.error for reporter in self.reporters.values() if reporter.status.error]
         if self._to_bus and not await self.outbox.drain(ONCE_S):
@@ -108,8 +112,14 @@ class Exporter:
         updated = None if None in taken else all(taken)
         return State(fetched, updated)
 
+    def _slices(self, kube: Kube) -> SliceSource:
+        return SliceSource(kube, self._specs, self._trigger, self._slices_failed)
+
+    def _trigger(self, node: str) -> None:
+        self.reporters[node].trigger()
+
     def _reporter(self, spec: NodeSpec) -> NodeReporter:
-        reader = NodeReader(spec, self._settings, _source(spec, self._settings))
+        reader = NodeReader(spec, self._settings, _source(spec, self._settings), self.slices)
         watched = bool(spec.kubelet_dir)
         return NodeReporter(spec.name, reader, self._settings, self.outbox, self._node_changed, watched, self.objects)
 
@@ -124,6 +134,9 @@ class Exporter:
     def readiness_failed(self, problem: str) -> None:
         """The pod's conditions cannot be written; with an empty problem they can again."""
         self._out.warning(names.READINESS_REFUSED, problem=problem or "written again")
+
+    def _slices_failed(self, problem: str) -> None:
+        self._out.warning(names.SLICES_REFUSED, problem=problem or "read again")
 
     def _objects_failed(self, problem: str) -> None:
         self._out.warning(names.OBJECTS_REFUSED, problem=problem or "written again")
@@ -146,6 +159,8 @@ async def build(service: Service, settings: ExporterSettings) -> None:
         service.on_close("kubernetes", kube.close)
     if exporter.objects is not None:
         service.task("objects", exporter.objects.run)
+    if exporter.slices is not None:
+        service.task("slices", exporter.slices.run)
     if kube is not None and settings.podreadiness:
         pod = Pod(settings.pod_namespace, settings.pod_name)
         service.task("pod readiness", PodReadiness(kube, pod, exporter.state, exporter.readiness_failed).run)
@@ -164,8 +179,8 @@ async def _nodes(exporter: Exporter, request: object) -> object:
 
 
 def _kube(settings: ExporterSettings) -> Kube | None:
-    """The API server where objects or conditions are wanted; else its client is not even loaded."""
-    if not settings.writes_objects and not settings.podreadiness:
+    """The API server where objects, conditions or slices are wanted; else its client is not even loaded."""
+    if not (settings.writes_objects or settings.podreadiness or settings.dra_slices):
         return None
     from shared.kube.client import KubeClient
 

@@ -64,7 +64,8 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     socket is a container runtime's (`cri://`), `reserved_cpus` and `reserved_memory` are the kubelet's own flags, without which
     no CPU and no memory may be given away by zone, and `device_resources` is the SR-IOV device plugin's config.json.
     `metrics_*` are resource-topology-exporter's words for `http_tls`. With `podreadiness` the conditions of the pod `pod_name` in
-    `pod_namespace` say whether scans and publications succeed (through `kubeconfig` too).
+    `pod_namespace` say whether scans and publications succeed (through `kubeconfig` too), and with `dra_slices`
+    the devices that drivers publish for claims are read from there and counted by zone.
     """
 
     nodes: tuple[str, ...] = ()
@@ -112,6 +113,7 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     metrics_key_file: str = "tls.key"
     metrics_want_cli_auth: bool = False
     podreadiness: bool = False
+    dra_slices: bool = False
     pod_namespace: str = ""
     pod_name: str = ""
 
@@ -276,6 +278,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--publish", help="bus, nrt (NodeResourceTopology objects), or both with a comma between (bus)")
     parser.add_argument("--kubeconfig", help="for objects: a file, or http://ADDRESS; else the pod's own account")
     parser.add_argument("--add-nrt-owner", **_SWITCH, help="objects go with their Node (true)")
+    parser.add_argument("--dra-slices", **_SWITCH, help="read ResourceSlices: devices of claims by zone (through --kubeconfig)")
     parser.add_argument("--watch-namespace", help="account the pods of this namespace only")
     parser.add_argument("--pods-fingerprint", **_SWITCH, help="make fingerprints (true)")
     parser.add_argument("--pods-fingerprint-status-file", help="JSON file with the fingerprint and its pods")

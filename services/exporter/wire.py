@@ -5,9 +5,9 @@ Must not know sockets or files (both sources use it), nor what an answer means f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.answers import Allocatable, Claimed, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
 from services.exporter.podresources import podresources_pb2 as pb
 from shared.kubelet.cpuset import MAX_CPU_ID
 
@@ -35,7 +35,36 @@ def _pod(pod: pb.PodResources) -> ListedPod:
 
 
 def _container(container: pb.ContainerResources) -> ListedContainer:
-    return ListedContainer(container.name, _cpus(container.cpu_ids), _blocks(container.memory), _devices(container.devices))
+    return ListedContainer(
+        container.name,
+        _cpus(container.cpu_ids),
+        _blocks(container.memory),
+        _devices(container.devices),
+        _claims(container.dynamic_resources),
+    )
+
+
+def _claims(found: Sequence[pb.DynamicResource]) -> tuple[Claimed, ...]:
+    """Every device of every claim, sorted; a claim without any is one entry."""
+    if not found:
+        return ()
+    claims = [each for one in found for each in _claim(one)]
+    return tuple(sorted(claims, key=lambda one: (one.namespace, one.claim, one.driver, one.pool, one.device, one.share)))
+
+
+def _claim(found: pb.DynamicResource) -> list[Claimed]:
+    made = []
+    driver, told = "", list[str]()
+    for each in found.claim_resources:
+        names = [one.name for one in each.cdi_devices]
+        # Kubelet 1.36 lists with a driver's device those of its devices before it too.
+        repeated = each.driver_name == driver and len(names) > len(told) and names[: len(told)] == told
+        own = names[len(told) :] if repeated else names
+        driver, told = each.driver_name, names
+        made.append(
+            Claimed(found.claim_namespace, found.claim_name, driver, each.pool_name, each.device_name, each.share_id, tuple(own))
+        )
+    return made or [Claimed(found.claim_namespace, found.claim_name)]
 
 
 def _cpus(ids: Iterable[int]) -> tuple[int, ...]:

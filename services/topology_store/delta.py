@@ -23,7 +23,7 @@ def _frame(report: Report) -> tuple[object, ...]:
         for zone in report.zones
     )
     settings = (report.policy, report.scope, tuple(sorted(report.options.items())), report.max_numa_nodes, report.tracked)
-    machine = (report.cpus, report.devices, report.kubelet_version)
+    machine = (report.cpus, report.devices, report.dynamic, report.kubelet_version)
     managers = (report.cpu_policy, report.memory_policy, report.reserved_cpus)
     return (*settings, *machine, *managers, zones, report.fingerprint_method, report.placements is None)
 

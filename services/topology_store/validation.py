@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from shared.bus import subjects
-from shared.domain.report import UNKNOWN, Placement, Report, Zone, ZonedAmount
+from shared.domain.idlist import parse_ids
+from shared.domain.report import UNKNOWN, ClaimedDevice, DynamicGroup, Placement, Report, Zone, ZonedAmount
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node", UNKNOWN)
 SCOPES = ("container", "pod")
@@ -93,6 +94,7 @@ def _problems(node: str, report: Report) -> Iterator[str]:
     yield from _placement_problems(report.placements or (), frozenset(ids))
     yield from _placement_problems(report.hidden, frozenset(ids), hidden=True)
     yield from _inventory_problems(report)
+    yield from _dynamic_problems(report.dynamic or ())
 
 
 def _setting_problems(report: Report) -> Iterator[str]:
@@ -147,6 +149,27 @@ def _inventory_problems(report: Report) -> Iterator[str]:
             yield f"devices.{group.resource[:40]}: more than {ZONES} zones or {IDS_LIMIT} characters of ids"
 
 
+def _dynamic_problems(groups: Sequence[DynamicGroup]) -> Iterator[str]:
+    if len(groups) > DEVICE_GROUPS:
+        yield f"dynamic: {len(groups)} groups; at most {DEVICE_GROUPS}"
+    for group in groups:
+        where = f"dynamic[{group.driver[:40]}/{group.pool[:40]}]"
+        yield from _resource_name_problems("dynamic", group.driver)
+        if len(group.pool) > TEXT_LIMIT or not group.pool.isprintable():
+            yield f"{where}: a pool of more than {TEXT_LIMIT} printable characters"
+        lists = (group.ids, group.withheld, group.shared)
+        if len(group.zones) > ZONES or sum(map(len, lists)) > IDS_LIMIT or not all(map(_is_list, lists)):
+            yield f"{where}: more than {ZONES} zones or {IDS_LIMIT} characters of ids, or ids that are no list"
+
+
+def _is_list(text: str) -> bool:
+    try:
+        parse_ids(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _placement_problems(placements: Sequence[Placement], zones: frozenset[int], hidden: bool = False) -> Iterator[str]:
     """A placement in a zone that the report does not list says that it was read of two machines, or of none. A `hidden` one may
     have no pod's name; the entry of what a pod holds beyond its containers has no container's."""
@@ -164,6 +187,14 @@ def _placement_problems(placements: Sequence[Placement], zones: frozenset[int], 
             yield f"{where}: {len(placement.held)} entries; at most {HELD}"
         for held in placement.held:
             yield from _held_problems(where, held, zones)
+        if len(placement.claims) > HELD or not all(map(_is_claim, placement.claims)):
+            yield f"{where}: more than {HELD} claimed devices, or names of more than {TEXT_LIMIT} printable characters"
+
+
+def _is_claim(found: ClaimedDevice) -> bool:
+    names = (found.driver, found.pool, found.device, found.share, *found.cdi)
+    listed = len(found.cdi) <= HELD and len(found.claim) <= 2 * NAME_LIMIT + 1
+    return listed and found.claim.isprintable() and all(len(name) <= TEXT_LIMIT and name.isprintable() for name in names)
 
 
 def _held_problems(where: str, held: ZonedAmount, zones: frozenset[int]) -> Iterator[str]:

@@ -52,6 +52,19 @@ class ZonedAmount(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ids: str = ""
 
 
+class ClaimedDevice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A device that a container has by a claim (dynamic resource allocation). `claim` is `namespace/name`; `device` is empty for
+    a claim of which nothing is listed. `cdi` are the names by which the runtime puts it into the container; `share` is set where
+    the device is one of several shares."""
+
+    claim: str
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share: str = ""
+    cdi: tuple[str, ...] = ()
+
+
 class Placement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one listed container holds. `held` is empty for a container that holds nothing exclusive *or is not admitted
     yet* (kubelet 1.36: pods are listed before and during their admission). `pod_uid` is known only from checkpoints.
@@ -64,6 +77,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     container: str
     held: tuple[ZonedAmount, ...] = ()
     pod_uid: str = ""
+    claims: tuple[ClaimedDevice, ...] = ()
 
 
 class DeviceGroup(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -74,6 +88,19 @@ class DeviceGroup(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     zones: tuple[int, ...] = ()
     ids: str = ""
     unhealthy: str = ""
+
+
+class DynamicGroup(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Devices that a driver publishes for claims (ResourceSlice), of one pool, in the same zone; none where nobody names one.
+    `ids` may be given away whole, `withheld` are tainted; `shared` are given away in parts, which nobody can count as devices
+    (`shared.domain.idlist`)."""
+
+    driver: str
+    pool: str
+    zones: tuple[int, ...] = ()
+    ids: str = ""
+    withheld: str = ""
+    shared: str = ""
 
 
 class Freshness(msgspec.Struct, frozen=True, order=True):
@@ -98,6 +125,8 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     checkpoints say beyond the placements, and is not counted in `available`: memory of init containers (freed when a later
     container starts), and all that a `pod_uid` holds that matches no listed pod (then without namespace and name: that pod
     ended, was rejected, or holds nothing by which it could be told from others).
+    `dynamic` are the devices of drivers for claims; None where nobody asked for them. What of them is held stands in
+    `Placement.claims`; `shared.domain.dynamic` counts both by zone.
     `source` is `bus` (the node's own exporter) or `nrt` (a NodeResourceTopology object of another exporter).
     """
 
@@ -122,6 +151,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     devices: tuple[DeviceGroup, ...] | None = None
     checkpoints: tuple[str, ...] = ()
     hidden: tuple[Placement, ...] = ()
+    dynamic: tuple[DynamicGroup, ...] | None = None
     source: str = "bus"
 
     @property

@@ -25,8 +25,8 @@ class Entry(NamedTuple):
 
 
 _GROWN = {
-    "NodeReported": 3,
-    "NodeReportChanged": 3,
+    "NodeReported": 4,
+    "NodeReportChanged": 4,
     "NodeObserved": 2,
     "NodeEnded": 2,
     "PodEnded": 2,

@@ -30,8 +30,10 @@ def _withdrawn(old: dict[str, Any]) -> dict[str, Any]:
 UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("NodeReported", 1): _only_new_fields,
     ("NodeReported", 2): _only_new_fields,
+    ("NodeReported", 3): _only_new_fields,
     ("NodeReportChanged", 1): _only_new_fields,
     ("NodeReportChanged", 2): _only_new_fields,
+    ("NodeReportChanged", 3): _only_new_fields,
     ("NodeObserved", 1): _only_new_fields,
     ("NodeEnded", 1): _ended,
     ("PodEnded", 1): _ended,

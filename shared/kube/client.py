@@ -26,6 +26,9 @@ EVICT_TIMEOUT_S = 35.0
 """The eviction of a Pending pod with another uid is answered 409 after 10.0 s (Kubernetes 1.36)."""
 LONGEST_RETRY_AFTER_S = 300.0
 
+SLICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
+"""Kubernetes 1.34, 1.33, 1.32."""
+
 _PATHS: dict[Kind, str] = {
     "pods": "/api/v1/pods",
     "nodes": "/api/v1/nodes",
@@ -145,6 +148,15 @@ class KubeClient:
 
     async def patch_node(self, name: str, patch: Sequence[Object]) -> Answer | Lost:
         return await self._call("PATCH", f"{_PATHS['nodes']}/{name}", body=patch, content_type="application/json-patch+json")
+
+    async def resource_slices(self, node: str) -> Answer | Lost:
+        answer: Answer | Lost = Answer(404)
+        for version in SLICE_VERSIONS:
+            path = f"/apis/resource.k8s.io/{version}/resourceslices"
+            answer = await self._call("GET", path, params={"fieldSelector": f"spec.nodeName={node}"})
+            if isinstance(answer, Lost) or answer.status != 404:
+                break
+        return answer
 
     async def served_versions(self, group: str) -> tuple[str, ...] | Lost:
         server = self._server

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from shared.domain import quantity
+from shared.domain import dynamic, quantity
 from shared.domain.report import UNKNOWN, Report, Zone, ZoneResource
 from shared.domain.resources import CPU
 from shared.kube import numaplacement
@@ -92,13 +92,14 @@ def to_nrt(report: Report, update: str = "periodic") -> dict[str, Any]:
     """The object for a report; `update` is `periodic` or `reactive`, as RTE annotates its writes."""
     payload = _payload(report)
     metadata, vectors = payload or ("", {})
+    claimable = dynamic.by_zone(report)
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": report.node, "annotations": _annotations(report, update)},
         "topologyPolicies": [_legacy_policy(report)],
         "attributes": _attributes(report, metadata),
-        "zones": [_zone_out(zone, vectors.get(zone.id)) for zone in report.zones],
+        "zones": [_zone_out(zone, claimable.get(zone.id, {}), vectors.get(zone.id)) for zone in report.zones],
     }
 
 
@@ -163,12 +164,13 @@ def _legacy_policy(report: Report) -> str:
     return next((text for text, meaning in _LEGACY.items() if meaning == pair and text != "SingleNUMANode"), "None")
 
 
-def _zone_out(zone: Zone, vector: str | None) -> dict[str, Any]:
+def _zone_out(zone: Zone, claimable: dict[str, ZoneResource], vector: str | None) -> dict[str, Any]:
     made: dict[str, Any] = {"name": f"node-{zone.id}", "type": "Node"}
     made["costs"] = [{"name": f"node-{other}", "value": zone.costs[other]} for other in sorted(zone.costs)]
     if vector is not None:
         made["attributes"] = [{"name": numaplacement.VECTOR_ATTRIBUTE, "value": vector}]
-    made["resources"] = [_resource_out(name, zone.resources[name]) for name in sorted(zone.resources)]
+    resources = {**zone.resources, **claimable}
+    made["resources"] = [_resource_out(name, resources[name]) for name in sorted(resources)]
     return made
 
 

@@ -103,6 +103,9 @@ class Kube(Protocol):
     async def patch_node(self, name: str, patch: Sequence[Object]) -> Answer | Lost:
         """JSON patch of a Node (RFC 6902); a `test` that fails is a 422."""
 
+    async def resource_slices(self, node: str) -> Answer | Lost:
+        """The ResourceSlices of one node as a list in `body`; 404 where the server knows none."""
+
     async def served_versions(self, group: str) -> tuple[str, ...] | Lost:
         """The versions of an API group that the server serves; empty when it does not know the group."""
 

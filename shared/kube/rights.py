@@ -49,6 +49,9 @@ EXPORTER_OBJECTS = _rights("", "nodes", "get") | _rights(TOPOLOGY_GROUP, "nodere
 EXPORTER_READINESS = _rights("", "pods/status", "patch")
 """Only where exporters write conditions of their own pods; in the exporter's namespace alone."""
 
+EXPORTER_SLICES = _rights("resource.k8s.io", "resourceslices", "list")
+"""Only where exporters count devices of dynamic resource allocation by zone."""
+
 STARTUP_TAINT = _rights("", "nodes", "patch")
 """Only where nodes are registered with a taint that their first report takes away; the topology-store's."""
 

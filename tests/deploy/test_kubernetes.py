@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from shared.kube.rights import BY_SERVICE, EXPORTER_OBJECTS, EXPORTER_READINESS, STARTUP_TAINT, Right
+from shared.kube.rights import BY_SERVICE, EXPORTER_OBJECTS, EXPORTER_READINESS, EXPORTER_SLICES, STARTUP_TAINT, Right
 from tests.deploy.manifests import (
     K8S,
     KUSTOMIZATION,
@@ -99,9 +99,13 @@ def test_within_its_namespace_an_exporter_may_write_conditions_of_pods_where_tha
     assert (binding["roleRef"]["name"], [each["name"] for each in binding["subjects"]]) == (name_of(role), ["exporter"])
 
 
-def test_components_grant_nothing_but_the_startup_taint_and_the_exporters_objects() -> None:
-    more = {account: held for folder in COMPONENTS for account, held in granted(called(folder)).items() if held}
-    assert more == {"topology-store": STARTUP_TAINT, "exporter": EXPORTER_OBJECTS}
+def test_components_grant_nothing_but_the_startup_taint_and_what_exporters_are_asked_to_do() -> None:
+    more = {(folder.name, account): held for folder in COMPONENTS for account, held in granted(called(folder)).items() if held}
+    assert more == {
+        ("startup-taint", "topology-store"): STARTUP_TAINT,
+        ("exporter-objects", "exporter"): EXPORTER_OBJECTS,
+        ("exporter-dra", "exporter"): EXPORTER_SLICES,
+    }
 
 
 def test_only_the_binder_writes_pods_and_the_scheduler_writes_nothing() -> None:
@@ -408,7 +412,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(kubelet
     overlay = copy / "overlays" / "more"
     overlay.mkdir()
     others = {folder.name for folder in COMPONENTS if not folder.name.startswith("kubelet-")} - chosen()
-    assert others == {"cloudnative-pg", "exporter-readiness", "extender", "http-tls", "startup-taint"}
+    assert others == {"cloudnative-pg", "exporter-dra", "exporter-readiness", "extender", "http-tls", "startup-taint"}
     more = {
         "resources": ["../production"],
         "components": [f"../../components/{name}" for name in sorted(others | {kubelet})],

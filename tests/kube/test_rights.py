@@ -25,6 +25,7 @@ LIST_KINDS = {
     "n": "Node",
     "nodes": "NodeList",
     "noderesourcetopologies": "NodeResourceTopologyList",
+    "resourceslices": "ResourceSliceList",
 }
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
 
@@ -96,6 +97,7 @@ CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
     ],
     "exporter's objects": lambda kube: [kube.get_node("n"), kube.apply_topology("n", {})],
     "exporter's readiness": lambda kube: [kube.patch_pod_status("ns", "p", {})],
+    "exporter's slices": lambda kube: [kube.resource_slices("n")],
     "startup taint": lambda kube: [kube.patch_node("n", [])],
 }
 """The calls of each service. The extra right of an apply is `create`: it makes an object that is not there."""
@@ -115,5 +117,6 @@ async def test_each_service_has_the_rights_of_its_calls_and_no_others(
         "startup taint": rights.STARTUP_TAINT,
         "exporter's objects": rights.EXPORTER_OBJECTS,
         "exporter's readiness": rights.EXPORTER_READINESS,
+        "exporter's slices": rights.EXPORTER_SLICES,
     }
     assert {**rights.BY_SERVICE, **optional}[service] == needed
