@@ -333,16 +333,17 @@ class SchedulerCore:
         return self.versions.get(stream, 0)
 
     def stats(self) -> dict[str, int]:
-        """Numbers for people: pods by stage, queue, nodes, counters."""
+        """Numbers for people: pods by stage, queue, nodes that are of the cluster (and names without a Node object), counters."""
         stages = Counter(entry.stage for entry in self.ledger.pods.values())
-        nodes = self.ledger.nodes.values()
+        nodes = [node for node in self.ledger.nodes.values() if node.observed is not None or node.charges]
         return {
             "position": self.ledger.position,
             **{f"pods_{stage}": stages.get(stage, 0) for stage in get_args(Stage)},
             "queue_ready": self.queue.ready_count(),
             "queue_waiting": self.queue.waiting_count(),
             "nominated": len(self.nominations.open),
-            "nodes": len(self.ledger.nodes),
+            "nodes": len(nodes),
+            "nodes_unnamed": sum(map(_unnamed, self.ledger.nodes.values())),
             "nodes_set_aside": len(self.asides.nodes),
             "pods_barred": len(self.asides.barred),
             "nodes_in_use": sum(bool(node.charges) for node in nodes),
@@ -375,6 +376,11 @@ class SchedulerCore:
 
 def _placing(config: CoreConfig) -> Placing:
     return ColumnarPlacing(config.cycle) if config.upstream is None else config.upstream.placing(config.cycle)
+
+
+def _unnamed(node: LedgerNode) -> bool:
+    """Whether an exporter reports it and no Node object has the name."""
+    return node.observed is None and not node.charges and node.report is not None and not node.expired
 
 
 def _zones_in_use(node: LedgerNode) -> int:

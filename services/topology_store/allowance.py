@@ -44,10 +44,10 @@ class Allowance:
         self._names: dict[str, frozenset[str]] = {}
         self._uses: dict[str, int] = {}
 
-    def refuses(self, report: Report, size_bytes: int, now_s: float) -> str:
-        """Why the report is not looked at, empty when it is."""
+    def refuses(self, report: Report, size_bytes: int, now_s: float, named: bool = False) -> str:
+        """Why the report is not looked at, empty when it is. Nodes that Node objects name (`named`) are as many as they are."""
         known = report.node in self._names
-        if not known and len(self._names) >= NODES:
+        if not known and not named and len(self._names) >= NODES:
             return f"node: more than {NODES} nodes report; stop what publishes under invented names"
         if not self._all.take(now_s) or (known and not self._rates[report.node].take(now_s)):
             return f"too many reports at once (a node may send {NODE_PER_S:g} a second, all {ALL_PER_S:g}); a later one counts"
@@ -69,7 +69,16 @@ class Allowance:
             return
         for name in now - before:
             self._uses[name] = self._uses.get(name, 0) + 1
-        for name in before - now:
+        self._forget(before - now)
+
+    def releases(self, node: str) -> None:
+        """The node takes nothing any more."""
+        self._sum_bytes -= self._bytes.pop(node, 0)
+        self._rates.pop(node, None)
+        self._forget(self._names.pop(node, frozenset()))
+
+    def _forget(self, names: frozenset[str]) -> None:
+        for name in names:
             self._uses[name] -= 1
             if not self._uses[name]:
                 del self._uses[name]

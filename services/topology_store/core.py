@@ -14,6 +14,7 @@ from services.topology_store import moments
 from services.topology_store.delta import changes, resembles
 from shared.domain.report import Report
 from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeEnded, NodeObserved
 from shared.events.report_facts import (
     NodeReleased,
     NodeReportChanged,
@@ -37,8 +38,8 @@ class Known(msgspec.Struct):
     """What the log says of one node: its newest report, the stream's version, boots that may not return.
 
     `begun_ms` and `alive_ms` are Unix milliseconds: the earliest estimate of when the boot began, and when it was last heard.
-    `locked` says why a silent node's reports are refused. `released`: an operator said that the next report counts, whatever it
-    is.
+    `named` is the uid of the Node object of this name, empty when it is gone, None when there never was one. `locked`
+    says why a silent node's reports are refused. `released`: an operator said that the next report counts, whatever it is.
 
     `heard_ms` is volatile: the newest boot time of the report's boot that was heard, unchanged reports included. Without it
     a late report would count as news after a newer one that said the same as the report before. So is `vain`: boot and boot
@@ -57,6 +58,17 @@ class Known(msgspec.Struct):
     alive_ms: int = 0
     heard_ms: int = 0
     vain: tuple[str, int] = ("", 0)
+    named: str | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether a node of the cluster is not heard."""
+        return self.expired and bool(self.named)
+
+    @property
+    def left(self) -> bool:
+        """Whether neither a Node object nor an exporter speaks of it any more."""
+        return self.expired and not self.named and not (self.locked and self.named is None)
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -90,6 +102,14 @@ Decision = Accepted | Ignored
 def initial() -> Known:
     """A node that never reported."""
     return Known()
+
+
+def name(known: Known, fact: NodeObserved | NodeEnded) -> None:
+    """Fold what became of the Node object of this name."""
+    if isinstance(fact, NodeObserved):
+        known.named = fact.uid
+    elif known.named == fact.uid:
+        known.named = ""
 
 
 def evolve(known: Known, fact: Fact, version: int, at_ms: int) -> Known:

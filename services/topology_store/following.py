@@ -11,6 +11,7 @@ import msgspec
 from services.topology_store import core
 from services.topology_store.core import Known
 from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeEnded, NodeObserved
 from shared.events.envelope import Envelope
 
 PREFIX = "report/"
@@ -21,7 +22,9 @@ _decoder = msgspec.json.Decoder(Nodes)
 
 
 def evolve(nodes: Nodes, envelope: Envelope, fact: Fact) -> None:
-    """Fold one fact of any stream."""
+    """Fold one fact of any stream: reports, and which names Node objects have."""
+    if isinstance(fact, NodeObserved | NodeEnded):
+        core.name(nodes.setdefault(fact.name, core.initial()), fact)
     if not envelope.stream.startswith(PREFIX):
         return
     known = nodes.setdefault(envelope.stream.removeprefix(PREFIX), core.initial())

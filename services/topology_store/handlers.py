@@ -18,7 +18,8 @@ from shared.eventlog.port import Appended, Commit, Draft, EventLog, Fenced, Leas
 from shared.eventlog.skips import skips
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
-from shared.events.report_facts import NodeReported, NodeReportRefused
+from shared.events.cluster_facts import NodeEnded
+from shared.events.report_facts import NodeReported, NodeReportExpired, NodeReportRefused
 from shared.events.setting_aside import Aside
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
@@ -79,15 +80,25 @@ class Reports:
 
     def folded(self, _nodes: Nodes, folded: Folded) -> None:
         """Facts were folded, of whomever: reports count toward what may be held."""
-        for envelope, _ in folded:
+        for envelope, fact in folded:
             if envelope.stream.startswith(PREFIX):
                 self._hold(envelope.stream.removeprefix(PREFIX))
+            if isinstance(fact, NodeEnded | NodeReportExpired):
+                self._release(fact.about.node)
 
     def _hold(self, node: str) -> None:
         known = self.known.get(node)
         if known is not None and known.report is not None and node not in self.heard_s:
             self.heard_s[node] = self._clock.monotonic_s()
             self._allowance.holds(node, known.report, len(msgspec.json.encode(known.report)))
+            self._release(node)
+
+    def _release(self, node: str) -> None:
+        """A node that was of the cluster and has left takes nothing of what may be held. One that never was keeps its place, so
+        that invented names stay bounded."""
+        known = self.known.get(node)
+        if known is not None and known.left and known.named is not None:
+            self._allowance.releases(node)
 
     async def run(self) -> None:
         """Take in reports until cancelled."""
@@ -117,7 +128,9 @@ class Reports:
     def _read(self, message: Message) -> Heard | None:
         read = validation.read(message.subject, message.data)
         if not isinstance(read, validation.RefusedReport):
-            problem = self._allowance.refuses(read, len(message.data), self._clock.monotonic_s())
+            known = self.known.get(read.node)
+            named = known is not None and bool(known.named)
+            problem = self._allowance.refuses(read, len(message.data), self._clock.monotonic_s(), named)
             read = validation.RefusedReport(read.node, problem) if problem else read
         if not isinstance(read, validation.RefusedReport) and read.node in self._aside:
             read = validation.RefusedReport(read.node, "the node's stream is set aside (see /healthz); skip the fact to go on")
@@ -159,7 +172,7 @@ class Reports:
                 left = [other for other in left if (other.report.node, other.report.boot_id) != (report.node, report.boot_id)]
             else:
                 left.insert(0, heard)
-        set_gauge(names.NODES_KNOWN, len(self.known))
+        set_gauge(names.NODES_KNOWN, sum(known.report is not None and not known.left for known in self.known.values()))
         return left
 
     def _decide(self, heard: Heard) -> Decision:
@@ -204,7 +217,8 @@ class Reports:
 
     async def refold(self, node: str) -> None:
         """Read the node's stream again: somebody else wrote on it. What cannot be read is the fold's to tell."""
-        nodes, aside = {node: core.Known(heard_ms=self._known(node).heard_ms)}, Aside(await skips(self._log))
+        before = self._known(node)
+        nodes, aside = {node: core.Known(heard_ms=before.heard_ms, named=before.named)}, Aside(await skips(self._log))
         async for envelope in envelopes_of(self._log, streams.report(node)):
             fact = aside.fact_of(envelope)
             if fact is not None:

@@ -1,4 +1,4 @@
-"""Topology over HTTP: `/topology`, `/topology/{node}`, and a node as it stood with `?position=N`."""
+"""Topology over HTTP: `/topology` (what reports, or should), `/topology/{node}`, and a node as it stood with `?position=N`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def serve(service: Service, reports: Reports, log: EventLog) -> None:
     """Add the routes."""
 
     async def listing(_request: Request) -> Response:
-        items = [summary(name, known) for name, known in sorted(reports.known.items())]
+        items = [summary(name, known) for name, known in sorted(reports.known.items()) if known.version and not known.left]
         return json_response({"nodes": items})
 
     async def node(request: Request) -> Response:

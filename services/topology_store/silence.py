@@ -83,6 +83,8 @@ class Silence:
         self.account()
         found = []
         for node, known in self._reports.known.items():
+            if known.report is None:
+                continue
             silent_s = self._until_s - self._reports.heard_s.setdefault(node, self._until_s)
             decision = core.expire(node, known, silent_s, self._report_max_age_s)
             if isinstance(decision, Accepted):
@@ -97,7 +99,7 @@ class Silence:
                 core.evolve(self._reports.known[node], decision.fact, decision.expected + 1, self._reports.now_ms())
             else:
                 await self._reports.refold(node)
-        set_gauge(names.NODES_SILENT, sum(known.expired for known in self._reports.known.values()))
+        set_gauge(names.NODES_SILENT, sum(known.silent for known in self._reports.known.values()))
 
     async def _look_after_locked(self) -> None:
         """Nodes of which nothing is believed: their streams may have moved (a release, another store), and health names them."""
@@ -111,7 +113,7 @@ class Silence:
                         self._out.info(names.NODE_RELEASED, node=dark[stream])
         except LogUnavailable as error:
             self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
-        locked = {name: known.locked for name, known in self._reports.known.items() if known.locked}
+        locked = {name: known.locked for name, known in self._reports.known.items() if known.locked and not known.left}
         for name in self._red - locked.keys():
             self._health.recover(f"node {name}")
         self._red = set(sorted(locked)[:MAX_RED])

@@ -156,7 +156,7 @@ EVICT_REFUSED = event("pod.evict_refused", "An eviction was given up, most often
 # The topology-store.
 REPORTS = counter("topolog_reports", "Reports by what became of them.", "verdict")
 NODES_KNOWN = gauge("topolog_nodes_known", "Nodes that have reported.")
-NODES_SILENT = gauge("topolog_nodes_silent", "Nodes that were silent for longer than report_max_age_s.")
+NODES_SILENT = gauge("topolog_nodes_silent", "Nodes of the cluster that were silent for longer than report_max_age_s.")
 NODES_LOCKED_OUT = gauge("topolog_nodes_locked_out", "Silent nodes whose reports are refused; see topolog node release.")
 MIRRORED = counter("topolog_topology_writes", "NodeResourceTopology objects written or deleted, by result.", "result")
 TOPOLOGY_OBJECTS = gauge("topolog_topology_objects", "NodeResourceTopology objects there are, by who writes them.", "writer")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import msgspec
 import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
@@ -17,7 +18,7 @@ from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeObserved, PodObserved
 from shared.events.codec import decode
-from shared.events.report_facts import NodeReported
+from shared.events.report_facts import NodeReported, NodeReportExpired
 from shared.events.scheduling_facts import NodeCharged, PodReserved
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.held import Held
@@ -55,8 +56,6 @@ class Scene:
         await self.log.append([Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))])
 
     async def node(self, name: str) -> None:
-        import msgspec
-
         await self.tell(streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=ROOMY))
         made = msgspec.structs.replace(report(zone(0, 4), zone(1, 4)), node=name)
         await self.tell(streams.report(name), NodeReported(made))
@@ -149,6 +148,18 @@ async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again
     await fold_all(scene, core)
     await decider._decide(core, lease)
     assert len(await scene._reserved()) == 3
+
+
+async def test_a_name_that_no_node_object_has_is_counted_apart_until_it_is_silent(scene: Scene) -> None:
+    await scene.node("n1")
+    await scene.tell(streams.report("ghost"), NodeReported(msgspec.structs.replace(report(zone(0, 4), zone(1, 4)), node="ghost")))
+    core = SchedulerCore(CoreConfig())
+    await fold_all(scene, core)
+    stats = core.stats()
+    assert (stats["nodes"], stats["nodes_unnamed"], stats["zones"]) == (1, 1, 2)
+    await scene.tell(streams.report("ghost"), NodeReportExpired("ghost", 30))
+    await fold_all(scene, core)
+    assert core.stats()["nodes_unnamed"] == 0
 
 
 async def fold_all(scene: Scene, core: SchedulerCore) -> None:

@@ -6,8 +6,17 @@ import pytest
 
 from services.topology_store import allowance
 from services.topology_store.allowance import Allowance
+from services.topology_store.handlers import Reports
+from shared.bus.memory import MemoryBus
 from shared.domain.report import Report, Zone, ZoneResource
-from tests.topology_store.words import report
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Commit, Draft
+from shared.events import streams
+from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.codec import decode
+from shared.events.report_facts import NodeReportExpired
+from tests.runtime.helpers import lent
+from tests.topology_store.words import Hands, load, message, report
 
 
 def named(node: str, *names: str) -> Report:
@@ -37,6 +46,39 @@ def test_invented_nodes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         kept.holds(f"n{number}", report(node=f"n{number}"), 100)
     assert "more than 3 nodes report" in kept.refuses(report(node="n3"), 100, 0.0)
     assert kept.refuses(report(node="n1"), 100, 0.0) == ""
+
+
+def test_a_node_of_the_cluster_is_heard_beside_all_invented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allowance, "NODES", 3)
+    kept = Allowance()
+    for number in range(3):
+        kept.holds(f"ghost-{number}", report(node=f"ghost-{number}"), 100)
+    assert kept.refuses(report(node="n1"), 100, 0.0)
+    assert kept.refuses(report(node="n1"), 100, 0.0, named=True) == ""
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_what_nodes_took_is_free_again_when_they_have_left_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    """Else a cluster that makes and deletes nodes all day would hear no new one after some weeks."""
+    monkeypatch.setattr(allowance, "NODES", 1)
+    log = MemoryEventLog("allowance")
+    running = Reports(log, lent("topology-store/0"), MemoryBus(), Hands())
+
+    async def judged(node: str) -> list[str]:
+        reports = Reports(log, lent("topology-store/0"), MemoryBus(), Hands()) if restarted else running
+        await load(reports, log)
+        reports.folded(reports.known, [(envelope, decode(envelope)) for envelope in await log.read(0)])
+        await reports.take([message(report(node=node))])
+        return [envelope.type for envelope in await log.read_stream(streams.report(node))]
+
+    assert await judged("old") == ["NodeReported"]
+    await log.append([Commit("expired", "test", 0, 0, (Draft(streams.report("old"), NodeReportExpired("old", 60)),))])
+    assert await judged("new") == [], "nobody has said that the old one has left"
+    for fact in (NodeObserved("old", "uid"), NodeEnded("old", "uid", "deleted")):
+        await log.append([Commit(type(fact).__name__, "test", 0, 0, (Draft(streams.node("old"), fact),))])
+    assert await judged("new") == ["NodeReported"]
 
 
 def test_resource_names_are_bounded_in_the_whole_cluster_and_free_again_when_nobody_reports_them(

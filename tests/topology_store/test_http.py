@@ -16,7 +16,8 @@ from shared.eventlog import whole_stream
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.report_facts import NodeReportChanged, NodeReported, NodeReportExpired
+from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.report_facts import NodeReportChanged, NodeReported, NodeReportExpired, NodeReportRefused
 from shared.runtime.app import Service
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.health import Health
@@ -41,9 +42,12 @@ class Site:
         self.server.add(Route(path, answer))
 
     async def tell(self, node: str, *facts: Fact) -> None:
+        await self.append(streams.report(node), *facts)
+
+    async def append(self, stream: str, *facts: Fact) -> None:
         for fact in facts:
             self._told += 1
-            await self.log.append([Commit(f"told/{self._told}", "test", 0, 0, (Draft(streams.report(node), fact),))])
+            await self.log.append([Commit(f"told/{self._told}", "test", 0, 0, (Draft(stream, fact),))])
         await load(self.reports, self.log)
 
     async def ask(self, path: str) -> tuple[int, Any]:
@@ -68,6 +72,7 @@ async def test_the_listing_has_a_row_for_each_node_that_is_known_in_order(site: 
     assert await site.ask("/topology") == (200, {"nodes": []})
     await site.tell("n2", NodeReported(report(node="n2")))
     await site.tell("n1", NodeReported(report()), NodeReportExpired("n1", 30))
+    await site.append(streams.node("n1"), NodeObserved("n1", "uid-1"))
     status, body = await site.ask("/topology")
     row = {"locked": "", "boot_id": "boot-1", "zones": 2, "policy": "single-numa-node"}
     assert status == 200
@@ -75,6 +80,28 @@ async def test_the_listing_has_a_row_for_each_node_that_is_known_in_order(site: 
         {"node": "n1", "version": 2, "expired": True, **row},
         {"node": "n2", "version": 1, "expired": False, **row},
     ]
+
+
+async def test_who_neither_reports_nor_is_a_node_leaves_the_listing_and_can_still_be_asked_for(site: Site) -> None:
+    """An invented name, a node that was taken out of the cluster; one that is only silent stays, and so does one locked out."""
+
+    async def listed() -> list[str]:
+        return [row["node"] for row in (await site.ask("/topology"))[1]["nodes"]]
+
+    for name in ("gone", "invented", "locked", "silent"):
+        await site.tell(name, NodeReported(report(node=name)))
+    for name in ("gone", "silent"):
+        await site.append(streams.node(name), NodeObserved(name, f"uid-{name}"))
+    await site.append(streams.node("gone"), NodeEnded("gone", "uid-gone", "deleted"))
+    await site.append(streams.node("silent"), NodeEnded("silent", "uid-of-its-predecessor", "deleted"))
+    assert await listed() == ["gone", "invented", "locked", "silent"], "whoever reports is listed"
+    for name in ("gone", "invented", "locked", "silent"):
+        await site.tell(name, NodeReportExpired(name, 30))
+    await site.tell("locked", NodeReportRefused("locked", "boot-2", "exporter-1", "why"))
+    assert await listed() == ["locked", "silent"]
+    assert (await site.ask("/topology/invented"))[0] == 200
+    await site.append(streams.node("gone"), NodeObserved("gone", "uid-again"))
+    assert await listed() == ["gone", "locked", "silent"]
 
 
 async def test_a_node_is_told_as_it_is_and_as_it_stood_at_a_position(site: Site) -> None:

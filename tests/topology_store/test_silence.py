@@ -13,7 +13,9 @@ from services.topology_store.handlers import Reports
 from services.topology_store.silence import DEAF_AFTER_S, ROLE, Silence
 from shared.bus.memory import MemoryBus
 from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Commit, Draft
 from shared.events import streams
+from shared.events.cluster_facts import NodeEnded, NodeObserved
 from shared.events.codec import decode
 from shared.events.report_facts import NodeReleased
 from shared.ledger.fold import evolve
@@ -121,6 +123,39 @@ async def test_after_the_bus_was_away_every_node_gets_its_time_again(store: Stor
         assert await types(log) == ["NodeReported"]
         await store.pass_time(500 + 31 + DEAF_AFTER_S)
         assert await types(log) == ["NodeReported", "NodeReportExpired"]
+
+
+async def named(store: Store, *facts: NodeObserved | NodeEnded) -> None:
+    """Facts of the node's object, as the fold brings them."""
+    for number, fact in enumerate(facts):
+        drafts = (Draft(streams.node("n1"), fact),)
+        await store.log.append([Commit(f"named/{type(fact).__name__}/{number}", "test", 0, 0, drafts)])
+    await load(store.reports, store.log)
+
+
+async def test_only_a_node_of_the_cluster_counts_as_silent(store: Store) -> None:
+    """An alarm about a node that was taken out, or never was, would ring for ever."""
+    await store.reports.take([message(report(at=1))])
+    async with store.watching():
+        await store.pass_time(35)
+        assert store.expired()
+        assert not store.reports.known["n1"].silent, "no Node object has the name"
+        await named(store, NodeObserved("n1", "uid-1"))
+        assert store.reports.known["n1"].silent
+        await named(store, NodeEnded("n1", "uid-1", "deleted"))
+        assert not store.reports.known["n1"].silent
+
+
+async def test_a_node_that_has_left_the_cluster_is_red_no_more(store: Store) -> None:
+    await load(store.reports, store.log)
+    async with store.watching():
+        await locked_out(store)
+        await named(store, NodeObserved("n1", "uid-1"))
+        await store.turns()
+        assert "node n1" in store.health.status().red
+        await named(store, NodeEnded("n1", "uid-1", "deleted"))
+        await store.pass_time(10_060)
+        assert store.health.status().red == {}
 
 
 async def locked_out(store: Store) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from rich.console import Console
 
-from services.embedded.up.status import Status
+from services.embedded.up.status import Scheduling, Status
 from shared.domain.quantity import format_amount
 
 LINE_EVERY_S = 5.0
@@ -82,7 +82,7 @@ def _rows(status: Status) -> list[tuple[str, str]]:
     if not status.simulated:
         way = numbers.pods_reserved + numbers.pods_intended + numbers.pods_bound
         return [
-            ("nodes", str(numbers.nodes)),
+            ("nodes", _with_unnamed(str(numbers.nodes), numbers)),
             ("zones", str(numbers.zones)),
             ("waiting", str(numbers.pods_pending)),
             ("on the way", str(way)),
@@ -98,12 +98,17 @@ def _rows(status: Status) -> list[tuple[str, str]]:
         ("running", str(pods.running)),
         ("finished", str(pods.succeeded)),
         ("rejected", str(pods.rejected)),
-        ("nodes in use", f"{numbers.nodes_in_use} of {numbers.nodes}"),
+        ("nodes in use", _with_unnamed(f"{numbers.nodes_in_use} of {numbers.nodes}", numbers)),
         ("zones in use", f"{numbers.zones_in_use} of {numbers.zones}"),
         ("unproven charges", str(numbers.unproven)),
         ("facts", f"{numbers.position} ({status.facts_per_s:,.0f}/s)"),
         ("speed", f"{pods.factor:g} x"),
     ]
+
+
+def _with_unnamed(nodes: str, numbers: Scheduling) -> str:
+    """Names that exporters report and no Node object has are none of the cluster's nodes, and worth a word."""
+    return f"{nodes} ({numbers.nodes_unnamed} more report without a Node object)" if numbers.nodes_unnamed else nodes
 
 
 def _sentence(status: Status) -> str:

@@ -48,7 +48,7 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 class Scheduling(msgspec.Struct, frozen=True):
-    """The scheduler's numbers."""
+    """The scheduler's numbers; `nodes_unnamed` are names that exporters report and no Node object has."""
 
     position: int = 0
     pods_pending: int = 0
@@ -57,6 +57,7 @@ class Scheduling(msgspec.Struct, frozen=True):
     pods_bound: int = 0
     pods_running: int = 0
     nodes: int = 0
+    nodes_unnamed: int = 0
     nodes_in_use: int = 0
     zones: int = 0
     zones_in_use: int = 0
