@@ -57,13 +57,15 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What an earlier process saw of the same workload: pods created, and how those that are over ended."""
+    """What an earlier process saw of the same workload: pods created, how those that are over ended, and which of these (by
+    uid) nobody has deleted yet: a later process sees them too."""
 
     created: int = 0
     succeeded: int = 0
     rejected: int = 0
     lost: int = 0
     withdrawn: int = 0
+    still_there: dict[str, Stage] = {}
 
 
 class Progress:
@@ -73,6 +75,7 @@ class Progress:
         self.total = total
         self._before = before or Ended()
         self._stages: dict[str, Stage] = {}
+        self._counted = dict(self._before.still_there)
         self._names: dict[str, str] = {}
         self._infeasible: dict[str, Infeasible] = {}
         self._stuck = 0
@@ -91,7 +94,8 @@ class Progress:
     @property
     def ended(self) -> Ended:
         """What a later process needs to know."""
-        return Ended(self._all_created(), **{name: self._counts[name] for name in _OVER})
+        still_there = self._counted | {uid: stage for uid, stage in self._stages.items() if stage in _OVER}
+        return Ended(self._all_created(), **{name: self._counts[name] for name in _OVER}, still_there=still_there)
 
     @property
     def waiting(self) -> int:
@@ -169,7 +173,7 @@ class Progress:
         self._created_at.pop(uid, None)
 
     def _enter(self, uid: str, stage: Stage, now_s: float) -> None:
-        before = self._stages.get(uid)
+        before = self._stages.get(uid) or self._counted.pop(uid, None)
         if before is not None:
             self._counts[before] -= 1
         self._stages[uid] = stage
