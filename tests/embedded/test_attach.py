@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
 
-from services.embedded.nats import NatsAddress, render_config
-from services.embedded.up import attach
+from services.embedded.data_dir import DataDir
+from services.embedded.servers import EmbeddedServers
+from services.embedded.up import attach, exporter_keys
+from services.embedded.up.outside import nodes_of
+from services.simulator.api.cluster_store import ClusterStore
+from services.simulator.api.serve import start
+from services.simulator.api.settings import ApiSettings
+from shared.bus import subjects
+from shared.bus.jetstream import JetStreamBus
+from shared.bus.port import BusUnavailable
+from shared.kube.client import KubeClient
+from shared.kube.port import Answer
 
 
 def test_the_manifest_is_complete_and_names_the_bus_and_the_image(tmp_path: Path) -> None:
@@ -32,32 +42,56 @@ def test_the_manifest_is_complete_and_names_the_bus_and_the_image(tmp_path: Path
     assert {one["metadata"].get("namespace", attach.NAMESPACE) for one in documents.values()} == {attach.NAMESPACE}
 
 
-def test_the_bus_lets_exporters_publish_reports_only_and_keeps_its_password(tmp_path: Path) -> None:
-    settings = attach.bus(tmp_path, "192.0.2.7")
-    assert attach.bus(tmp_path, "192.0.2.7") == settings
-    assert settings.tls_names == ("192.0.2.7",)
-    assert (tmp_path / "exporter-password").stat().st_mode & 0o077 == 0
-    config = json.loads(render_config(NatsAddress(4222, 8222, "all"), tmp_path, settings))
-    assert (config["host"], config["http"]) == ("0.0.0.0", "127.0.0.1:8222")
-    exporter = config["authorization"]["users"][1]
-    assert exporter["user"] == "exporter"
-    assert all("$JS.API.STREAM.INFO" in subject or "report" in subject for subject in exporter["permissions"]["publish"])
+def test_the_address_is_one_that_pods_can_reach() -> None:
+    for address, host in (("192.0.2.7", "192.0.2.7"), ("fd00::7", "[fd00::7]")):
+        told = attach.exporter_url("tls://topolog:all@127.0.0.1:4223?ca=/own/ca.crt", address)
+        assert told == f"tls://{host}:4223?ca={attach.CA_IN_PODS}&seed={attach.SEED_IN_PODS}"
 
 
-@pytest.mark.parametrize(
-    ("url", "address", "password", "told"),
-    [
-        ("nats://topolog:all@127.0.0.1:4223", "192.0.2.7", "pw", f"tls://exporter:pw@192.0.2.7:4223?ca={attach.CA_IN_PODS}"),
-        ("nats://topolog:all@127.0.0.1:4223", "fd00::7", "pw", f"tls://exporter:pw@[fd00::7]:4223?ca={attach.CA_IN_PODS}"),
-        ("nats://bus.example:4222", "192.0.2.7", "", "nats://bus.example:4222"),
-    ],
-)
-def test_the_address_is_one_that_pods_can_reach(url: str, address: str, password: str, told: str) -> None:
-    assert attach.exporter_url(url, address, password) == told
+def test_each_node_finds_its_own_seed_where_the_url_names_it(tmp_path: Path) -> None:
+    url = attach.exporter_url("tls://topolog:all@127.0.0.1:4223", "192.0.2.7")
+    read = list(yaml.safe_load_all(attach.write(tmp_path, url, "the authority", {"n1": "SEED1", "n2": "SEED2"}).read_text()))
+    secrets = {one["metadata"]["name"]: one["stringData"] for one in read if one["kind"] == "Secret"}
+    assert secrets["topolog-nats-exporters"] == {"n1.nk": "SEED1", "n2.nk": "SEED2"}
+    pod = next(one for one in read if one["kind"] == "DaemonSet")["spec"]["template"]["spec"]
+    (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "nats-seed"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "nats-seed"]
+    assert (mount["mountPath"], mount["subPathExpr"]) == (attach.SEED_IN_PODS, "$(NODE_NAME).nk")
+    assert volume["secret"]["secretName"] == "topolog-nats-exporters"
+
+
+async def test_nodes_of_an_outside_cluster_speak_for_themselves_alone_on_the_bus_of_the_run(tmp_path: Path) -> None:
+    """As `topolog up --kubeconfig` composes it: a simulated cluster's nodes, the real NATS on every interface by TLS."""
+    cluster = await start(ClusterStore(ApiSettings()))
+    for name in ("n1", "n2"):
+        await _made(cluster.url, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    with DataDir(tmp_path / "data") as folder:
+        settings = attach.bus(exporter_keys.credentials(folder), "127.0.0.1")
+        async with EmbeddedServers(folder, want_postgres=False, nats_settings=settings) as servers:
+            own = JetStreamBus(servers.nats_url)
+            await own.ensure_streams()
+            seeds = await exporter_keys.seeds(servers, folder, await nodes_of(cluster.url))
+            assert sorted(seeds) == ["n1", "n2"]
+            (tmp_path / "n1.nk").write_text(seeds["n1"])
+            address = urlsplit(servers.nats_url)
+            ca = parse_qs(address.query)["ca"][0]
+            exporter = JetStreamBus(f"tls://127.0.0.1:{address.port}?ca={ca}&seed={tmp_path / 'n1.nk'}", keeps_streams=False)
+            await exporter.publish(subjects.report("n1"), b"{}", {})
+            with pytest.raises(BusUnavailable):
+                await exporter.publish(subjects.report("n2"), b"{}", {})
+            await exporter.close()
+            await own.close()
+    await cluster.stop()
+
+
+async def _made(server: str, document: dict[str, object]) -> None:
+    kube = KubeClient(server)
+    assert isinstance(await kube._call("POST", "/api/v1/nodes", body=document), Answer)
+    await kube.close()
 
 
 def test_without_a_route_the_remedy_is_told(tmp_path: Path) -> None:
-    lines = attach.words(tmp_path / "exporter.yaml", "nats://exporter:pw@127.0.0.1:4222")
+    lines = attach.words(tmp_path / "exporter.yaml", "nats://exporter:pw@127.0.0.1:4222", keys=False)
     assert any("--advertise" in line for line in lines)
     assert any(f"kubectl apply -f {tmp_path / 'exporter.yaml'}" in line for line in lines)
     assert not any("pw" in line for line in lines)

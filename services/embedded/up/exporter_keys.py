@@ -1,8 +1,9 @@
-"""The keys with which the exporters of a run log in to its own bus: each for its share of the simulated nodes."""
+"""The keys with which exporters log in to the bus of a run: each for its share of the simulated nodes, or for its own node of an
+outside cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,3 +26,11 @@ async def urls(servers: EmbeddedServers, folder: DataDir, shares: Mapping[str, P
     scheme, _, rest = servers.nats_url.partition("://")
     host = rest.rpartition("@")[2]
     return {name: f"{scheme}://{host}{'&' if '?' in host else '?'}seed={quote(str(seed_file(place, name)))}" for name in shares}
+
+
+async def seeds(servers: EmbeddedServers, folder: DataDir, nodes: Iterable[str]) -> dict[str, str]:
+    """The text of each node's seed, once the bus knows them all. Raises DataFolderError."""
+    place, listed = credentials(folder), sorted(nodes)
+    keep(place, [(node, [node]) for node in listed])
+    await servers.reload_nats()
+    return {node: seed_file(place, node).read_text() for node in listed}

@@ -24,6 +24,9 @@ _PATIENCE_S = 10.0
 _NATS_PORT = 4222
 
 
+_REMEDY = "correct --kubeconfig; without it Topolog brings a cluster of its own"
+
+
 class OutsideServerError(EmbeddedError):
     """A server of somebody else's is not there, or not as it must be."""
 
@@ -94,15 +97,24 @@ async def _cluster(kubeconfig: str) -> str:
     if not kubeconfig:
         return ""
     try:
+        await nodes_of(kubeconfig)
+    except OutsideServerError as error:
+        return error.problem
+    return ""
+
+
+async def nodes_of(kubeconfig: str) -> list[str]:
+    """The names of an outside cluster's nodes. Raises OutsideServerError."""
+    try:
         kube = KubeClient(kubeconfig)
     except KubeUnavailableError as error:
-        return str(error)
+        raise OutsideServerError(str(error), _REMEDY) from error
     except (ConfigError, OSError, ValueError) as error:
-        return f"the kubeconfig {kubeconfig} names credentials that cannot be used: {plain(error)}"
+        problem = f"the kubeconfig {kubeconfig} names credentials that cannot be used: {plain(error)}"
+        raise OutsideServerError(problem, _REMEDY) from error
     try:
-        await kube.list("nodes")
+        return [str(node["metadata"]["name"]) for node in (await kube.list("nodes")).items]
     except KubeUnavailableError as error:
-        return str(error)
+        raise OutsideServerError(str(error), _REMEDY) from error
     finally:
         await kube.close()
-    return ""

@@ -19,7 +19,7 @@ from services.embedded.up import attach, children, exporter_keys, kubeconfig
 from services.embedded.up.children import SCHEDULER, SIMULATOR, Ports
 from services.embedded.up.display import Display, Picture, is_over
 from services.embedded.up.options import ENDLESS, UpOptions
-from services.embedded.up.outside import check_outside, migrate
+from services.embedded.up.outside import check_outside, migrate, nodes_of
 from services.embedded.up.resuming import Shape, write_shape
 from services.embedded.up.status import Status, Workload, ask_schedulers, read_workload
 from shared.eventlog.postgres_logins import SERVICE, make_login
@@ -75,7 +75,7 @@ class Up:
             return EXIT_OK
         ports = await starting
         self._display.note(f"topolog up: ready after {self._elapsed():.1f} s, data in {folder.path}")
-        attaching = self._attaching(folder) if self._options.kubeconfig else []
+        attaching = await self._attaching(folder) if self._options.kubeconfig else []
         for line in (*await self._resumed(folder, ports), *hints(self._options, folder, ports), *attaching):
             self._display.note(line)
         await self._watch_with_picture(ports)
@@ -151,13 +151,15 @@ class Up:
             return dict.fromkeys(shares, self._nats_url)
         return await exporter_keys.urls(self._servers, folder, shares)
 
-    def _attaching(self, folder: DataDir) -> list[str]:
-        """How an outside cluster's nodes come to report here."""
-        server = address_of(self._options.kubeconfig)
-        own = self._bus.exporter_password
-        url = attach.exporter_url(self._nats_url, self._address(), own)
-        written = attach.write(folder.path, url, attach.authority(self._nats_url) if own else "")
-        return [f"cluster: {server}", *attach.words(written, url)]
+    async def _attaching(self, folder: DataDir) -> list[str]:
+        """How an outside cluster's nodes come to report here: to this run's bus each by a key of its own, to an outside one as it
+        was given."""
+        cluster = f"cluster: {address_of(self._options.kubeconfig)}"
+        if self._options.nats_url or self._servers is None:
+            return [cluster, *attach.words(attach.write(folder.path, self._nats_url), self._nats_url, keys=False)]
+        seeds = await exporter_keys.seeds(self._servers, folder, await nodes_of(self._options.kubeconfig))
+        url = attach.exporter_url(self._nats_url, self._address())
+        return [cluster, *attach.words(attach.write(folder.path, url, attach.authority(self._nats_url), seeds), url)]
 
     def _address(self) -> str:
         """This machine as the cluster's nodes reach it."""
@@ -168,7 +170,7 @@ class Up:
         """On loopback for what runs here; for nodes of an outside cluster on the network."""
         outside = self._options.kubeconfig and not self._options.nats_url
         if outside:
-            return attach.bus(folder.path, self._address())
+            return attach.bus(exporter_keys.credentials(folder), self._address())
         return NatsSettings(credentials=str(exporter_keys.credentials(folder)))
 
     # -- watching ------------------------------------------------------------------------------------------------
