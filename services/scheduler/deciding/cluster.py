@@ -345,3 +345,4 @@ class Cluster:
                 scores[selection], sure[selection] = swept.run(shape, plan, gate[selection])
             else:
                 scores[selection], sure[selection] = RULED_OUT, True
+            self.verdicts.exact[shape.row] = False
