@@ -51,6 +51,7 @@ def placing_at(
     """Columns made from the state, with the reservations that the same batch made before standing in."""
     placing, aside = ColumnarPlacing(cycle), Aside() if aside is None else aside
     placing.learn(followed.asides)
+    placing.want(followed.wanted)
     for name in sorted(followed.ledger.nodes):
         if usable(followed, name, aside):
             placing.put_node(followed.ledger.nodes[name])

@@ -7,6 +7,7 @@ zones are told wherever a pod is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 
 PODS_NAMED = 3
+WANTS_TOLD = 3
 Names = Mapping[str, str]
 
 
@@ -152,6 +154,13 @@ def _charged(fact: scheduling.NodeCharged, _names: Names) -> str:
     return f"charged in {zones_list(fact.zones)}: {' or '.join(sorted(amounts))}{each}"
 
 
+def _demand(fact: scheduling.DemandWeighed, _names: Names) -> str:
+    wants = (
+        f"{amounts_text(each.amounts)} ({each.running} run, {each.waiting} wait, room for {each.room})" for each in fact.wanted
+    )
+    return f"in demand, the scarcest room first: {'; '.join(islice(wants, WANTS_TOLD)) or 'nothing'}"
+
+
 def _withdrawn(fact: scheduling.ReservationWithdrawn, _names: Names) -> str:
     return f"reservation withdrawn: {fact.cause.replace('_', ' ')}"
 
@@ -194,6 +203,7 @@ _SENTENCES: dict[type[Fact], Callable[[Any, Names], str]] = {
     scheduling.NodeSetAside: lambda fact, _: f"{fact.node} is set aside for such pods: {fact.cause}: {fact.detail}",
     scheduling.NodeReadmitted: lambda fact, _: f"takes {'such' if fact.shape else 'all'} pods again: {fact.cause}",
     scheduling.PodReadmitted: lambda fact, _: f"decided again: {fact.cause}",
+    scheduling.DemandWeighed: _demand,
     scheduling.NominationWithdrawn: lambda fact, _: f"nomination withdrawn: {fact.cause.replace('_', ' ')}",
     binding.BindIntended: lambda fact, _: "binding intended",
     binding.PodBound: _bound,

@@ -27,6 +27,7 @@ from services.scheduler.reserving.withdrawals import withdrawals
 from services.scheduler.setting_aside.proposing import SettingAside
 from services.scheduler.shadow.shadow import Shadow
 from services.scheduler.sharing import Share
+from services.scheduler.weighing.weighing import Weighing
 from shared.domain.pod import Pod
 from shared.events import cluster_facts
 from shared.events import scheduling_facts as scheduling
@@ -75,6 +76,8 @@ class SchedulerCore:
         self.asides = self.followed.asides
         self.cluster = _placing(config)
         self.cluster.learn(self.asides)
+        self.cluster.want(self.followed.wanted)
+        self.weighing = Weighing(self.cluster)
         self.setting_aside = SettingAside()
         self.queue = Queue(self.cluster.shape_of)
         self.traces: dict[str, str] = {}
@@ -95,6 +98,7 @@ class SchedulerCore:
                 self.cluster.put_node(node)
         for uid, entry in self.ledger.pods.items():
             self.cluster.follow(uid, entry)
+            self.weighing.follow(uid, entry)
             self._enqueue(entry)
 
     def take_share(self, share: Share) -> None:
@@ -123,9 +127,11 @@ class SchedulerCore:
         self._changed.update(touched)
         if uid:
             self.cluster.follow(uid, self.ledger.pods.get(uid))
+            self.weighing.follow(uid, self.ledger.pods.get(uid))
         if isinstance(fact, scheduling.PodReserved):
             self.setting_aside.won(uid, fact.node)
         self.cluster.hear(fact)
+        self.cluster.want(self.followed.wanted)
         self.nominations.hear(fact, self.ledger)
         self._keep_trace(envelope, fact)
         self._follow_pod(fact)
@@ -218,6 +224,7 @@ class SchedulerCore:
         proposals += self.setting_aside.again(self.asides, self.ledger, now_s, self.versions)
         changed = self._refresh()
         proposals += withdrawals(self.ledger, changed, self.versions)
+        proposals += self.weighing.proposals(self.followed)
         self.nominations.begin()
         pending: dict[str, int] = {}
         proposals += self._asked_binds(pending)

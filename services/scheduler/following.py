@@ -1,5 +1,5 @@
-"""What the scheduler keeps of the log, and all that a snapshot keeps: the ledger, the versions of streams that it writes to, and
-what is set aside.
+"""What the scheduler keeps of the log, and all that a snapshot keeps: the ledger, the versions of streams that it writes to,
+what is set aside, and what is in demand.
 
 Its imports are the key of snapshots, so that nothing else may change this state. Must not know deciding.
 """
@@ -12,16 +12,19 @@ from services.scheduler.setting_aside.asides import Asides, Before
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded
 from shared.events.envelope import Envelope
+from shared.events.scheduling_facts import DemandWeighed, Wanted
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 
 
 class Followed(msgspec.Struct):
-    """`versions` is stream -> its version as folded; streams of pods that ended are forgotten."""
+    """`versions` is stream -> its version as folded; streams of pods that ended are forgotten. `wanted` is what ranks nodes where
+    the strategy looks at room."""
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     versions: dict[str, int] = {}
     asides: Asides = msgspec.field(default_factory=Asides)
+    wanted: tuple[Wanted, ...] = ()
 
 
 _decoder = msgspec.json.Decoder(Followed)
@@ -33,6 +36,8 @@ def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
     before = Before(entry.pod, entry.node) if entry is not None else None
     touched = fold.evolve(followed.ledger, envelope, fact)
     touched += followed.asides.hear(envelope.position, fact, followed.ledger, before)
+    if isinstance(fact, DemandWeighed):
+        followed.wanted = fact.wanted
     if isinstance(fact, PodEnded):
         followed.versions.pop(envelope.stream, None)
     elif not envelope.stream.startswith("report/"):

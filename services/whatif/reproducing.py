@@ -128,6 +128,7 @@ def _made(envelope: Envelope) -> _Made | None:
 
 
 def _refresh(placing: ColumnarPlacing, followed: Followed, aside: Aside, changed: set[str]) -> None:
+    placing.want(followed.wanted)
     for name in sorted(changed):
         if usable(followed, name, aside):
             placing.put_node(followed.ledger.nodes[name])

@@ -63,6 +63,7 @@ CATALOG: dict[str, Entry] = {
         scheduling.NodeSetAside,
         scheduling.NodeReadmitted,
         scheduling.PodReadmitted,
+        scheduling.DemandWeighed,
     ),
     **_area(
         "binding",

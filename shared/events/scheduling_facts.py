@@ -1,4 +1,4 @@
-"""Facts of deciding: verdicts, reservations with their charges, dirty marks, reconciliations, nominations."""
+"""Facts of deciding: verdicts, reservations with their charges, dirty marks, reconciliations, nominations, what is in demand."""
 
 from __future__ import annotations
 
@@ -202,6 +202,29 @@ class PodReadmitted(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         return About(pod=self.uid)
 
 
+class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What containers (or pods, where kubelets align whole pods) ask of one zone together, and what room for it weighs when nodes
+    are ranked. The weight was made from how many of them run (`running`) and wait (`waiting`), and for how many more the
+    cluster's zones had room (`room`)."""
+
+    amounts: Amounts
+    weight: int
+    running: int = 0
+    waiting: int = 0
+    room: int = 0
+
+
+class DemandWeighed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """What pods ask of zones now, the scarcest room first: nodes are ranked by the newest of these facts where the strategy looks
+    at room. A fact, so that a replay ranks alike. Stream `demand`."""
+
+    wanted: tuple[Wanted, ...] = ()
+
+    @property
+    def about(self) -> About:
+        return About()
+
+
 SchedulingFact = (
     PodVerdictChanged
     | PodReserved
@@ -215,4 +238,5 @@ SchedulingFact = (
     | NodeSetAside
     | NodeReadmitted
     | PodReadmitted
+    | DemandWeighed
 )

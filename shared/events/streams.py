@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 LOG = "log"
+DEMAND = "demand"
+"""What pods ask for, weighed: of the whole cluster."""
 
 
 def report(node: str) -> str:

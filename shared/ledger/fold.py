@@ -143,6 +143,7 @@ _WHY_NOT: dict[type[Fact], str] = {
     scheduling.NodeSetAside: "keeps pods from the node, and holds nothing of it: the scheduler's own fold",
     scheduling.NodeReadmitted: "the end of it",
     scheduling.PodReadmitted: "the pod is decided again, and stands nowhere until it is",
+    scheduling.DemandWeighed: "ranks nodes, and holds nothing of them: the scheduler's own fold",
     binding.BindUncertain: "after an intent the pod stays charged until a definite answer",
     binding.EvictIntended: "the victim is charged until it ends",
     binding.PodEvicted: "the same: an eviction is a wish to end",

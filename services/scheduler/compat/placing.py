@@ -30,6 +30,7 @@ from services.scheduler.preemption.search import Nomination
 from services.scheduler.setting_aside.asides import Asides
 from shared.domain.pod import Pod
 from shared.events.catalog import Fact
+from shared.events.scheduling_facts import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 MOST_TEXTS = 8
@@ -77,6 +78,9 @@ class UpstreamPlacing:
     def learn(self, asides: Asides) -> None:
         """They bar nodes as constraints do."""
         self._around = self._around._replace(asides=asides)
+
+    def want(self, wanted: tuple[Wanted, ...]) -> None:
+        """The plugin does not ask."""
 
     def share(self, has: Callable[[str], bool] | None) -> None:
         """The plugin knows one scheduler: nodes are chosen as if there were no others."""

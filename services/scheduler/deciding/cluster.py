@@ -5,6 +5,8 @@ Single-threaded; a node changes by the ledger (`put_node`, `drop_node`) or by an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +22,22 @@ from services.scheduler.deciding.feasibility.outlook import reserved
 from services.scheduler.deciding.homes import Homes
 from services.scheduler.deciding.judge import UNDECIDED, judge, rank
 from services.scheduler.deciding.lowest_zone import note_reserved
-from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.node_facts import NodeFacts, Profile
 from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.policy import RESTRICTED, SINGLE
 from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.reservation import claim_restored, reserve
 from services.scheduler.deciding.scores import scorer
-from services.scheduler.deciding.shape import Plan, Shape, key_of
-from services.scheduler.deciding.verdicts.columns import Columns, Delta
+from services.scheduler.deciding.shape import Items, Plan, Shape, key_of
+from services.scheduler.deciding.verdicts.columns import Columns, Delta, Selection
+from services.scheduler.deciding.verdicts.room import Room
 from services.scheduler.deciding.verdicts.score_bounds import ScoreDrops
 from services.scheduler.deciding.verdicts.sweep import Sweep
 from services.scheduler.deciding.verdicts.table import BARRED, OPTIMISTIC, RULED_OUT, Lifts, VerdictTable
+from services.scheduler.scoring.strategy import Want
 from services.scheduler.setting_aside.asides import Asides
 from shared.domain.pod import Pod
+from shared.events.scheduling_facts import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 
@@ -63,6 +69,7 @@ class Cluster:
         self.around = Around(self._by_name, Neighbours(), Asides())
         self._preferences = Preferences(config.max_shapes)
         self.homes = Homes()
+        self._wanted: tuple[Wanted, ...] = ()
 
     @property
     def sweeps_score(self) -> bool:
@@ -71,6 +78,36 @@ class Cluster:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    # -- demand --------------------------------------------------------------------------------------------------
+
+    @property
+    def looks_at_wants(self) -> bool:
+        """True where the strategy must be told what pods ask for."""
+        return isinstance(self.strategy, Registered) and self.strategy.looks_at_wants
+
+    def want(self, wanted: tuple[Wanted, ...]) -> None:
+        """Rank nodes by this from now on; cheap while nothing changes."""
+        if wanted is self._wanted or wanted == self._wanted:
+            return
+        self._wanted = wanted
+        if isinstance(self.strategy, Registered) and self.strategy.looks_at_wants:
+            self.strategy.want([Want(tuple(sorted(each.amounts.items())), each.weight) for each in wanted])
+            self.verdicts.reranked()
+
+    def aligning(self) -> Profile | None:
+        """What most of the nodes share whose kubelets put what is aligned together into one zone; None without such nodes."""
+        found = [(count, at, profile) for at, (profile, _, count) in enumerate(self._aligning())]
+        return max(found, key=lambda each: (each[0], -each[1]))[2] if found else None
+
+    def room(self, wants: Sequence[Items]) -> list[int]:
+        """How many more of each these nodes' zones would hold, each want for itself."""
+        self._write_columns()
+        rooms = [Room(self._columns, selection).of(wants) for _, selection, _ in self._aligning()]
+        return [sum(each) for each in zip(*rooms, strict=True)] if rooms else [0] * len(wants)
+
+    def _aligning(self) -> list[tuple[Profile, Selection, int]]:
+        return [group for group in self._columns.groups(None) if group[0][1].policy in (SINGLE, RESTRICTED)]
 
     # -- facts in ------------------------------------------------------------------------------------------------
 
@@ -338,6 +375,7 @@ class Cluster:
         gate = self._constraints.column(shape.pod.constraints, self._slots)
         if only is None:
             scores[:], sure[:] = RULED_OUT, True
+            self.verdicts.exact[shape.row] = False
         for profile, selection, count in self._columns.groups(only):
             plan = plan_for(shape, profile, self.config)
             if blocked(shape, profile, plan, self.config) is None:
@@ -345,4 +383,3 @@ class Cluster:
                 scores[selection], sure[selection] = swept.run(shape, plan, gate[selection])
             else:
                 scores[selection], sure[selection] = RULED_OUT, True
-            self.verdicts.exact[shape.row] = False

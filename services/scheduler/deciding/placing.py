@@ -18,6 +18,7 @@ from services.scheduler.setting_aside.asides import Asides
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
 from shared.events.catalog import Fact
+from shared.events.scheduling_facts import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 
@@ -35,6 +36,9 @@ class Placing(Protocol):
 
     def learn(self, asides: Asides) -> None:
         """Which nodes are set aside: one value for the life of the state, kept up to date by the caller."""
+
+    def want(self, wanted: tuple[Wanted, ...]) -> None:
+        """What pods ask for, weighed: for a strategy that looks at it."""
 
     def share(self, has: Callable[[str], bool] | None) -> None:
         """Try the nodes of which `has` is true before the others; None: all alike."""

@@ -18,7 +18,7 @@ from services.scheduler.scoring.containers import score_containers
 from services.scheduler.scoring.node_label import strategy_for
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES
 from services.scheduler.scoring.registry import STRATEGIES as REGISTRY
-from services.scheduler.scoring.strategy import Distances, PlainStrategy, Strategy, ZoneView
+from services.scheduler.scoring.strategy import Distances, PlainStrategy, Strategy, Want, WantStrategy, ZoneView
 from shared.domain.pod import Container
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_device
@@ -42,9 +42,24 @@ class Registered:
         self.name, self._weights = name, dict(weights or {})
         self._labelled = name.startswith(LABELLED)
         self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
-        chosen = REGISTRY[name]
-        self._plain = chosen.score_plain if isinstance(chosen, PlainStrategy) and not self._labelled else None
         self._reports: dict[str, tuple[Report, Distances]] = {}
+        self._wants: tuple[Want, ...] = ()
+        self._take(REGISTRY[name])
+
+    def _take(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self._plain = strategy.score_plain if isinstance(strategy, PlainStrategy) and not self._labelled else None
+
+    @property
+    def looks_at_wants(self) -> bool:
+        """True for a strategy that must be told what pods ask for."""
+        return isinstance(self._strategy, WantStrategy)
+
+    def want(self, wants: Sequence[Want]) -> None:
+        """Score by these from now on: earlier scores are void."""
+        if isinstance(self._strategy, WantStrategy):
+            self._wants = tuple(wants)
+            self._take(self._strategy.given(self._wants))
 
     @property
     def at_once(self) -> bool:
@@ -52,9 +67,9 @@ class Registered:
         return self._columns is not None
 
     def beside(self, items: Items, names: Iterable[str]) -> Items:
-        """The items, and 0 of each device among `names` that they do not ask for."""
-        asked = {name for name, _ in items}
-        return items + tuple((name, 0) for name in names if is_device(name) and name not in asked)
+        """The items, and 0 of each device among `names`, and of what is wanted, that they do not ask for."""
+        asked, wanted = {name for name, _ in items}, {name for want in self._wants for name, _ in want.amounts}
+        return items + tuple((name, 0) for name in names if (is_device(name) or name in wanted) and name not in asked)
 
     def column(self, items: Items, lower: Ints, whole: Floats, fit: Bools) -> Floats:
         """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of items, zone, node]."""
@@ -63,6 +78,10 @@ class Registered:
         weights = np.array([self._weights.get(name, 1) for name, _ in items], dtype=np.int64)
         devices = np.array([is_device(name) for name, _ in items], dtype=np.bool_)
         sizes = cast("Ints", whole)  # the same integers as floats, which are faster
+        if isinstance(self._strategy, WantStrategy):
+            wants = _table(self._wants, [name for name, _ in items])
+            found = self._strategy.score_wanted(request, np.maximum(lower, 0), sizes, whole > 0, fit, *wants)
+            return found.astype(np.float64)
         found = self._columns.score_nodes(request, np.maximum(lower, 0), sizes, whole > 0, fit, weights, devices)
         return found.astype(np.float64)
 
@@ -137,3 +156,14 @@ class Registered:
             return REGISTRY[self.name]
         labels = facts.observed.labels if facts.observed is not None else {}
         return REGISTRY[strategy_for(labels, self.name).strategy]
+
+
+def _table(wants: Sequence[Want], names: Sequence[str]) -> tuple[Ints, Ints]:
+    """The wants as columns over these resources, and their weights; those of which no node has a resource are left out."""
+    at = {name: number for number, name in enumerate(names)}
+    known = [want for want in wants if all(name in at for name, _ in want.amounts)]
+    table = np.zeros((len(known), len(names)), dtype=np.int64)
+    for row, want in enumerate(known):
+        for name, amount in want.amounts:
+            table[row, at[name]] = amount
+    return table, np.array([want.weight for want in known], dtype=np.int64)

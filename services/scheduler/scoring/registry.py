@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.scheduler.scoring.balanced_allocation import BalancedAllocation
 from services.scheduler.scoring.best_fit import BestFit
+from services.scheduler.scoring.keep_room import KeepRoom
 from services.scheduler.scoring.koordinator_least_allocated import KoordinatorLeastAllocated
 from services.scheduler.scoring.koordinator_most_allocated import KoordinatorMostAllocated
 from services.scheduler.scoring.least_allocated import LeastAllocated
@@ -13,6 +14,7 @@ from services.scheduler.scoring.strategy import ColumnStrategy, Strategy
 
 _ALL: tuple[Strategy, ...] = (
     BestFit(),
+    KeepRoom(),
     LeastAllocated(),
     MostAllocated(),
     BalancedAllocation(),

@@ -7,7 +7,7 @@ a request that asks nothing of any zone gives the strategy nothing to compare an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -22,6 +22,14 @@ COLUMN_LIMIT = 2**46
 
 Items = tuple[tuple[str, int], ...]
 """(resource, amount) of a request."""
+
+
+class Want(NamedTuple):
+    """What pods ask of a zone together, all above zero, and how much the room for it weighs."""
+
+    amounts: Items
+    weight: int
+
 
 Distances = Mapping[tuple[int, int], int]
 """(zone id, zone id) -> SLIT distance; a missing pair counts as `UNKNOWN_DISTANCE`."""
@@ -79,6 +87,19 @@ class PlainStrategy(Strategy, Protocol):
 
     def score_plain(self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]) -> int:
         """0..100 for a request above zero that zones decide on; `zones` has what is free by zone, `sizes` what is allocatable."""
+
+
+@runtime_checkable
+class WantStrategy(ColumnStrategy, Protocol):
+    """A strategy that is told what pods ask for: a pure function of that, too."""
+
+    def given(self, wants: Sequence[Want]) -> WantStrategy:
+        """The same strategy under these wants."""
+
+    def score_wanted(
+        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, wants: Ints, weights: Ints
+    ) -> Ints:
+        """As `score_nodes`, with wants[K,R] and weights[K] instead: every resource of a want is among R."""
 
 
 def weight_of(resource: str, weights: Mapping[str, int]) -> int:

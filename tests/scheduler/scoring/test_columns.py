@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.scoring.fit import fitting, fitting_nodes
+from services.scheduler.scoring.keep_room import KeepRoom
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES, STRATEGIES
-from services.scheduler.scoring.strategy import COLUMN_LIMIT, Bools, Ints, PlainStrategy, ZoneView
+from services.scheduler.scoring.strategy import COLUMN_LIMIT, Bools, Ints, PlainStrategy, Want, ZoneView
 from shared.domain.resources import is_device, is_numa_affine
 from tests.fixtures.examples import examples
 
@@ -86,6 +88,63 @@ def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats:
     assert scores.dtype == np.int64
     assert scores.tolist() == alone
     assert all(0 <= score <= 100 for score in alone)
+
+
+@st.composite
+def wants(draw: st.DrawFn) -> list[Want]:
+    largest = draw(st.sampled_from((4, 100, 64_000, COLUMN_LIMIT)))
+    asked = st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, largest), min_size=1)
+    made = draw(st.lists(st.tuples(asked, st.sampled_from([2**power for power in range(13)])), max_size=5))
+    return [Want(tuple(sorted(amounts.items())), weight) for amounts, weight in made]
+
+
+def plainly(request: dict[str, int], zones: list[ZoneView], wanted: list[Want]) -> int:
+    """KeepRoom as a sentence: what is lost of each want's room, in exact fractions; then the share that is left."""
+    landing = fitting(request, zones)
+    asked = {name: amount for name, amount in request.items() if amount and landing and name in landing[0].allocatable}
+    if not asked:
+        return 100 if landing else 0
+    free, whole = landing[0].available, landing[0].allocatable
+    left = {name: amount - asked.get(name, 0) for name, amount in free.items()}
+    loss = sum(each.weight * (_places(each, free, whole) - _places(each, left, whole)) for each in wanted)
+    shares = sum(left[name] * 100 // whole[name] for name in asked)
+    steps = loss // 1024 + shares * 16 // (100 * len(asked))
+    score, least = 100, 1
+    while steps >= least and score > 1:
+        score, least = score - 1, least + max(1, least // 8)
+    return score
+
+
+def _places(want: Want, free: dict[str, int], whole: dict[str, int]) -> int:
+    if any(whole.get(name, 0) < amount for name, amount in want.amounts):
+        return 0
+    sixty_fourths = min([1024 * 64, *(int(Fraction(free[name] * 64, amount)) for name, amount in want.amounts)])
+    return sixty_fourths // 64 * 4096 + (sixty_fourths % 64) ** 2
+
+
+@given(cluster=clusters(), wanted=wants(), as_floats=st.booleans())
+@settings(max_examples=examples(100), deadline=None)
+def test_room_is_kept_alike_in_columns_in_plain_amounts_and_in_words(
+    cluster: Cluster, wanted: list[Want], as_floats: bool
+) -> None:
+    keep = KeepRoom(wanted)
+    request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
+    fits = fitting_nodes(cluster.request, cluster.available, cluster.present, AFFINE)
+    available, allocatable = cluster.available, cluster.allocatable
+    if as_floats:
+        available, allocatable = available.astype(np.float64), allocatable.astype(np.float64)
+    table = np.array([[dict(each.amounts).get(name, 0) for name in RESOURCES] for each in wanted], dtype=np.int64)
+    weights = np.array([each.weight for each in wanted], dtype=np.int64)
+    shaped = table.reshape(len(wanted), len(RESOURCES))
+    scores = keep.score_wanted(cluster.request, available, allocatable, cluster.present, fits, shaped, weights)
+    for node in range(fits.shape[1]):
+        zones = node_zones(cluster, node)
+        listed = {name for zone in zones for name in zone.allocatable}
+        asked = {name: amount for name, amount in request.items() if amount and (name in listed or is_numa_affine(name))}
+        free, sizes = {zone.id: zone.available for zone in zones}, {zone.id: zone.allocatable for zone in zones}
+        said = plainly(request, zones, wanted)
+        assert (int(scores[node]), keep.score(request, zones, {}, {}, 8)) == (said, said)
+        assert keep.score_plain(tuple(asked.items()), free, sizes) == keep.score(asked, zones, {}, {}, 8)
 
 
 @pytest.mark.parametrize("name", sorted(name for name, each in STRATEGIES.items() if isinstance(each, PlainStrategy)))

@@ -8,9 +8,10 @@ import pytest
 
 from services.scheduler import scoring
 from services.scheduler.scoring.containers import score_containers
+from services.scheduler.scoring.keep_room import KeepRoom
 from services.scheduler.scoring.node_label import LABEL, strategy_for
 from services.scheduler.scoring.registry import STRATEGIES
-from services.scheduler.scoring.strategy import ZoneView
+from services.scheduler.scoring.strategy import Want, ZoneView
 from shared.domain.pod import Container, ContainerKind
 from shared.domain.resources import Amounts
 
@@ -57,6 +58,12 @@ TABLE: list[tuple[str, Amounts, list[ZoneView], int]] = [
     ("BestFit", {}, EMPTY, 100),
     ("BestFit", {}, [], 0),
     ("BalancedAllocation", ASK, EMPTY, 100),
+    ("KeepRoom", ASK, EMPTY, 88),
+    ("KeepRoom", ASK, HALF, 96),
+    ("KeepRoom", ASK, FULL, 0),
+    ("KeepRoom", {"cpu": 4000, "memory": 8 * GI}, HALF, 100),
+    ("KeepRoom", {}, EMPTY, 100),
+    ("KeepRoom", {}, [], 0),
     ("BalancedAllocation", SKEWED, EMPTY, 75),
     ("BalancedAllocation", {"cpu": 3000}, EMPTY, 100),
     ("BalancedAllocation", ASK, FULL, 0),
@@ -101,6 +108,33 @@ def test_weights_count_only_for_what_is_requested_and_at_least_one() -> None:
 def test_the_order_of_zones_does_not_matter() -> None:
     for name, request, zones, expected in TABLE:
         assert STRATEGIES[name].score(request, list(reversed(zones)), {}, {}, 8) == expected
+
+
+GPU = "vendor.example/gpu"
+WHOLE_ZONE = Want((("cpu", 8000), (GPU, 4)), 4096)
+
+
+def test_keep_room_spares_the_zone_that_still_holds_what_is_in_demand() -> None:
+    whole, begun, without = ([zone(0, (cpu, 16 * GI), gpu=gpus)] for cpu, gpus in ((8000, 4), (6000, 3), (8000, 0)))
+    keep = KeepRoom().given([WHOLE_ZONE])
+    scores = [keep.score({"cpu": 2000}, each, {}, {}, 8) for each in (whole, begun, without)]
+    assert scores[0] < scores[1] < scores[2]
+    assert keep.score({"cpu": 2000, GPU: 1}, whole, {}, {}, 8) < keep.score({"cpu": 2000, GPU: 1}, begun, {}, {}, 8)
+
+
+def test_keep_room_loses_nothing_in_zones_that_could_never_hold_it() -> None:
+    small = [zone(0, (4000, 8 * GI), of=(4000, 8 * GI), gpu=4)]
+    assert KeepRoom([WHOLE_ZONE]).score(ASK, small, {}, {}, 8) == KeepRoom().score(ASK, small, {}, {}, 8)
+
+
+def test_keep_room_weighs_a_place_by_its_want() -> None:
+    """One node would lose a place of what is scarce, the other of what is not."""
+    scarce, plenty = Want((("cpu", 8000),), 4096), Want((("memory", 16 * GI),), 1)
+    cpu_whole, memory_whole = [zone(0, (8000, 8 * GI))], [zone(0, (4000, 16 * GI))]
+    for wants, better in (((scarce, plenty), memory_whole), ((Want(scarce.amounts, 1), Want(plenty.amounts, 4096)), cpu_whole)):
+        keep = KeepRoom(wants)
+        other = cpu_whole if better is memory_whole else memory_whole
+        assert keep.score(ASK, better, {}, {}, 8) > keep.score(ASK, other, {}, {}, 8)
 
 
 def test_a_nearer_set_scores_half_a_step_more() -> None:

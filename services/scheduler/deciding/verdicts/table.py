@@ -84,6 +84,15 @@ class VerdictTable:
         self.sure[:, slot], self.exact[:, slot] = ruled_out, False
         self._tops.clear()
 
+    def reranked(self) -> None:
+        """Every score may be any, what is ruled out stays so."""
+        self.changes += 1
+        ruled_out = self.scores == RULED_OUT
+        self.scores[~ruled_out] = OPTIMISTIC
+        self.sure &= ruled_out
+        self.exact[:] = False
+        self._tops.clear()
+
     def lowered(self, slot: int, drops: npt.NDArray[np.int16] | None = None) -> None:
         """Scores on the node can only have fallen, by `drops` at least for each shape; what is ruled out stays so."""
         self.changes += 1

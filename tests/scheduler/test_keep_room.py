@@ -1,0 +1,235 @@
+"""KeepRoom in the cycle: what pods ask for becomes a fact, nodes are ranked by it, and a replay has the same."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.replay.deciding_state import placing_at
+from services.scheduler import folding, following
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.reserving.proposals import Proposal
+from services.scheduler.weighing.weighing import FEWEST
+from services.scheduler.weighing.weights import CANDIDATES, HEAVIEST, LISTED, WAITS, weighed
+from shared.domain.resources import CPU, Amounts
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
+from shared.events.codec import encode, type_of
+from shared.events.envelope import Envelope
+from shared.events.report_facts import NodeReported
+from shared.events.scheduling_facts import DemandWeighed, Wanted
+from tests.fixtures.examples import examples
+from tests.ledger.given import pod, report, zone
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed
+from tests.scheduler.cycle_worlds import zone as sized
+
+KEEP_ROOM = CycleConfig(strategy="KeepRoom")
+WHOLE = amounts(16, 64, 4)
+ONE = {CPU: 8000}
+
+
+class Told:
+    """A core on a log in miniature."""
+
+    def __init__(self, strategy: str = "KeepRoom") -> None:
+        self.config = CoreConfig(cycle=CycleConfig(strategy=strategy))
+        self.core = SchedulerCore(self.config)
+        self.weighed: list[tuple[Wanted, ...]] = []
+        self.tell(streams.node("n1"), NodeObserved("n1", "u", allocatable={CPU: 64_000, "pods": 110}))
+        self.tell(streams.report("n1"), NodeReported(report(zone(0, 32), zone(1, 32))))
+
+    def tell(self, stream: str, fact: Fact) -> None:
+        position, version = self.core.ledger.position + 1, self.core.versions.get(stream, 0) + 1
+        self.core.evolve(Envelope(position, stream, version, type_of(fact), 1, encode(fact), 0, "t", 0, str(position)), fact)
+
+    def sees(self, many: int, cpus: int, first: int = 0) -> None:
+        for number in range(first, first + many):
+            self.tell(streams.pod(f"uid-{number}"), PodObserved(pod(f"{number}", cpus=cpus)))
+
+    def decides(self) -> list[Proposal]:
+        proposals = self.core.decide(100)
+        facts = [(draft.stream, draft.fact) for proposal in proposals for draft in proposal.drafts]
+        for stream, fact in facts:
+            self.tell(stream, fact)
+        self.weighed += [fact.wanted for _, fact in facts if isinstance(fact, DemandWeighed)]
+        return proposals
+
+
+def test_what_pods_ask_for_becomes_a_fact_once_enough_has_changed() -> None:
+    told = Told()
+    told.sees(FEWEST - 1, cpus=1)
+    told.decides()
+    told.decides()
+    assert told.weighed == []
+    told.sees(1, cpus=1, first=50)
+    told.decides()
+    told.decides()
+    unproven_in_both_zones = 2 * FEWEST
+    assert told.weighed == [(Wanted({CPU: 1000}, HEAVIEST, running=FEWEST, room=64 - unproven_in_both_zones),)]
+
+
+def test_pods_that_wait_are_weighed_early_and_heaviest() -> None:
+    told = Told()
+    told.sees(8, cpus=8)
+    told.sees(2, cpus=30, first=20)
+    told.decides()
+    told.decides()
+    (wanted,) = told.weighed
+    assert [(each.amounts, each.running, each.waiting, each.room) for each in wanted] == [
+        ({CPU: 30_000}, 0, 2, 0),
+        ({CPU: 8000}, 8, 0, 0),
+    ]
+    assert wanted[0].weight == HEAVIEST > wanted[1].weight
+
+
+def test_what_ranks_alike_is_no_news() -> None:
+    told = Told()
+    told.sees(FEWEST, cpus=1)
+    told.decides()
+    told.decides()
+    for number in range(FEWEST):
+        told.tell(streams.pod(f"uid-{number}"), PodEnded(f"uid-{number}", "deleted"))
+        told.sees(1, cpus=1, first=100 + number)
+        told.decides()
+    assert len(told.weighed) == 1
+
+
+def test_a_strategy_that_does_not_look_at_room_asks_for_no_such_fact() -> None:
+    told = Told("MostAllocated")
+    told.sees(3 * FEWEST, cpus=1)
+    told.decides()
+    told.decides()
+    assert told.weighed == []
+
+
+def test_who_decided_before_and_who_is_restored_from_a_snapshot_weigh_alike() -> None:
+    told = Told()
+    told.sees(FEWEST, cpus=1)
+    told.decides()
+    again = folding.load(told.config, folding.dump(told.core))
+    made = [
+        [d.fact for p in core.decide(10) for d in p.drafts if isinstance(d.fact, DemandWeighed)] for core in (told.core, again)
+    ]
+    assert made[0] == made[1] != []
+
+
+def test_a_replay_and_a_restored_core_rank_by_what_was_weighed() -> None:
+    told = Told()
+    told.tell(streams.DEMAND, DemandWeighed((Wanted({CPU: 32_000}, HEAVIEST),)))
+    asked = pod("asked", cpus=4)
+    told.core.look()
+    followed = following.load(following.dump(told.core.followed))
+    restored = folding.load(told.config, folding.dump(told.core))
+    restored.look()
+    found = [each.place(asked) for each in (told.core.cluster, placing_at(followed, KEEP_ROOM), restored.cluster)]
+    followed.wanted = ()
+    without = placing_at(followed, KEEP_ROOM).place(asked)
+    assert all(isinstance(each, Placed) for each in (*found, without))
+    assert len({each.score for each in found if isinstance(each, Placed)}) == 1
+    assert isinstance(without, Placed)
+    assert isinstance(found[0], Placed)
+    assert found[0].score != without.score
+
+
+def test_a_new_fact_ranks_the_nodes_again() -> None:
+    made = World(KEEP_ROOM)
+    made.node("with-gpus", sized(0, amounts(8, 32, 4), WHOLE))
+    made.node("without", sized(0, amounts(16, 64), amounts(16, 64)))
+    asked = guaranteed("p", container("c", amounts(4, 16)))
+    before = made.cluster.place(asked)
+    made.cluster.want((Wanted(amounts(8, 32, 4), HEAVIEST),))
+    after = made.cluster.place(asked)
+    assert isinstance(before, Placed)
+    assert isinstance(after, Placed)
+    assert (before.node, after.node) == ("with-gpus", "without")
+
+
+FREE = st.tuples(st.integers(0, 16), st.integers(0, 64), st.integers(0, 4))
+NODES = st.lists(st.lists(FREE, min_size=1, max_size=4), min_size=1, max_size=4)
+PART = st.tuples(st.integers(1, 8), st.integers(1, 16), st.integers(0, 1))
+ASKED = st.lists(PART, min_size=1, max_size=3)
+WANTED = st.lists(st.builds(lambda part, power: Wanted(amounts(*part), 2**power), PART, st.integers(0, 12)), max_size=4)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(NODES, st.lists(ASKED, min_size=1, max_size=3), st.lists(st.tuples(st.integers(0, 2), WANTED), min_size=1, max_size=8))
+def test_every_pod_goes_where_the_score_is_best_by_what_is_wanted_now(
+    nodes: list[list[tuple[int, int, int]]], asked: list[list[tuple[int, int, int]]], turns: list[tuple[int, list[Wanted]]]
+) -> None:
+    made = World(CycleConfig(strategy="KeepRoom", steps_node=1024, steps_last_resort=1024))
+    for number, zones in enumerate(nodes):
+        made.node(f"n{number}", *(sized(at, amounts(*free), WHOLE) for at, free in enumerate(zones)))
+    for number, (turn, wanted) in enumerate(turns):
+        if wanted:
+            made.cluster.want(tuple(wanted))
+        parts = asked[turn % len(asked)]
+        one = guaranteed(f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts)))
+        shape = made.cluster.shape(one)
+        best = max(made.cluster.judge(shape, facts) for facts in made.cluster.nodes())
+        placed = made.cluster.place(one)
+        assert (placed.score if isinstance(placed, Placed) else -1) == best
+        if isinstance(placed, Placed):
+            made.cluster.charge(placed, one)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(NODES, ASKED, WANTED)
+def test_all_nodes_at_once_score_as_one_by_one_under_any_wants(
+    nodes: list[list[tuple[int, int, int]]], asked: list[tuple[int, int, int]], wanted: list[Wanted]
+) -> None:
+    made = World(KEEP_ROOM)
+    for number, zones in enumerate(nodes):
+        made.node(f"n{number}", *(sized(at, amounts(*free), WHOLE) for at, free in enumerate(zones)))
+    made.cluster.want(tuple(wanted))
+    one = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
+    shape = made.cluster.shape(one)
+    made.cluster.sweep_if_new(shape)
+    scores, sure = (each.copy() for each in made.cluster.verdicts.row(shape.row))
+    for facts in made.cluster.nodes():
+        judged = made.cluster.judge(shape, facts)
+        assert scores[facts.slot] == judged if sure[facts.slot] else scores[facts.slot] >= judged
+
+
+AMOUNTS = st.dictionaries(st.sampled_from((CPU, "memory", "example.com/gpu")), st.integers(1, 20_000), min_size=1)
+COUNTS = st.dictionaries(AMOUNTS.map(lambda held: tuple(sorted(held.items()))), st.integers(1, 500), max_size=60)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(COUNTS, COUNTS, st.integers(0, 5000))
+def test_weights_are_few_exact_and_grow_with_demand_and_scarcity(
+    running: dict[tuple[tuple[str, int], ...], int], waiting: dict[tuple[tuple[str, int], ...], int], spare: int
+) -> None:
+    def room(wants: object) -> list[int]:
+        return [spare * (at % 3) for at, _ in enumerate(wants)]  # type: ignore[arg-type]
+
+    found = weighed(running, waiting, room)
+    assert len(found) <= LISTED
+    assert len({tuple(sorted(each.amounts.items())) for each in found}) == len(found)
+    assert not found or found[0].weight == HEAVIEST
+    assert all(each.weight & (each.weight - 1) == 0 for each in found)
+    value = [(each.running + WAITS * each.waiting) / (1 + each.room) for each in found]
+    assert all(one * 2.001 >= other for at, one in enumerate(value) for other in value[at:])
+
+
+def test_room_is_counted_zone_by_zone_and_only_where_kubelets_align() -> None:
+    made = World(KEEP_ROOM)
+    made.node("n1", sized(0, amounts(10, 64), WHOLE), sized(1, amounts(7, 64, 2), WHOLE))
+    made.node("n2", sized(0, WHOLE), policy="none")
+    wants: list[Amounts] = [amounts(4), amounts(4, 16, 1), amounts(11), {"other.example/device": 1}]
+    assert made.cluster.room([tuple(sorted(each.items())) for each in wants]) == [3, 1, 0, 0]
+
+
+@pytest.mark.parametrize("many", [0, CANDIDATES + 20])
+def test_only_as_many_kinds_as_may_be_are_counted(many: int) -> None:
+    asked: list[int] = []
+
+    def room(wants: object) -> list[int]:
+        asked.append(len(wants))  # type: ignore[arg-type]
+        return [0] * asked[-1]
+
+    weighed({((CPU, number + 1),): 1 for number in range(many)}, {}, room)
+    assert asked == [min(many, CANDIDATES)]
