@@ -102,8 +102,10 @@ def configure(service: str, form: Format = "json", level: str = "info") -> None:
 
 def _retrying(details: stamina.instrumentation.RetryDetails) -> None:
     """A retry as a line of ours: what is the matter and when it is tried again, not the arguments of a call."""
+    error = details.caused_by
+    problem = plain(error) if isinstance(error, OSError) else str(error) or plain(error)
     structlog.get_logger().warning(
-        names.RETRYING, problem=plain(details.caused_by), attempt=details.retry_num, next_in_s=round(details.wait_for, 3)
+        names.RETRYING, problem=problem, attempt=details.retry_num, next_in_s=round(details.wait_for, 3)
     )
 
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.postgres import PostgresEventLog
 from shared.telemetry import logs, names
 from shared.telemetry.propagation import from_headers, parse, text_of
 from shared.telemetry.trace_file import FileSpanExporter
@@ -53,6 +55,17 @@ def test_exceptions_and_foreign_loggers_are_scrubbed_too(capsys: pytest.CaptureF
     assert "hunter2" not in text
     assert "abcdef123456" not in text
     assert [json.loads(line)["level"] for line in text.splitlines()] == ["error", "warning"]
+
+
+async def test_a_retry_says_which_server_does_not_answer_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("scheduler", "json")
+    with pytest.raises(LogUnavailable):
+        await PostgresEventLog.open("postgresql+asyncpg://me:hunter2@no-such-host.invalid/topolog", retry_for_s=0.3)
+    first = json.loads(capsys.readouterr().err.splitlines()[0])
+    assert first["event"] == names.RETRYING
+    assert first["problem"].startswith(
+        "Postgres at postgresql+asyncpg://no-such-host.invalid/topolog does not answer (the host name is not known)"
+    )
 
 
 def test_a_full_disk_behind_standard_error_ends_no_service() -> None:
