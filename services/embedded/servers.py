@@ -139,10 +139,10 @@ class EmbeddedServers:
 
 async def _to_its_end(work: Callable[[], None]) -> None:
     """Blocking work in a thread. Nobody can cancel a thread: a cancellation waits for it, or its tools would go on in a
-    folder that is released already."""
+    folder that is released already. What went wrong meanwhile is not told: the reason of the cancellation is."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running])
+        await asyncio.gather(running, return_exceptions=True)
         raise

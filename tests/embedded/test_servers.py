@@ -1,6 +1,7 @@
 """Embedded Postgres and NATS as real servers: start, stop, resume, die and come back at the same address."""
 
 import asyncio
+import gc
 import json
 import os
 import shutil
@@ -8,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,9 +20,9 @@ import pytest
 
 from services.embedded.child import ChildEvent, ChildEventKind, Identity, PlainIdentity
 from services.embedded.data_dir import DataDir, read_addresses
-from services.embedded.errors import DataFolderError, PortInUseError
-from services.embedded.nats import STREAMS_BYTES, NatsSettings
-from services.embedded.postgres import PostgresSettings, socket_dir_for
+from services.embedded.errors import DataFolderError, PortInUseError, ServerBinaryError
+from services.embedded.nats import STREAMS_BYTES, EmbeddedNats, NatsSettings
+from services.embedded.postgres import EmbeddedPostgres, PostgresSettings, socket_dir_for
 from services.embedded.servers import EmbeddedServers
 from services.embedded.spawn import launched
 from shared.bus.jetstream import JetStreamBus
@@ -287,6 +290,32 @@ async def test_a_disk_too_small_for_the_streams_is_told_before_anything_runs(
         bus = JetStreamBus(servers.nats_url)
         await bus.ensure_streams()
         await bus.close()
+
+
+async def test_a_full_disk_that_stops_both_servers_is_told_once_and_in_words(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other server's failure comes while its start is being ended; nobody asks for it, and nothing prints it either."""
+    refused = threading.Event()
+
+    def prepare_nats(_nats: EmbeddedNats) -> None:
+        refused.set()
+        raise DataFolderError("too small for the streams", "free some")
+
+    def prepare_postgres(_postgres: EmbeddedPostgres) -> None:
+        refused.wait()
+        time.sleep(0.2)
+        raise ServerBinaryError("no space left for a database", "free some")
+
+    monkeypatch.setattr(EmbeddedNats, "prepare", prepare_nats)
+    monkeypatch.setattr(EmbeddedPostgres, "prepare", prepare_postgres)
+    printed: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: printed.append(context))
+    with pytest.raises(DataFolderError, match="too small for the streams"):
+        await EmbeddedServers(folder, postgres_settings=SMALL).start()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert printed == []
 
 
 async def test_a_supervisor_killed_hard_leaves_no_orphans_and_the_next_one_resumes(folder: Path) -> None:
