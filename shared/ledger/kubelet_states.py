@@ -3,8 +3,9 @@
 A proven pod stands where the report lists it, and what its init containers may still hold is told apart in every way. What is
 listed for a pod that ended is free; what a live pod held before, in this boot, it may hold still. Claims of nominees are held
 for them. Where several pods ended that the report may still count, and others are on their way, those may have come before or
-after each end: such states are not enumerated. A report without placements tells amounts by zone and no groups of zones: enough
-where only single zones are taken, or none. Must not know the pod that is to be decided.
+after each end: such states are not enumerated, and neither are those of a report that was read within an admission. A report
+without placements tells amounts by zone and no groups of zones: enough where only single zones are taken, or none. Must not know
+the pod that is to be decided.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.domain.demand import ContainerDemand
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, is_memory
 from shared.hints.admission import Rules, States
@@ -31,7 +31,6 @@ MOST_STATES = 64
 """States of one node that are told apart before anybody comes."""
 
 HIDDEN = "what init containers of running pods keep"
-TORN = "pods that are listed in part"
 EARLIER = "pods that the report lacks although they ran"
 FREED = "ends that the report may not show yet"
 OTHER_KUBELET = "a kubelet of another version than the model's"
@@ -68,9 +67,11 @@ def kubelet_states(
         report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
     listed, charges = node.listed or {}, list(charges)
     placements = [placement for key in listed for placement in listed[key]]
+    if any(_torn(charge, listed.get(charge.key, ()), report) for charge in charges):
+        return None
     report, extra = _by_uid(report, charges)
     told: set[str] = set()
-    coming, unsure = _charged(charges, listed, report, told)
+    coming, unsure = _charged(charges, report, told)
     if coming and (node.freed or order_of_ends_unknown(node)):
         return None
     fine = inits or bool(extra) or _ids_matter(report, charges, policy)
@@ -95,9 +96,7 @@ def order_of_ends_unknown(node: LedgerNode) -> bool:
     return len(node.ended) > 1 or any(key not in (node.listed or {}) for key in node.ended)
 
 
-def _charged(
-    charges: Iterable[Charge], listed: Mapping[str, Sequence[Placement]], report: Report, bounds: set[str]
-) -> tuple[list[Coming], list[tuple[Held, ...]]]:
+def _charged(charges: Iterable[Charge], report: Report, bounds: set[str]) -> tuple[list[Coming], list[tuple[Held, ...]]]:
     """The pods on their way, and what others may hold beside what the report shows."""
     coming: list[Coming] = []
     unsure: list[tuple[Held, ...]] = []
@@ -107,8 +106,8 @@ def _charged(
         elif charge.held and charge.held_boot == report.boot_id:
             unsure.append(((), _amounts(charge.held)))
             bounds.add(EARLIER)
-        elif demand := _unlisted(charge, listed.get(charge.key, ()), bounds):
-            coming.append(Coming(request_of(demand), charge.admitted))
+        else:
+            coming.append(Coming(request_of(charge.demand), charge.admitted))
     return coming, unsure
 
 
@@ -156,13 +155,12 @@ def _manager(name: str) -> str:
     return "cpu" if name == CPU else "memory" if is_memory(name) else "devices"
 
 
-def _unlisted(charge: Charge, listed: Sequence[Placement], bounds: set[str]) -> tuple[ContainerDemand, ...]:
-    """What an unproven pod still has to be given: containers that the listing shows with something have theirs."""
-    shown = {placement.container for placement in listed if placement.held} if charge.alias is None else set()
-    if not shown:
-        return charge.demand
-    bounds.add(TORN)
-    return tuple([part for part in charge.demand if part.name not in shown])
+def _torn(charge: Charge, listed: Sequence[Placement], report: Report) -> bool:
+    """Whether the report was read while the kubelet admitted this pod: of one container it shows devices and not yet CPUs, of
+    another nothing. What it is being given lies where its hints were merged, which cannot be told from what is left."""
+    if charge.proven or charge.alias is not None or (charge.held and charge.held_boot == report.boot_id):
+        return False
+    return bool(charge.demand) and any(placement.held for placement in listed)
 
 
 def _gone(node: LedgerNode, charges: Sequence[Charge]) -> list[ZonedAmount]:
