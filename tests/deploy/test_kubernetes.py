@@ -459,6 +459,10 @@ def test_the_extenders_sample_asks_what_is_served_and_waits_longer_than_a_bindin
 
     (sample,) = documents(K8S / "extender" / "kube-scheduler-config.yaml")
     (extender,) = sample["extenders"]
+    (profile,) = sample["profiles"]
+    component = (K8S / "components" / "extender" / "kustomization.yaml").read_text(encoding="utf-8")
+    assert f"TOPOLOG_EXTENDER_SCHEDULERS, value: {profile['schedulerName']}}}" in component
+    assert profile["schedulerName"] != "default-scheduler"
     assert {extender[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt", "bind")} == {
         "filter", "prioritize", "preempt", "bind",
     }  # fmt: skip
