@@ -131,6 +131,25 @@ async def test_a_key_that_is_made_while_the_nats_container_runs_is_taken_up_and_
         stop(process)
 
 
+def test_a_kubeconfig_is_copied_for_the_services_alone_and_again_when_it_changed(folder: Path) -> None:
+    source, target = folder.parent / "from", folder.parent / "to"
+    variables = {
+        "TOPOLOG_KUBECONFIG_FROM": str(source),
+        "TOPOLOG_KUBECONFIG_TO": str(target),
+        "TOPOLOG_USER_ID": str(os.getuid()),
+    }
+    for text in ("first", "second"):
+        source.write_text(text)
+        assert entry("run_kubeconfig", **variables).wait(timeout=60) == 0
+        assert (target.read_text(), target.stat().st_mode & 0o777, target.stat().st_uid) == (text, 0o400, os.getuid())
+    source.unlink()
+    process = entry("run_kubeconfig", **variables)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "No such file" in words
+    assert "KUBECONFIG_FILE" in words
+
+
 def test_a_certificate_without_its_key_is_named(folder: Path) -> None:
     folder.mkdir()
     (folder / "tls.crt").touch()
