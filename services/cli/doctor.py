@@ -43,7 +43,9 @@ def doctor_command(
     kubeconfig: Annotated[
         str, typer.Option("--kubeconfig", envvar="TOPOLOG_KUBECONFIG", help="A kubeconfig or URL; else this pod's account.")
     ] = "",
-    namespace: Annotated[str, typer.Option(help="Where the services run; their accounts are asked for.")] = "topolog",
+    namespace: Annotated[
+        str, typer.Option(help="Where the services run as pods; '' where they do not: their rights are then these credentials'.")
+    ] = "topolog",
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="A data folder of a running `topolog up`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON line for each finding.")] = False,
 ) -> None:

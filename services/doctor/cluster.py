@@ -8,6 +8,7 @@ from services.doctor.finding import Finding, note, problem, warning
 from shared.kube.rights import Right
 
 ABOUT = "cluster"
+_RIGHTS = "kubectl apply -k <overlay>, which holds k8s/base/rbac.yaml; services that are no pods of this cluster: --namespace ''"
 
 
 def judge_rights(held: Mapping[str, Mapping[Right, bool]]) -> Iterator[Finding]:
@@ -18,7 +19,7 @@ def judge_rights(held: Mapping[str, Mapping[Right, bool]]) -> Iterator[Finding]:
         missing = sorted(right for right, has in rights.items() if not has)
         if missing:
             named = ", ".join(map(str, missing))
-            yield problem(ABOUT, f"{service} may not: {named}", "kubectl apply -k <overlay>, which holds k8s/base/rbac.yaml")
+            yield problem(ABOUT, f"{service} may not: {named}", _RIGHTS)
 
 
 def judge_definition(versions: tuple[str, ...]) -> Iterator[Finding]:
