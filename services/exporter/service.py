@@ -33,6 +33,8 @@ from shared.telemetry.instruments import set_gauge
 NAME = "topolog-exporter"
 FLUSH_S = 2.0
 ONCE_S = 30.0
+AT_REST_S = 5.0
+"""Every wakeup costs on every node of a cluster: what may wait for others looks this often."""
 
 
 class Exporter:
@@ -150,6 +152,7 @@ class Exporter:
 
 async def build(service: Service, settings: ExporterSettings) -> None:
     """Open what the service needs and name its tasks. Nothing is awaited: bus and kubelets may come later."""
+    service.loop_watch_s = AT_REST_S
     bus = JetStreamBus(settings.nats_url, name=NAME, keeps_streams=False)
     service.on_close("bus", bus.close)
     kube = _kube(settings)

@@ -11,7 +11,7 @@ import asyncio
 from services.exporter import unary, wire
 from services.exporter.answers import Allocatable, ListedPod
 from services.exporter.podresources import podresources_pb2 as pb
-from services.exporter.unary import CallFailed
+from services.exporter.unary import CallFailed, Connection
 
 SERVICE = "/v1.PodResourcesLister"
 DEADLINE_S = 10.0
@@ -28,24 +28,31 @@ class SourceError(Exception):
 
 
 class GrpcSource:
-    """One kubelet's podresources socket; a kubelet may replace it at any time."""
+    """One kubelet's podresources socket; a kubelet may replace it at any time. List goes over the connection that asked what is
+    allocatable just before, where there is one."""
 
     def __init__(self, socket: str, deadline_s: float = DEADLINE_S) -> None:
         self._socket = socket
         self._deadline_s = deadline_s
+        self._open: Connection | None = None
 
     async def pods(self) -> tuple[ListedPod, ...]:
         """The listed pods. Raises SourceError."""
         data = await self._call("List", pb.ListPodResourcesRequest().SerializeToString())
+        await self.close()
         return wire.pods(pb.ListPodResourcesResponse.FromString(data))
 
     async def allocatable(self) -> Allocatable:
         """What the node's managers may hand out. Raises SourceError."""
+        await self.close()
         data = await self._call("GetAllocatableResources", pb.AllocatableResourcesRequest().SerializeToString())
         return wire.allocatable(pb.AllocatableResourcesResponse.FromString(data))
 
     async def close(self) -> None:
-        """Nothing is kept open."""
+        """Let go of the socket."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
     async def _call(self, name: str, request: bytes) -> bytes:
         try:
@@ -56,12 +63,32 @@ class GrpcSource:
     async def _tried(self, path: str, request: bytes) -> bytes:
         for pause_s in BACKOFF_S:
             try:
-                return await unary.call(self._socket, path, request, self._deadline_s)
+                return await self._once(path, request)
             except CallFailed as error:
                 if not _rate_limited(error):
                     raise
                 await asyncio.sleep(pause_s)
-        return await unary.call(self._socket, path, request, self._deadline_s)
+        return await self._once(path, request)
+
+    async def _once(self, path: str, request: bytes) -> bytes:
+        """One try; on a new connection where the one that is open was closed meanwhile (h2 calls what comes after that wrong)."""
+        kept, self._open = self._open, None
+        if kept is not None:
+            try:
+                return await self._over(kept, path, request)
+            except CallFailed as error:
+                if error.code not in (unary.UNAVAILABLE, unary.INTERNAL):
+                    raise
+        return await self._over(Connection(self._socket), path, request)
+
+    async def _over(self, connection: Connection, path: str, request: bytes) -> bytes:
+        try:
+            answer = await connection.call(path, request, self._deadline_s)
+        except BaseException:
+            connection.close()
+            raise
+        self._open = connection
+        return answer
 
     def _failed(self, name: str, error: CallFailed) -> SourceError:
         remedy = _REMEDIES.get(error.code, "see the kubelet's log on the node")

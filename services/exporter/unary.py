@@ -1,8 +1,8 @@
 """Unary gRPC calls over a unix socket, on h2: as much of the protocol as asking a kubelet or a runtime takes.
 
-grpcio takes 12 MB on every node of a cluster, h2 takes 2 (docs/adr/0016-unary-calls-on-h2.md). One connection a call: a socket
-that was replaced matters to nobody, and nothing is kept that could be stale. Must not know what is asked. Source:
-grpc/doc/PROTOCOL-HTTP2.md.
+grpcio takes 12 MB on every node of a cluster, h2 takes 2 (docs/adr/0016-unary-calls-on-h2.md). No connection outlives what it was
+made for: a socket that was replaced matters to nobody, and nothing is kept that could be stale. Must not know what is asked.
+Source: grpc/doc/PROTOCOL-HTTP2.md.
 """
 
 from __future__ import annotations
@@ -48,50 +48,76 @@ class CallFailed(Exception):
 
 
 async def call(socket: str, path: str, request: bytes, timeout_s: float) -> bytes:
-    """The answer to one request at `/package.Service/Method`. Raises CallFailed."""
+    """The answer to one request at `/package.Service/Method`, on a connection of its own. Raises CallFailed."""
+    connection = Connection(socket)
     try:
-        async with asyncio.timeout(timeout_s):
-            return await _asked(socket, path, request, timeout_s)
-    except TimeoutError:
-        raise CallFailed(DEADLINE_EXCEEDED, f"no answer within {timeout_s:g} s") from None
-    except OSError as error:
-        raise CallFailed(UNAVAILABLE, plain(error)) from error
-    except H2Error as error:
-        raise CallFailed(INTERNAL, f"not what HTTP/2 allows: {plain(error)}") from error
+        return await connection.call(path, request, timeout_s)
+    finally:
+        connection.close()
 
 
-async def _asked(socket: str, path: str, request: bytes, timeout_s: float) -> bytes:
-    reader, writer = await asyncio.open_unix_connection(socket)
-    try:
-        connection, answer = _begun(path, request, timeout_s), _Answer()
+class Connection:
+    """For a few calls, one after another: making one costs as much as a call. After a failed call it must be closed."""
+
+    def __init__(self, socket: str) -> None:
+        self._socket = socket
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._protocol = _protocol()
+
+    async def call(self, path: str, request: bytes, timeout_s: float) -> bytes:
+        """The answer to one request. Raises CallFailed."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._asked(path, request, timeout_s)
+        except TimeoutError:
+            raise CallFailed(DEADLINE_EXCEEDED, f"no answer within {timeout_s:g} s") from None
+        except OSError as error:
+            raise CallFailed(UNAVAILABLE, plain(error)) from error
+        except H2Error as error:
+            raise CallFailed(INTERNAL, f"not what HTTP/2 allows: {plain(error)}") from error
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _asked(self, path: str, request: bytes, timeout_s: float) -> bytes:
+        if self._streams is None:
+            self._streams = await asyncio.open_unix_connection(self._socket)
+        reader, writer = self._streams
+        stream, answer = self._send(path, request, timeout_s), _Answer()
         while not answer.ended:
-            writer.write(connection.data_to_send())
+            writer.write(self._protocol.data_to_send())
             data = await reader.read(READ_BYTES)
             if not data:
                 raise CallFailed(UNAVAILABLE, "the connection was closed before the answer's end")
-            for event in connection.receive_data(data):
-                answer.hear(event)
+            for event in self._protocol.receive_data(data):
+                if getattr(event, "stream_id", stream) == stream:
+                    answer.hear(event)
         return answer.message()
-    finally:
-        writer.close()
+
+    def _send(self, path: str, request: bytes, timeout_s: float) -> int:
+        """Send the whole request, and let the server send the largest answer without asking again."""
+        stream = self._protocol.get_next_available_stream_id()
+        self._protocol.increment_flow_control_window(_WINDOW)
+        headers = {
+            ":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost", "te": "trailers",
+            "content-type": "application/grpc", "grpc-timeout": f"{max(1, min(99_999_999, int(timeout_s * 1000)))}m",
+        }  # fmt: skip
+        self._protocol.send_headers(stream, list(headers.items()))
+        self._protocol.send_data(stream, b"\0" + len(request).to_bytes(4, "big") + request, end_stream=True)
+        return stream
 
 
-def _begun(path: str, request: bytes, timeout_s: float) -> H2Connection:
-    """A connection that has sent the whole request, and lets the server send the largest answer without asking again."""
-    # What is sent is right as it stands below; only what comes need be checked.
+def _protocol() -> H2Connection:
+    # What is sent is right as it stands above; only what comes need be checked.
     config = H2Configuration(True, "utf-8", validate_outbound_headers=False, normalize_outbound_headers=False)
-    connection = H2Connection(config)
+    protocol = H2Connection(config)
     limits = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW}
-    connection.local_settings = Settings(client=True, initial_values=limits)
-    connection.initiate_connection()
-    connection.increment_flow_control_window(_WINDOW)
-    headers = {
-        ":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost", "te": "trailers",
-        "content-type": "application/grpc", "grpc-timeout": f"{max(1, min(99_999_999, int(timeout_s * 1000)))}m",
-    }  # fmt: skip
-    connection.send_headers(1, list(headers.items()))
-    connection.send_data(1, b"\0" + len(request).to_bytes(4, "big") + request, end_stream=True)
-    return connection
+    protocol.local_settings = Settings(client=True, initial_values=limits)
+    protocol.initiate_connection()
+    return protocol
 
 
 class _Answer:

@@ -17,7 +17,8 @@ from services.exporter.folders import CHECKPOINTS, CONFIG_FILE, signature
 from services.exporter.inotify import IGNORED, OVERFLOW, Event, Inotify
 from shared.bus.port import Bus
 
-BUS_INTERVAL_S = 1.0
+BUS_INTERVAL_S = 5.0
+"""Reports in full come every few seconds anyway, and one that the bus did not take is sent when it is back."""
 REARM_S = 1.0
 ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
@@ -78,6 +79,7 @@ class _Watches:
         self._nodes = sorted({place.node for place in places})
         self._folders: dict[int, str] = {}
         self._inotify = Inotify()
+        self._lost = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
@@ -86,7 +88,10 @@ class _Watches:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._inotify.descriptor, self._read)
         while True:
+            if len(self._folders) == len(self._of_folder):
+                await self._lost.wait()
             await asyncio.sleep(REARM_S)
+            self._lost.clear()
             self._arm(first=False)
 
     def close(self) -> None:
@@ -121,6 +126,7 @@ class _Watches:
             return self._nodes
         if event.mask & IGNORED:
             self._folders.pop(event.watch, None)
+            self._lost.set()
             return []
         places = self._of_folder.get(self._folders.get(event.watch, ""), ())
         return [place.node for place in places if event.name in place.names]

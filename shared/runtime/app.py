@@ -39,6 +39,8 @@ from shared.telemetry.setup import Telemetry, TelemetrySettings, set_up
 S = TypeVar("S", bound=CommonSettings)
 Work = Callable[[], Coroutine[Any, Any, None]]
 CLOSE_TIMEOUT_S = 5.0
+LOOP_WATCH_S = 1.0
+"""Between two looks at how late timers run; a service that has next to nothing to do may look less often."""
 
 
 class Exit(IntEnum):
@@ -60,6 +62,7 @@ class Service:
         self.clock = clock
         self.health = Health()
         self.stopping = asyncio.Event()
+        self.loop_watch_s = LOOP_WATCH_S
         self.telemetry = telemetry
         self.http: HttpServer | None = None
         self.built = False
@@ -94,7 +97,7 @@ class Service:
         running: dict[asyncio.Task[Any], bool] = {
             asyncio.create_task(work(), name=name): drains for name, work, drains in self._works
         }
-        watch = asyncio.create_task(_watch_loop(self.clock), name="loop watch")
+        watch = asyncio.create_task(_watch_loop(self.clock, self.loop_watch_s), name="loop watch")
         stop = asyncio.create_task(self.stopping.wait(), name="stop")
         for name, _, _ in self._works:
             set_gauge(names.TASK_RUNNING, 1, task=name)
@@ -172,11 +175,11 @@ def holder_name(service: str) -> str:
     return f"{service}/{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
 
 
-async def _watch_loop(clock: Clock) -> None:
+async def _watch_loop(clock: Clock, every_s: float) -> None:
     """Measure how late timers run: a blocked event loop is the cause of most strange delays."""
     while True:
-        due_s = clock.monotonic_s() + 1.0
-        await clock.sleep(1.0)
+        due_s = clock.monotonic_s() + every_s
+        await clock.sleep(every_s)
         observe(names.LOOP_DELAY, max(clock.monotonic_s() - due_s, 0.0))
 
 

@@ -87,3 +87,26 @@ async def test_socket_replaced_by_a_restarting_kubelet_is_found_again(kubelet: K
             await asyncio.sleep(0.02)
     await source.close()
     await again.stop()
+
+
+async def test_a_list_after_a_restart_in_the_middle_of_a_scan_goes_over_a_new_connection(kubelet: Kubelet) -> None:
+    source = GrpcSource(str(kubelet.socket))
+    await source.allocatable()
+    await kubelet.stop()
+    again = await Kubelet(kubelet.socket).start()
+    again.pods = {"a": [1]}
+    try:
+        assert [pod.name for pod in await source.pods()] == ["a"]
+    finally:
+        await again.stop()
+
+
+@pytest.mark.parametrize("refusals", [0, 2, 99])
+async def test_no_connection_outlives_a_scan(kubelet: Kubelet, refusals: int) -> None:
+    kubelet.refusals = refusals
+    source = GrpcSource(str(kubelet.socket))
+    for _ in range(3):
+        await source.allocatable()
+        with contextlib.suppress(SourceError):
+            await source.pods()
+    assert source._open is None

@@ -45,12 +45,12 @@ class Server:
         writer.close()
 
 
-def answer(connection: H2Connection, message: bytes, trailers: Headers = WELL, flag: bytes = b"\0") -> None:
-    connection.send_headers(1, TYPE)
+def answer(connection: H2Connection, message: bytes, trailers: Headers = WELL, flag: bytes = b"\0", stream: int = 1) -> None:
+    connection.send_headers(stream, TYPE)
     framed = flag + len(message).to_bytes(4, "big") + message
     for start in range(0, len(framed), 16_384):
-        connection.send_data(1, framed[start : start + 16_384])
-    connection.send_headers(1, trailers, end_stream=True)
+        connection.send_data(stream, framed[start : start + 16_384])
+    connection.send_headers(stream, trailers, end_stream=True)
 
 
 @pytest.fixture
@@ -139,3 +139,25 @@ async def test_damaged_answers_are_errors_of_the_call_and_leave_no_descriptor_op
     await asyncio.sleep(0.1)
     assert {"INTERNAL", "UNAVAILABLE"} <= outcomes
     assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+async def test_calls_one_after_another_share_a_connection_however_large_their_answers(tmp_path: Path) -> None:
+    path, connections, message = str(tmp_path / "s.sock"), list[asyncio.StreamReader](), os.urandom(9_000_000)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(reader)
+        connection = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        connection.initiate_connection()
+        while data := await reader.read(65536):
+            for event in connection.receive_data(data):
+                if isinstance(event, StreamEnded):
+                    answer(connection, message, stream=event.stream_id)
+            writer.write(connection.data_to_send())
+        writer.close()
+
+    async with await asyncio.start_unix_server(serve, path):
+        kept = unary.Connection(path)
+        for _ in range(4):
+            assert await kept.call("/v1.Lister/List", b"", 30.0) == message
+        kept.close()
+    assert len(connections) == 1
