@@ -151,7 +151,7 @@ def _read_manifest(data: bytes) -> None:
         return
     lists.page_problem("pods", {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [obj]})
     if isinstance(obj, dict):
-        for fact in (news.pod_fact(Ledger(), "topolog", obj, Sightings()), news.node_fact(Ledger(), obj)):
+        for fact in (news.pod_fact(Ledger(), frozenset({"topolog"}), obj, Sightings()), news.node_fact(Ledger(), obj)):
             if fact is not None:
                 encode(fact)
 

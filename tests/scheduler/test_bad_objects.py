@@ -38,6 +38,13 @@ async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_
     assert (event["type"], event["reason"], event["message"]) == ("Warning", "FailedScheduling", verdict)
 
 
+@pytest.mark.parametrize("name", [["topolog"], {"a": 1}, 5, None, ""])
+def test_a_scheduler_name_that_is_none_is_nobodys_and_stops_nobody(name: object) -> None:
+    made = manifest("p")
+    made["spec"]["schedulerName"] = name
+    assert news.pod_fact(Ledger(), frozenset({"topolog"}), made, Sightings()) is None
+
+
 async def test_a_corrected_pod_is_scheduled(story: Story) -> None:
     await story.node()
     roomy = zone(0, 8)

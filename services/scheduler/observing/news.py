@@ -37,7 +37,7 @@ def pod_fact(ledger: Ledger, schedulers: Collection[str], obj: Object, sightings
     known = ledger.pods.get(uid)
     if phase in ("Succeeded", "Failed"):
         return None if known is None else _ended(uid, node, phase, status, metadata)
-    if not node and spec.get("schedulerName", "default-scheduler") not in schedulers:
+    if not node and str(spec.get("schedulerName") or "default-scheduler") not in schedulers:
         return None
     read = spec | resized.asked(status)
     if known is None or not (_stands(known, node, metadata) and sightings.same(uid, read)):
