@@ -16,8 +16,8 @@ from shared.telemetry.instruments import set_gauge
 
 COMPONENT = "kubernetes"
 AGAIN_S = 2.0
-SETTLED_S = 30.0
-"""While something is wrong it is asked every AGAIN_S, else every SETTLED_S."""
+SETTLED_S, LOOKS = 5.0, 6
+"""While something is wrong all is asked every AGAIN_S, else one right every SETTLED_S and all of them every LOOKS times."""
 
 
 class Reviews(Protocol):
@@ -44,7 +44,15 @@ class ApiReadiness:
         """Ask until cancelled."""
         while True:
             await self.ask()
-            await self._clock.sleep(AGAIN_S if self._problem else SETTLED_S)
+            await (self._clock.sleep(AGAIN_S) if self._problem else self._settled())
+
+    async def _settled(self) -> None:
+        """All is well for a while, or until a question has no good answer."""
+        for _ in range(LOOKS):
+            await self._clock.sleep(SETTLED_S)
+            answers = {right: await self._kube.may(right) for right in self._rights[:1]}
+            if judge(answers):
+                return
 
     async def ask(self) -> None:
         """Ask for every right once."""

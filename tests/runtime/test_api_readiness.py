@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from shared.kube.client import KubeClient
 from shared.kube.port import Answer, Lost
 from shared.kube.rights import BINDER, SCHEDULER, Right
-from shared.runtime.api_readiness import ApiReadiness
+from shared.runtime.api_readiness import AGAIN_S, LOOKS, SETTLED_S, ApiReadiness
 from shared.runtime.clock import SYSTEM_CLOCK
 from tests.fixtures.ports import free_port
 
@@ -72,6 +73,45 @@ async def test_it_recovers_when_the_server_does() -> None:
     api.answer = lambda _right: allowed(True)
     await readiness.ask()
     assert readiness.problem() == ""
+
+
+class Hands:
+    """A clock whose sleeps are written down; the last of them ends the run."""
+
+    def __init__(self, sleeps: int) -> None:
+        self.slept: list[float] = []
+        self._most = sleeps
+
+    def now_us(self) -> int:
+        return 0
+
+    def monotonic_s(self) -> float:
+        return sum(self.slept)
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept.append(delay_s)
+        if len(self.slept) >= self._most:
+            raise asyncio.CancelledError
+
+
+async def test_a_server_that_goes_away_is_noticed_at_the_next_look_and_asked_often_until_it_is_back() -> None:
+    clock = Hands(sleeps=5)
+    api = Api(lambda _right: allowed(True) if len(clock.slept) < 2 else Lost("away"))
+    readiness = ApiReadiness(api, SCHEDULER, clock)
+    with pytest.raises(asyncio.CancelledError):
+        await readiness.run()
+    assert clock.slept == [SETTLED_S, SETTLED_S, AGAIN_S, AGAIN_S, AGAIN_S]
+    assert "does not answer" in readiness.problem()
+
+
+async def test_every_right_is_asked_again_after_some_looks() -> None:
+    clock = Hands(sleeps=LOOKS + 1)
+    api = Api(lambda right: allowed(not clock.slept or right == min(SCHEDULER)))
+    readiness = ApiReadiness(api, SCHEDULER, clock)
+    with pytest.raises(asyncio.CancelledError):
+        await readiness.run()
+    assert len(api.asked) == len(SCHEDULER) * 2 + LOOKS
+    assert "rights are missing" in readiness.problem()
 
 
 async def test_an_address_where_nobody_listens_is_not_ready() -> None:

@@ -56,7 +56,12 @@ class Observer:
         self._clock = clock
         self._generation = 0
         self._sightings = Sightings()
+        self._troubles: dict[Kind, str] = {}
         self._out = logs.get("observer")
+
+    def problem(self) -> str:
+        """For readiness, while this process leads: what of the cluster it cannot see."""
+        return "; ".join(self._troubles.values())
 
     def reset(self) -> None:
         """Another log, timeline or history: list again."""
@@ -67,10 +72,13 @@ class Observer:
         """Follow nodes and pods until the lease is lost."""
         await self._projector.wait_live()
         self._sightings.clear()
-        with lease_losses():
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._follow("nodes", lease))
-                group.create_task(self._follow("pods", lease))
+        try:
+            with lease_losses():
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._follow("nodes", lease))
+                    group.create_task(self._follow("pods", lease))
+        finally:
+            self._troubles.clear()
 
     async def _follow(self, kind: Kind, lease: Lease) -> None:
         failures = 0
@@ -78,10 +86,12 @@ class Observer:
             try:
                 version = await self._list(kind, lease)
                 failures = 0
+                self._troubles.pop(kind, None)
                 await self._watch(kind, version, lease)
             except (WatchExpiredError, _Relist) as reason:
                 self._out.warning(names.RELIST, kind=kind, reason=type(reason).__name__)
             except KubeUnavailableError as error:
+                self._troubles[kind] = f"{kind} of the cluster cannot be seen: {error}"
                 count(names.KUBE_TROUBLE)
                 self._out.warning(names.KUBE_UNAVAILABLE, kind=kind, problem=str(error))
                 await self._clock.sleep(jittered_s(failures, PAUSE_S, LONGEST_PAUSE_S))

@@ -20,7 +20,7 @@ from shared.kube.port import Kind, KubeUnavailableError, Listed, Seen, WatchExpi
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Fold, Projector
-from tests.runtime.helpers import QUICK, running
+from tests.runtime.helpers import QUICK, running, until
 from tests.simulator.conftest import api  # noqa: F401 - fixture
 from tests.simulator.contract import Api
 
@@ -210,6 +210,33 @@ async def test_a_list_that_fails_is_tried_again(scene: Scene, monkeypatch: pytes
     monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.02)
     async with scene.observer():
         await scene.told(PodObserved, 1)
+
+
+async def test_a_cluster_that_cannot_be_listed_is_told_to_readiness_until_it_can(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server may answer everything else: without lists nothing becomes a fact, and nobody would look."""
+    await scene.api.pod("p", spec=OURS)
+    away, list_ = [True], scene.kube.list
+
+    async def page(kind: Kind) -> Listed:
+        if away and kind == "pods":
+            raise KubeUnavailableError("list of pods is none; is a proxy in between?")
+        return await list_(kind)
+
+    monkeypatch.setattr(scene.kube, "list", page)
+    monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.02)
+    async with scene.observer() as observer:
+        await until(observer.problem)
+        assert observer.problem() == "pods of the cluster cannot be seen: list of pods is none; is a proxy in between?"
+        away.clear()
+        await scene.told(PodObserved, 1)
+        await until(lambda: not observer.problem())
+        away.append(True)
+        observer.reset()
+        await scene.api.pod("q", spec=OURS)
+        await until(observer.problem)
+    assert not observer.problem(), "who leads no more has nothing to see"
 
 
 async def test_a_log_that_begins_anew_is_told_everything_again(scene: Scene) -> None:
