@@ -8,7 +8,6 @@ of them. Must not know what the settings do. Source: resource-topology-exporter 
 from __future__ import annotations
 
 import json
-import re
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +15,10 @@ from typing import Any
 
 import msgspec
 
-from services.exporter import metrics_port
+from services.exporter import durations, metrics_port
 
 MAX_BYTES = 1 << 20
 LEAST_NS = 1_000_000
-_DURATION = re.compile(r"(?:([0-9]{1,4})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,8}(?:\.[0-9]{1,9})?)s)?(?:([0-9]{1,9})ms)?")
 
 
 class RteConfigError(ValueError):
@@ -135,12 +133,11 @@ def _count(value: Any, origin: str) -> str:
 
 def _seconds(value: Any, origin: str) -> str:
     """Nanoseconds as a number, or a Go duration as text (0.25)."""
-    if isinstance(value, str) and (found := _DURATION.fullmatch(value)) and value:
-        hours, minutes, seconds, milliseconds = (float(part or 0) for part in found.groups())
-        nanoseconds = round((hours * 3600 + minutes * 60 + seconds + milliseconds / 1000) * 1e9)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        nanoseconds = value
+    if isinstance(value, str):
+        nanoseconds = durations.nanoseconds(value)
     else:
+        nanoseconds = value if isinstance(value, int) and not isinstance(value, bool) else None
+    if nanoseconds is None:
         raise RteConfigError(f"{origin}: {value!r} is no duration; write nanoseconds (60000000000) or a text such as '60s'")
     if nanoseconds < LEAST_NS:
         told = "is off, and a node that is silent is taken to be gone" if nanoseconds == 0 else f"is {nanoseconds} nanoseconds"

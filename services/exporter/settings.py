@@ -16,12 +16,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from services.exporter import folders, metrics_port
+from services.exporter import folders, foreign_flags, metrics_port
 from services.exporter.core import METHODS, PodPattern, Rules
 from services.exporter.cri import reserve
 from services.exporter.cri.devices import DeviceFileError, Resource
 from services.exporter.cri.devices import parse as parse_resources
 from services.exporter.cri.reserve import Reserve
+from services.exporter.durations import duration_s
 from services.exporter.kubelet_config import POLICIES, SCOPES
 from services.exporter.metrics_port import CERTS_DIR, MetricsTls, Mode
 from shared.runtime.settings import CommonSettings, HttpTls
@@ -33,6 +34,8 @@ FAKE = "fake://"
 """Before a folder of recorded answers that stands for a socket, as in resource-topology-exporter."""
 CRI = "cri://"
 """Before the socket of a container runtime that stands for the kubelet's."""
+EVERY_NAMESPACE = "*"
+"""As NFD's topology-updater calls it; the empty namespace is the same."""
 MAX_SOCKET_BYTES = 107
 """The kernel's limit for the path of a unix socket."""
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
@@ -137,7 +140,8 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
         """What reports leave out, and how their fingerprint is made."""
         excluded = tuple(PodPattern(*text.split("/")) for text in self.exclude_pods)
         method = self.pods_fingerprint_method if self.pods_fingerprint else ""
-        return Rules(method, frozenset(self.exclude_resources), excluded, self.watch_namespace)
+        namespace = "" if self.watch_namespace == EVERY_NAMESPACE else self.watch_namespace
+        return Rules(method, frozenset(self.exclude_resources), excluded, namespace)
 
     def reserve(self) -> Reserve:
         """What the kubelet keeps back, where a runtime is asked in its place. Raises ValueError."""
@@ -245,9 +249,22 @@ def _nodes_file(path: Path) -> list[NodeSpec]:
         raise ValueError(f"--nodes-file {path}: {error}; expected JSON [{{name, socket, sysfs, kubelet_dir}}]") from error
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what stands in the place of another exporter's flag."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown and (told := foreign_flags.remedy(unknown)):
+            self.exit(2, f"{self.prog}: {told}\n")
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found
+
+
 def parser() -> argparse.ArgumentParser:
     """Flags named after the settings they set; a flag that is not given leaves environment and file alone."""
-    parser = argparse.ArgumentParser("topolog-exporter", description="Reports NUMA zones of nodes from podresources.")
+    parser = _Parser("topolog-exporter", description="Reports NUMA zones of nodes from podresources.", allow_abbrev=False)
+    parser.add_argument("--hostname", dest="node_name", help="name of the node; else NODE_NAME")
     parser.add_argument("--node", dest="nodes", action="append", metavar="NAME=SOCKET,SYSFS[,KUBELET_DIR]")
     parser.add_argument("--nodes-file", help="JSON list of {name, socket, sysfs, kubelet_dir}")
     parser.add_argument(
@@ -259,16 +276,21 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--device-resources", help="with cri://: the SR-IOV device plugin's config.json")
     parser.add_argument("--sysfs", help="with NODE_NAME and no --node; else /sys")
-    parser.add_argument("--kubelet-dir", help="with NODE_NAME and no --node: configuration and checkpoints")
+    parser.add_argument(
+        "--kubelet-dir", "--kubelet-state-dir", help="with NODE_NAME and no --node: configuration and checkpoints"
+    )
     parser.add_argument("--nats-url", help="the bus; else TOPOLOG_NATS_URL")
     parser.add_argument("--interval", dest="interval_s", help="seconds between full reports (10)")
+    parser.add_argument("--sleep-interval", dest="interval_s", type=_argument(duration_s), help="the same, as 60s or 1m30s")
     parser.add_argument("--active-interval", dest="active_interval_s", help="seconds between lists without a kubelet folder (1)")
     parser.add_argument("--watch-interval", dest="watch_interval_s", help="seconds between looks at files without inotify (0.25)")
     parser.add_argument("--notify-file", help="a file whose creation, change or touch asks for a report")
     parser.add_argument("--max-events-per-second", dest="max_events_per_time_unit", help="scans for changes (10); 0: no limit")
     parser.add_argument("--deadline", dest="deadline_s", help="seconds until a podresources call is given up (10)")
     _add_port(parser)
-    parser.add_argument("--kubelet-config", help="KubeletConfiguration file, else KUBELET_DIR/config.yaml")
+    parser.add_argument(
+        "--kubelet-config", "--kubelet-config-file", help="KubeletConfiguration file, else KUBELET_DIR/config.yaml"
+    )
     parser.add_argument("--kubelet-config-uri", help="https://ADDRESS:10250/configz of the kubelet, instead of a file")
     parser.add_argument("--kubelet-ca-file", help="certificate authority of that address; else the system's")
     parser.add_argument("--kubelet-token-file", help="bearer token for that address")

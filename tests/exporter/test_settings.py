@@ -98,3 +98,45 @@ def test_kubelet_configuration_in_yaml_and_json() -> None:
 def test_configuration_that_no_kubelet_takes_is_refused(text: bytes, named: str) -> None:
     with pytest.raises(KubeletConfigError, match=named):
         parse(text, "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("flag", "setting", "value"),
+    [
+        ("--hostname=n2", "node_name", "n2"),
+        ("--sleep-interval=1m30s", "interval_s", 90.0),
+        ("--kubelet-config-file=/a.yaml", "kubelet_config", "/a.yaml"),
+        ("--kubelet-state-dir=/var/lib/kubelet", "kubelet_dir", "/var/lib/kubelet"),
+        ("--pods-fingerprint-method=ALL", "pods_fingerprint_method", "all"),
+        ("--oneshot=false", "oneshot", False),
+        ("--no-publish", "no_publish", True),
+    ],
+)
+def test_flags_of_other_exporters_that_mean_the_same_are_taken(flag: str, setting: str, value: object) -> None:
+    assert getattr(load(ExporterSettings, with_flags([flag], {"NODE_NAME": "n1"})), setting) == value
+
+
+def test_every_namespace_has_nfds_name_too() -> None:
+    settings = load(ExporterSettings, with_flags(["--watch-namespace=*"], {"NODE_NAME": "n1"}))
+    assert settings.rules.namespace == ""
+
+
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [
+        ("--config=/etc/rte/config.yaml", "--config-root FOLDER"),
+        ("/etc/rte", "--config-root FOLDER"),
+        ("--refresh-node-resources", "leave it out"),
+        ("-v=4", "TOPOLOG_LOG_LEVEL"),
+        ("--sleep-interval=60", "write a duration such as 60s"),
+        ("--sleep-interval=0", "is taken to be gone"),
+        ("--metrics-cert=a", "unrecognized arguments: --metrics-cert=a"),
+    ],
+)
+def test_other_flags_of_other_exporters_say_what_stands_in_their_place(
+    flag: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        with_flags([flag], {})
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err

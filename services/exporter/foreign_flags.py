@@ -1,0 +1,37 @@
+"""Flags of resource-topology-exporter and NFD's topology-updater that are none here: what stands in their place, or why nothing
+does. Pure: words in, a sentence out. Must not know settings. The same verdicts with more words: docs/exporter.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+VERDICTS = {
+    "config": "give the folder that holds extra/config.yaml: --config-root FOLDER",
+    "debug": "set TOPOLOG_LOG_LEVEL=debug",
+    "v": "set TOPOLOG_LOG_LEVEL=debug (4 and more), or leave it out",
+    "dump-config": "topolog exporter config --dump FLAGS... prints what holds",
+    "version": "topolog --version",
+    "patch-mode": "leave it out: objects are applied whole by the API server",
+    "patch-resync": "leave it out: objects are applied whole, and again every 5 minutes",
+    "expose-timing": "leave it out: every report carries the moment of its reading",
+    "refresh-node-resources": "leave it out: what is allocatable is read with every scan",
+    "exclude-terminal-pods": "leave it out: kubelets since 1.34 list active pods only",
+    "reference-container": "leave it out: kubelets since 1.20 report exclusive CPUs only",
+    "source": "the socket says it: --podresources-socket cri:///PATH",
+    "container-runtime": "leave it out: the runtime says itself what it is",
+    "cri-socket": "--podresources-socket cri:///PATH",
+    "api-auth-token-file": "--kubelet-token-file FILE",
+    "port": "--http-port PORT",
+}
+POSITIONAL = "--config-root FOLDER names resource-topology-exporter's folder"
+
+
+def remedy(arguments: Iterable[str]) -> str:
+    """What to give in the place of the first argument that nobody here knows; empty where it is nobody's."""
+    for each in arguments:
+        if not each.startswith("-"):
+            return f"{each}: {POSITIONAL}"
+        name = each.lstrip("-").partition("=")[0]
+        return f"--{name}: {VERDICTS[name]}" if name in VERDICTS else ""
+    return ""
