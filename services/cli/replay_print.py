@@ -83,7 +83,7 @@ def _charge(charge: dict[str, Any]) -> str:
     since = f"charged since position {charge['since']}"
     if charge["state"] == "proven":
         held = "; ".join(f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in charge["held"].items())
-        return f"{charge['pod']}  proven on {held} ({since})"
+        return f"{charge['pod']}  proven {f'on {held}' if held else 'to hold no zone'} ({since})"
     if charge["state"] != "unproven":
         return f"{charge['pod']}  needs no zone ({since})"
     predicted = f", predicted on {by_container(charge['predicted'])}" if charge["predicted"] else ""

@@ -129,5 +129,5 @@ def charge_in_words(charge: Charge, entry: LedgerPod | None) -> str:
         return "needs no zone"
     if charge.proven:
         held = "; ".join(f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(charge.held.items()))
-        return f"proven on {held}{predicted}"
+        return f"proven {f'on {held}' if held else 'to hold no zone'}{predicted}"
     return f"not proven: could be on {zones_list({zone for zones in charge.possible.values() for zone in zones})}{predicted}"
