@@ -27,6 +27,7 @@ from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.deciding.scores import STRATEGIES
 from services.scheduler.deciding.shape import Plan
 from services.scheduler.reserving.proposals import reservation
+from services.scheduler.weighing.weights import weighed
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
@@ -116,6 +117,9 @@ class Bench:
         self.serial = 0
         for at in range(nodes):
             self._node(f"n{at}", options)
+        asked = {tuple(sorted(self.pod(at).containers[0].requests.items())): 1 for at in range(options.shapes)}
+        if self.cluster.looks_at_wants:
+            self.cluster.want(weighed(asked, {}, self.cluster.room))
         self.cluster.place(self.pod(0))
         gc.collect()
         gc.freeze()  # as the service does once it has caught up with the log

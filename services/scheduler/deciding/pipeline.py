@@ -23,6 +23,8 @@ SWEEP_AFTER = 4
 
 SWEEP_FROM = 24
 """Nodes that changed since a shape was asked for from which a sweep that leaves none in doubt is cheaper than to judge each."""
+SWEEP_FROM_BY_WANTS = 4
+"""The same where each node is scored by every want."""
 
 
 def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
@@ -44,6 +46,7 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
 
 def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tuple[NodeFacts, int] | None:
     table, salt, row = cluster.verdicts, salt_of(pod.uid), shape.row
+    sweep_from = SWEEP_FROM_BY_WANTS if cluster.looks_at_wants else SWEEP_FROM
     unsure, searches = 0, cluster.config.steps_pod // cluster.config.steps_node
     try:
         while True:
@@ -56,7 +59,7 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tupl
             if not table.sure[row, slot]:
                 unsure += 1
                 if best == OPTIMISTIC and cluster.sweeps_score:
-                    cluster.rank_changed(shape, SWEEP_FROM)
+                    cluster.rank_changed(shape, sweep_from)
                     continue
                 if unsure % SWEEP_AFTER == 0 and cluster.sweep_unsure(shape, best):
                     continue

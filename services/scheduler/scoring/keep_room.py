@@ -26,6 +26,8 @@ MOST_ROOM = 1024
 """Room for more than so many of a want is as good as this."""
 GRAIN = 1024
 """Weighed loss that is too small to tell apart."""
+BLOCK = 512
+"""Nodes that are looked at together: what is made for them on the way stays in the processor's cache."""
 SHARE = 16
 """What the share left of the requested resources weighs: it decides between zones that lose next to nothing."""
 
@@ -83,12 +85,9 @@ class KeepRoom:
         listed = [name for name in wanted if whole.get(name, 0) > 0]
         if not listed:
             return BEST
-        left = {**free, **{name: free[name] - wanted[name] for name in listed}}
-        loss = 0
-        for want in self._wants:
-            if any(name in wanted for name, _ in want.amounts):
-                loss += want.weight * (_room(want.amounts, free, whole) - _room(want.amounts, left, whole))
-        share = sum(left[name] * 100 // whole[name] for name in listed) * SHARE // (len(listed) * 100)
+        loss = sum(want.weight * _lost(want.amounts, free, wanted, whole) for want in self._wants)
+        shares = sum((free[name] - wanted[name]) * 100 // whole[name] for name in listed)
+        share = shares * SHARE // (len(listed) * 100)
         return BEST - bisect_right(LEVELS, loss // GRAIN + share)
 
     def score_nodes(
@@ -105,11 +104,10 @@ class KeepRoom:
         if not fits.shape[0]:
             return np.zeros(fits.shape[1], dtype=np.int64)
         nodes, landing = np.arange(fits.shape[1]), fits.argmax(axis=0)
-        rows = range(len(request))
-        whole = [allocatable[at, landing, nodes] * present[at, landing, nodes] for at in rows]
-        free = [np.minimum(available[at, landing, nodes], whole[at]) for at in rows]
-        left = [np.maximum(free[at] - request[at], 0) if request[at] > 0 else free[at] for at in rows]
-        loss = _Rooms(free, whole).weighed(wants, weights, request) - _Rooms(left, whole).weighed(wants, weights, request)
+        whole = allocatable[:, landing, nodes] * present[:, landing, nodes]
+        free = np.minimum(available[:, landing, nodes], whole)
+        left = np.maximum(free - request[:, None], 0)
+        loss = _weighed_loss(free, left, whole, wants, weights)
         shares, listed = np.zeros(len(nodes)), np.zeros(len(nodes))
         for at in np.flatnonzero(request > 0):
             shares += np.floor(left[at] * 100.0 / np.maximum(whole[at], 1))
@@ -120,44 +118,46 @@ class KeepRoom:
         return scores
 
 
-class _Rooms:
-    """The room of one zone of each node; parts that wants share are divided once."""
-
-    def __init__(self, free: Sequence[Floats], whole: Sequence[Floats]) -> None:
-        self._free, self._whole = free, whole
-        self._parts: dict[tuple[int, int], Floats] = {}
-
-    def weighed(self, wants: Ints, weights: Ints, request: Ints) -> Floats:
-        """The weighed sum over the wants that this request may take room from."""
-        total = np.zeros(len(self._free[0]) if len(self._free) else 0)
-        for amounts, weight in zip(wants, weights, strict=True):
-            if (amounts[request > 0] > 0).any():
-                total += int(weight) * self._room(amounts)
-        return total
-
-    def _room(self, amounts: Ints) -> Floats:
-        units = np.full(len(self._free[0]), float(MOST_ROOM * UNITS))
-        for at in np.flatnonzero(amounts):
-            np.minimum(units, self._units(int(at), int(amounts[at])), out=units)
-        whole = np.floor(units / UNITS)
-        part = units - whole * UNITS
-        squared: Floats = whole * (UNITS * UNITS) + part * part
-        return squared
-
-    def _units(self, at: int, amount: int) -> Floats:
-        found = self._parts.get((at, amount))
-        if found is None:
-            found = np.floor(self._free[at] * float(UNITS) / amount) * (self._whole[at] >= amount)
-            self._parts[at, amount] = found
-        return found
+def _weighed_loss(free: Floats, left: Floats, whole: Floats, wants: Ints, weights: Ints) -> Floats:
+    """The weighed sum of the room that is lost from `free` to `left`, all [R,N]."""
+    if not len(wants):
+        return np.zeros(free.shape[1])
+    amounts, heavy = wants[:, :, None].astype(np.float64), weights.astype(np.float64)
+    found = []
+    for first in range(0, free.shape[1], BLOCK):
+        block = slice(first, first + BLOCK)
+        holds = np.logical_and.reduce(whole[:, block] >= amounts, axis=1)
+        lost = _rooms(free[:, block], amounts) - _rooms(left[:, block], amounts)
+        found.append(heavy @ (lost * holds))
+    return np.concatenate(found)
 
 
-def _room(want: Items, free: Amounts, whole: Amounts) -> int:
-    """How often the want fits, in squared units, and the square of the units of the next."""
-    units = MOST_ROOM * UNITS
+def _rooms(free: Floats, amounts: Floats) -> Floats:
+    """The room of each want, as `_squared` of whole units; what a want does not ask for does not bound it."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        units = (free * float(UNITS)) / amounts
+    least = np.minimum(np.floor(np.fmin.reduce(units, axis=1)), float(MOST_ROOM * UNITS))
+    whole = np.floor(least / UNITS)
+    part = least - whole * UNITS
+    return whole * float(UNITS * UNITS) + part * part
+
+
+def _lost(want: Items, free: Amounts, wanted: Amounts, whole: Amounts) -> int:
+    """What the request takes of the want's room. Runs for every node that changed and every want: one plain loop."""
+    before = after = MOST_ROOM * UNITS
     for name, amount in want:
         if whole.get(name, 0) < amount:
             return 0
-        units = min(units, free[name] * UNITS // amount)
+        held = free[name]
+        units = held * UNITS // amount
+        before = min(before, units)
+        if name in wanted:
+            units = (held - wanted[name]) * UNITS // amount
+        after = min(after, units)
+    return _squared(before) - _squared(after) if after < before else 0
+
+
+def _squared(units: int) -> int:
+    """How often the want fits, in squared units, and the square of the units of the next."""
     times, part = divmod(units, UNITS)
     return times * UNITS * UNITS + part * part
