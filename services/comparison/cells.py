@@ -16,7 +16,7 @@ RowName = Literal[
     "ledger, proof",
     "ledger, proof, LeastAllocated",
     "ledger, proof, MostAllocated",
-    "ledger, proof, KeepRoom",
+    "ledger, proof, BestFit",
     "ledger, trusted prediction",
     "oracle, same news",
     "oracle",

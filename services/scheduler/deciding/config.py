@@ -30,7 +30,7 @@ class CycleConfig(msgspec.Struct, frozen=True):
 
     on_missing_report: OnMissing = "refuse"
     policy_precedence: Precedence = "nrt-first"
-    strategy: str = "BestFit"
+    strategy: str = "KeepRoom"
     weights: dict[str, int] = {}
     steps_node: int = 32
     steps_last_resort: int = 256

@@ -104,7 +104,7 @@ class KeepRoom:
         if not fits.shape[0]:
             return np.zeros(fits.shape[1], dtype=np.int64)
         nodes, landing = np.arange(fits.shape[1]), fits.argmax(axis=0)
-        whole = allocatable[:, landing, nodes] * present[:, landing, nodes]
+        whole: Floats = (allocatable[:, landing, nodes] * present[:, landing, nodes]).astype(np.float64)
         free = np.minimum(available[:, landing, nodes], whole)
         left = np.maximum(free - request[:, None], 0)
         loss = _weighed_loss(free, left, whole, wants, weights)
@@ -139,7 +139,8 @@ def _rooms(free: Floats, amounts: Floats) -> Floats:
     least = np.minimum(np.floor(np.fmin.reduce(units, axis=1)), float(MOST_ROOM * UNITS))
     whole = np.floor(least / UNITS)
     part = least - whole * UNITS
-    return whole * float(UNITS * UNITS) + part * part
+    squared: Floats = whole * float(UNITS * UNITS) + part * part
+    return squared
 
 
 def _lost(want: Items, free: Amounts, wanted: Amounts, whole: Amounts) -> int:
