@@ -17,7 +17,7 @@ from shared.domain.report import Report
 from shared.kube.nrt import FINGERPRINT_ANNOTATION, UPDATE_ANNOTATION, to_nrt
 from shared.kube.port import Answer, Kube, Lost
 from shared.telemetry import names
-from shared.telemetry.instruments import count
+from shared.telemetry.instruments import count, set_gauge
 
 MIN_GAP_S = 1.0
 AGAIN_S = 300.0
@@ -75,6 +75,8 @@ class Objects:
         if content == before and now_s - at_s < AGAIN_S:
             return
         answer = await self._kube.apply_topology(node, await self._owned(node, made))
+        took_ms = (asyncio.get_running_loop().time() - now_s) * 1000
+        set_gauge(names.RTE_OPERATION_DELAY, took_ms, node=node, operation_name="node_resource_object_update", trigger="reactive")
         if isinstance(answer, Answer) and answer.ok:
             trigger = made["metadata"]["annotations"][UPDATE_ANNOTATION]
             count(names.RTE_WRITES, node=node, operation="update" if before else "create", trigger=trigger)

@@ -22,6 +22,8 @@ ZONES = 64
 RESOURCES = 64
 CONTAINERS = 4096
 HELD = 256
+CLAIMED = 4096
+"""A claim has at most 32 devices, a pod at most 32 claims that are of any use."""
 OPTIONS = 32
 TEXT_LIMIT = 256
 DEVICE_GROUPS = 1024
@@ -187,8 +189,8 @@ def _placement_problems(placements: Sequence[Placement], zones: frozenset[int], 
             yield f"{where}: {len(placement.held)} entries; at most {HELD}"
         for held in placement.held:
             yield from _held_problems(where, held, zones)
-        if len(placement.claims) > HELD or not all(map(_is_claim, placement.claims)):
-            yield f"{where}: more than {HELD} claimed devices, or names of more than {TEXT_LIMIT} printable characters"
+        if len(placement.claims) > CLAIMED or not all(map(_is_claim, placement.claims)):
+            yield f"{where}: more than {CLAIMED} claimed devices, or names of more than {TEXT_LIMIT} printable characters"
 
 
 def _is_claim(found: ClaimedDevice) -> bool:

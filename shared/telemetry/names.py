@@ -184,7 +184,11 @@ RTE_API_FAILURES = counter(
     "rte_podresource_api_call_failures", "Calls of podresources that failed, under RTE's name.", "node", "function_name"
 )
 RTE_OPERATION_DELAY = gauge(
-    "rte_operation_delay_milliseconds", "How long the last scan took, under RTE's name.", "node", "operation_name", "trigger"
+    "rte_operation_delay_milliseconds",
+    "How long the last scan or write of an object took, under RTE's name.",
+    "node",
+    "operation_name",
+    "trigger",
 )
 RTE_WRITES = counter(
     "rte_noderesourcetopology_writes", "Objects that were written, under RTE's name.", "node", "operation", "trigger"

@@ -225,6 +225,7 @@ def test_a_claim_more_is_a_small_fact_and_other_devices_are_a_report_in_full() -
     [
         counted(held("x" * 300)),
         counted(Placement("blue", "p", "c", claims=(ClaimedDevice("blue/\n"),))),
+        counted(held(*(f"cpu-{number}" for number in range(5000)))),
         counted(Placement("blue", "p", "c", claims=(ClaimedDevice("blue/x", cdi=("c",) * 500),))),
         Report(NODE, "b", 1, dynamic=(DynamicGroup("a b", "p"),)),
         Report(NODE, "b", 1, dynamic=(DynamicGroup(GPU, "p", ids="a-[9"),)),
@@ -235,6 +236,7 @@ def test_a_claim_more_is_a_small_fact_and_other_devices_are_a_report_in_full() -
 def test_absurd_claims_and_devices_are_refused(found: Report) -> None:
     assert problem_of(NODE, found) is not None
     assert problem_of(NODE, counted(held("a-1"))) is None
+    assert problem_of(NODE, counted(held(*(f"cpu-{number}" for number in range(1024))))) is None
 
 
 # -- a recorded moment, and a whole exporter -------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from services.exporter import core, objects, recorded
 from services.exporter.objects import Objects
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.kube.port import Answer, Lost
+from shared.telemetry.setup import TelemetrySettings, set_up
 from tests.exporter.conftest import MOMENTS
 from tests.exporter.test_service import eventually
 
@@ -82,12 +83,14 @@ async def test_the_object_is_what_rte_wrote(recordings: Path, moment: str, monke
 
 
 async def test_only_changes_are_written_and_the_object_goes_with_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = Api()
+    api, telemetry = Api(), set_up("t", TelemetrySettings())
     async with writing(api, monkeypatch) as (written, said):
         for free in (4, 4, 4, 3, 3):
             written.put(report(free), "periodic")
             await asyncio.sleep(0.05)
     assert [found["zones"][0]["resources"][0]["available"] for found in api.applied] == ["4", "3"]
+    shown = telemetry.metrics_page().decode()
+    assert 'rte_operation_delay_milliseconds{node="n1",operation_name="node_resource_object_update",trigger="reactive"}' in shown
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"}
     assert api.applied[0]["metadata"]["ownerReferences"] == [owner]
     assert said == []
