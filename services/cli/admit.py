@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from services.cli.machine_file import MachineFile, parse_machine
 from services.cli.output import EXIT_REJECTED, EXIT_USAGE, CommandError, console, json_line, table
 from services.cli.pod_files import MAX_PODS, WrongManifest
 from services.exporter.folders import FolderTree
+from services.exporter.kubelet_config import MAX_FILE_BYTES as MAX_CONFIG_BYTES
 from services.exporter.sysfs import SysfsError, read_machine
 from shared.domain import yaml_text
 from shared.domain.effective import effective_request
@@ -34,6 +36,8 @@ from shared.kubelet.node_level import shortage
 from shared.telemetry.reasons import plain
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
+"""Of pods, which may be all of a cluster's."""
+MAX_MACHINE_BYTES = 1024 * 1024
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
 HEADER = """\
 # A machine for `topolog admit --machine FILE --pods PODS`, made from this host's /sys and kubelet configuration.
@@ -78,7 +82,7 @@ def admit_command(
 def described(sysfs: Path, kubelet_config: Path) -> str:
     """This host as YAML."""
     tree = FolderTree(sysfs)
-    configuration = _documents(kubelet_config)[0] if kubelet_config.is_file() else {}
+    configuration: Any = next(iter(_documents(kubelet_config, MAX_CONFIG_BYTES)), {}) if kubelet_config.is_file() else {}
     if not isinstance(configuration, dict):
         raise CommandError(f"{kubelet_config}: is no KubeletConfiguration", "name another with --kubelet-config", EXIT_USAGE)
     try:
@@ -90,7 +94,7 @@ def described(sysfs: Path, kubelet_config: Path) -> str:
 
 def load_machine(path: Path) -> MachineFile:
     """The machine file at `path`. CommandError names field, value and remedy."""
-    documents = _documents(path)
+    documents = _documents(path, MAX_MACHINE_BYTES)
     if len(documents) != 1:
         raise CommandError(f"{path}: holds {len(documents)} documents", "write one machine in one file", EXIT_USAGE)
     parsed = parse_machine(documents[0])
@@ -168,13 +172,15 @@ def _wrong(path: Path, error: ManifestError, remedy: str, prefix: str = "") -> C
     return CommandError(f"{path}: {prefix}{error}", remedy, EXIT_USAGE)
 
 
-def _documents(path: Path) -> list[Any]:
+def _documents(path: Path, most_bytes: int = MAX_FILE_BYTES) -> list[Any]:
+    """The file's YAML, as far as it is no longer than it should be: a wrong one of some megabytes takes minutes."""
     try:
-        raw = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if str(path) == "-" else path.read_bytes()
+        with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
+            raw = file.read(most_bytes + 1)
     except OSError as error:
         raise CommandError(f"{path}: {plain(error).partition(':')[0]}", "name a file that can be read", EXIT_USAGE) from error
-    if len(raw) > MAX_FILE_BYTES:
-        raise CommandError(f"{path}: {len(raw)} bytes", f"write at most {MAX_FILE_BYTES} bytes", EXIT_USAGE)
+    if len(raw) > most_bytes:
+        raise CommandError(f"{path}: more than {most_bytes} bytes", f"name a file of at most {most_bytes} bytes", EXIT_USAGE)
     try:
         return [document for document in yaml_text.documents(raw) if document is not None]
     except (yaml_text.YAMLError, RecursionError, ValueError) as error:

@@ -110,6 +110,24 @@ def test_a_recorded_host_describes_itself_as_a_machine_that_admits(tmp_path: Pat
     assert json.loads(result.stdout)["containers"][0]["cpus"] == "1-2"
 
 
+def test_files_longer_than_any_of_their_kind_are_refused_before_they_are_read_as_yaml(tmp_path: Path) -> None:
+    long = tmp_path / "long.yaml"
+    long.write_text("evictionHard:\n" + "".join(f"  k{at}: 1%\n" for at in range(200_000)))
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump(pod("a")))
+    described = CliRunner().invoke(app, ["admit", "--describe", "--kubelet-config", str(long)])
+    assert "more than 131072 bytes" in complaint(described)
+    admitted = CliRunner().invoke(app, ["admit", "--machine", str(long), "--pods", str(tmp_path / "pods.yaml")])
+    assert "more than 1048576 bytes" in complaint(admitted)
+
+
+def test_an_empty_configuration_is_the_kubelets_own(tmp_path: Path) -> None:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tmp_path / "empty.yaml").touch()
+    options = ["--sysfs", str(tmp_path / "sysfs"), "--kubelet-config", str(tmp_path / "empty.yaml")]
+    assert CliRunner().invoke(app, ["admit", "--describe", *options]).exit_code == 0
+
+
 def test_a_folder_that_is_no_sys_tree_is_said_to_be_none(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["admit", "--describe", "--sysfs", str(tmp_path)])
     assert "this is no /sys tree" in complaint(result)
