@@ -11,6 +11,7 @@ from services.scheduler import folding, following
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.verdicts.room import NOWHERE
 from services.scheduler.reserving.proposals import Proposal
 from services.scheduler.weighing.weighing import FEWEST
 from services.scheduler.weighing.weights import CANDIDATES, HEAVIEST, LISTED, WAITS, weighed
@@ -220,7 +221,18 @@ def test_room_is_counted_zone_by_zone_and_only_where_kubelets_align() -> None:
     made.node("n1", sized(0, amounts(10, 64), WHOLE), sized(1, amounts(7, 64, 2), WHOLE))
     made.node("n2", sized(0, WHOLE), policy="none")
     wants: list[Amounts] = [amounts(4), amounts(4, 16, 1), amounts(11), {"other.example/device": 1}]
-    assert made.cluster.room([tuple(sorted(each.items())) for each in wants]) == [3, 1, 0, 0]
+    assert made.cluster.room([tuple(sorted(each.items())) for each in wants]) == [3, 1, 0, NOWHERE]
+    assert made.cluster.room([tuple(sorted(amounts(17).items()))]) == [NOWHERE]
+    assert World(KEEP_ROOM).cluster.room([((CPU, 1),)]) == [NOWHERE]
+
+
+def test_pods_that_could_never_run_weigh_nothing() -> None:
+    told = Told()
+    told.sees(FEWEST, cpus=1)
+    told.sees(9, cpus=33, first=50)
+    told.decides()
+    told.decides()
+    assert [each.amounts for each in told.weighed[-1]] == [{CPU: 1000}]
 
 
 @pytest.mark.parametrize("many", [0, CANDIDATES + 20])

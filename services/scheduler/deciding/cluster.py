@@ -30,7 +30,7 @@ from services.scheduler.deciding.reservation import claim_restored, reserve
 from services.scheduler.deciding.scores import scorer
 from services.scheduler.deciding.shape import Items, Plan, Shape, key_of
 from services.scheduler.deciding.verdicts.columns import Columns, Delta, Selection
-from services.scheduler.deciding.verdicts.room import Room
+from services.scheduler.deciding.verdicts.room import NOWHERE, Room
 from services.scheduler.deciding.verdicts.score_bounds import ScoreDrops
 from services.scheduler.deciding.verdicts.sweep import Sweep
 from services.scheduler.deciding.verdicts.table import BARRED, OPTIMISTIC, RULED_OUT, Lifts, VerdictTable
@@ -101,10 +101,11 @@ class Cluster:
         return max(found, key=lambda each: (each[0], -each[1]))[2] if found else None
 
     def room(self, wants: Sequence[Items]) -> list[int]:
-        """How many more of each these nodes' zones would hold, each want for itself."""
+        """How many more of each these nodes' zones would hold, each want for itself; NOWHERE if none would even when empty."""
         self._write_columns()
         rooms = [Room(self._columns, selection).of(wants) for _, selection, _ in self._aligning()]
-        return [sum(each) for each in zip(*rooms, strict=True)] if rooms else [0] * len(wants)
+        found = [[held for held in each if held != NOWHERE] for each in zip(*rooms, strict=True)] or [[]] * len(wants)
+        return [sum(held) if held else NOWHERE for held in found]
 
     def _aligning(self) -> list[tuple[Profile, Selection, int]]:
         return [group for group in self._columns.groups(None) if group[0][1].policy in (SINGLE, RESTRICTED)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from services.scheduler.deciding.verdicts.room import NOWHERE
 from services.scheduler.scoring.strategy import Items
 from shared.events.scheduling_facts import Wanted
 
@@ -22,15 +23,15 @@ HEAVIEST = 4096
 FINENESS = 1 << 20
 
 Room = Callable[[Sequence[Items]], Sequence[int]]
-"""How many more of each the cluster's zones would hold."""
+"""How many more of each the cluster's zones would hold, or NOWHERE: no room is kept for what could never have any."""
 
 
 def weighed(running: Mapping[Items, int], waiting: Mapping[Items, int], room: Room) -> tuple[Wanted, ...]:
     """The wants by weight, heaviest first; those that weigh next to nothing beside the heaviest are left out."""
     demand = {items: running.get(items, 0) + WAITS * waiting.get(items, 0) for items in {*running, *waiting}}
     asked = sorted(demand, key=lambda items: (-demand[items], items))[:CANDIDATES]
-    places = dict(zip(asked, room(asked), strict=True))
-    raw = {items: demand[items] * FINENESS // (1 + places[items]) for items in asked}
+    places = {items: held for items, held in zip(asked, room(asked), strict=True) if held != NOWHERE}
+    raw = {items: demand[items] * FINENESS // (1 + held) for items, held in places.items()}
     heaviest = max(raw.values(), default=0)
     weights = {items: _power_of_two(weight * HEAVIEST // heaviest) for items, weight in raw.items() if heaviest}
     chosen = sorted((items for items in asked if weights.get(items)), key=lambda items: (-weights[items], items))[:LISTED]

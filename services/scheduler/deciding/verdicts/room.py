@@ -11,6 +11,8 @@ from services.scheduler.deciding.verdicts.columns import Columns, Selection
 from services.scheduler.scoring.strategy import Items
 
 MOST = 1 << 40
+NOWHERE = -1
+"""No zone would hold one even when empty."""
 
 
 class Room:
@@ -21,12 +23,15 @@ class Room:
         self._times: dict[tuple[str, int], npt.NDArray[np.int64]] = {}
 
     def of(self, wants: Sequence[Items]) -> list[int]:
-        """By want; one that names a resource that no node has fits nowhere."""
+        """By want, or NOWHERE."""
         return [self._of(want) for want in wants]
 
     def _of(self, want: Items) -> int:
         if not want or any(name not in self._columns.rows for name, _ in want):
-            return 0
+            return NOWHERE
+        sized = [self._columns.whole[self._columns.rows[name]][:, self._selection] >= amount for name, amount in want]
+        if not np.logical_and.reduce(sized).any():
+            return NOWHERE
         times = np.minimum.reduce([self._fits(name, amount) for name, amount in want])
         return int(times.sum())
 
