@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -75,14 +74,14 @@ class Options(msgspec.Struct, frozen=True):
         return uniform(self.nodes, workload.demo_shape(self.zones), self.policies)
 
     def arrivals(self, nodes: tuple[SimulatedNode, ...]) -> Iterator[Arrival]:
-        """The workload's tasks with their virtual times, without end for ENDLESS pods. Raises TraceError."""
+        """The workload's tasks with their virtual times, without end. Raises TraceError."""
         if not self.plays:
             return iter(())
         if self.workload.startswith(OPENB):
             tasks, rate = workload.trace_tasks(traces.read_tasks(self._folder())), workload.trace_rate(nodes, self.load)
         else:
             tasks, rate = workload.demo_tasks(self.seed), workload.demo_rate(nodes, self.load)
-        return workload.poisson(tasks if self.pods == ENDLESS else islice(tasks, self.pods), rate, self.seed)
+        return workload.poisson(tasks, rate, self.seed)
 
     def _folder(self) -> Path:
         return Path(self.workload.removeprefix(OPENB))

@@ -105,7 +105,7 @@ class Player:
         """Create what is not there yet; what an earlier process created moves the rest forward to now."""
         done_before, begun_s = self.progress.created_before, self._clock.now()
         self._late_s = begun_s
-        arrivals = self._arrivals if self._endless else islice(self._arrivals, self._play.pods)
+        arrivals = self._arrivals if self._endless else islice(self._arrivals, self.progress.total)
         for number, arrival in enumerate(arrivals):
             there = self._cluster.get("pods", arrival.task.name, self._play.namespace) is not None
             if there or number >= done_before:

@@ -69,11 +69,11 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """Counts of one workload of `total` pods; `before` is what an earlier process has done of it."""
+    """Counts of one workload of `total` pods; `before` is what an earlier process has done of it, maybe more than `total`."""
 
     def __init__(self, total: int, before: Ended | None = None) -> None:
-        self.total = total
         self._before = before or Ended()
+        self.total = total if total == ENDLESS else max(total, self._before.created)
         self._stages: dict[str, Stage] = {}
         self._counted = dict(self._before.still_there)
         self._names: dict[str, str] = {}

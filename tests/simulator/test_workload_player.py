@@ -96,6 +96,24 @@ async def test_second_start_in_the_same_folder_goes_on(tmp_path: Path) -> None:
     assert ended[1].to_running.count == 0
 
 
+async def test_start_that_wants_fewer_pods_than_were_created_plays_those_to_their_end(tmp_path: Path) -> None:
+    for pods, scheduled in ((27, False), (3, True)):
+        made, stopping = Simulation(Options(tmp_path, nodes=2, pods=pods, speed="400", load=2.0)), asyncio.Event()
+        running = asyncio.create_task(made.run(stopping))
+        await asyncio.sleep(0.05)
+        if scheduled:
+            scheduling = asyncio.create_task(Oracle(made).run())
+            await until_done(made)
+            scheduling.cancel()
+        async with asyncio.timeout(30):
+            while (summary := made.status().workload) is None or summary.created < 27:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        stopping.set()
+        await running
+    assert (summary.total, summary.succeeded, summary.left) == (27, 26, ())
+    assert [one.task for one in summary.infeasible] == ["demo-0025-infeasible"]
+
+
 def entry(uid: str, phase: str = "Pending", node: str = "") -> dict[str, object]:
     return {"metadata": {"uid": uid, "name": f"pod-{uid}"}, "spec": {"nodeName": node}, "status": {"phase": phase}}
 
