@@ -79,7 +79,8 @@ class PodReadiness:
         if isinstance(answer, Lost):
             return f"{where}: {answer.message}"
         remedy = _REMEDIES.get(answer.status, "see what the API server says")
-        return f"{where}: status answered {answer.status} {answer.message[:200]}; {remedy}"
+        said = " ".join(answer.message[:200].split())
+        return f"{where}: status answered {answer.status} {said}; {remedy}"
 
 
 def _conditions(before: State, now: State) -> list[dict[str, Any]]:

@@ -92,4 +92,5 @@ def _held(pods: Iterable[ListedPod]) -> set[tuple[str, str, str]]:
 def _problem(answer: Answer | Lost) -> str:
     if isinstance(answer, Lost):
         return answer.message
-    return f"answered {answer.status} {answer.message[:200]}; {_REMEDIES.get(answer.status, 'see what the API server says')}"
+    said = " ".join(answer.message[:200].split())
+    return f"answered {answer.status} {said}; {_REMEDIES.get(answer.status, 'see what the API server says')}"
