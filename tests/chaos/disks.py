@@ -13,6 +13,7 @@ from pathlib import Path
 
 _MARK = "TOPOLOG_CHAOS_MOUNTS"
 _BYTES = 8 << 30
+TRIES = 50
 
 
 def own_mounts() -> bool:
@@ -35,10 +36,15 @@ class Disk:
         _mount("-t", "tmpfs", "-o", f"size={_BYTES},mode=0711", "tmpfs", str(folder))
 
     def fill(self) -> int:
-        """Leave no room; the bytes that are used."""
-        used_bytes = shutil.disk_usage(self.folder).used
-        self._resize(used_bytes)
-        return used_bytes
+        """Leave no room; the bytes that are used. What is written meanwhile makes the size too small: it is looked at again."""
+        for _ in range(TRIES):
+            used_bytes = shutil.disk_usage(self.folder).used
+            try:
+                self._resize(used_bytes)
+            except subprocess.CalledProcessError:
+                continue
+            return used_bytes
+        raise RuntimeError(f"{self.folder} grew {TRIES} times while it was being filled")
 
     def free(self) -> None:
         """Room again."""
