@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from services.scheduler.scoring.fit import available_of, fitting
+from services.scheduler.scoring.fit import available_of, fitting, lowest_plain
 from services.scheduler.scoring.percent import Floats
 from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, Items, ZoneView
 from shared.domain.resources import Amounts, is_device
@@ -41,17 +41,9 @@ class BestFit:
         return _zone_score(wanted, landing[0]) if landing else WORST
 
     def score_plain(self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]) -> int:
-        """The same; see `PlainStrategy`. Runs for every node that changed: plain loops."""
-        for number in sorted(zones):
-            zone, whole = zones[number], sizes.get(number)
-            if not whole:
-                continue
-            for name, amount in asked:
-                if zone.get(name, 0) < amount:
-                    break
-            else:
-                return _plain_score(dict(asked), zone, whole)
-        return WORST
+        """The same; see `PlainStrategy`."""
+        landing = lowest_plain(asked, zones, sizes)
+        return WORST if landing is None else _plain_score(dict(asked), zones[landing], sizes[landing])
 
     def score_nodes(
         self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools

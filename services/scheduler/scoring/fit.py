@@ -6,11 +6,11 @@ memory or hugepages, which zones must list. Zero requests constrain nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from services.scheduler.scoring.strategy import Bools, Ints, ZoneView
+from services.scheduler.scoring.strategy import Bools, Ints, Items, ZoneView
 from shared.domain.resources import Amounts, is_numa_affine
 
 
@@ -43,6 +43,20 @@ def fitting_nodes(request: Ints, available: Ints, present: Bools, affine: Bools)
 def available_of(zone: ZoneView, name: str) -> int:
     """The zone's available amount, held within 0 and allocatable whatever the report said; 0 if it is not listed."""
     return max(0, min(zone.available.get(name, 0), zone.allocatable.get(name, 0)))
+
+
+def lowest_plain(asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]) -> int | None:
+    """The lowest zone with room for all that is asked, by what is free and what is allocatable; see `PlainStrategy`. Runs for
+    every node that changed: plain loops."""
+    for number in sorted(zones):
+        if sizes.get(number):
+            zone = zones[number]
+            for name, amount in asked:
+                if zone.get(name, 0) < amount:
+                    break
+            else:
+                return number
+    return None
 
 
 def _holds(zone: ZoneView, wanted: Amounts) -> bool:

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from services.scheduler.scoring.fit import available_of, fitting
+from services.scheduler.scoring.fit import available_of, fitting, lowest_plain
 from services.scheduler.scoring.percent import Floats
 from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, Items, Want, ZoneView
 from shared.domain.resources import Amounts
@@ -68,18 +68,13 @@ class KeepRoom:
         return self._zone_score(wanted, free, landing[0].allocatable)
 
     def score_plain(self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]) -> int:
-        """The same; see `PlainStrategy`. Runs for every node that changed."""
-        for number in sorted(zones):
-            zone, whole = zones[number], sizes.get(number)
-            if not whole:
-                continue
-            for name, amount in asked:
-                if zone.get(name, 0) < amount:
-                    break
-            else:
-                free = {name: max(0, min(zone.get(name, 0), size)) for name, size in whole.items()}
-                return self._zone_score(dict(asked), free, whole)
-        return WORST
+        """The same; see `PlainStrategy`."""
+        landing = lowest_plain(asked, zones, sizes)
+        if landing is None:
+            return WORST
+        zone, whole = zones[landing], sizes[landing]
+        free = {name: max(0, min(zone.get(name, 0), size)) for name, size in whole.items()}
+        return self._zone_score(dict(asked), free, whole)
 
     def _zone_score(self, wanted: Amounts, free: Amounts, whole: Amounts) -> int:
         listed = [name for name in wanted if whole.get(name, 0) > 0]
