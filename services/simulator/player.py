@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from itertools import islice
 
 import msgspec
@@ -44,7 +44,8 @@ class Play(msgspec.Struct, frozen=True):
 
 
 class Player:
-    """Plays `arrivals` against the server behind `client`; `cluster` tells what becomes of the pods."""
+    """Plays `arrivals` against the server behind `client`; `cluster` tells what becomes of the pods. `keep` writes the progress
+    down for a later process."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Player:
         clock: VirtualClock,
         pace: Pace,
         progress: Progress | None = None,
+        keep: Callable[[], None] = lambda: None,
     ) -> None:
         self.progress = progress or Progress(play.pods)
         self._play = play
@@ -65,6 +67,7 @@ class Player:
         self._client = client
         self._clock = clock
         self._pace = pace
+        self._keep = keep
         self._late_s = 0.0
         self._began_at: tuple[float, float] | None = None
         self._ended_at: tuple[float, float] | None = None
@@ -103,17 +106,19 @@ class Player:
 
     async def _create_all(self) -> None:
         """Create what is not there yet; what an earlier process created moves the rest forward to now."""
-        done_before, begun_s = self.progress.created_before, self._clock.now()
+        asked_before, missing, begun_s = self.progress.asked_before, set(self.progress.missing_before), self._clock.now()
         self._late_s = begun_s
         arrivals = self._arrivals if self._endless else islice(self._arrivals, self.progress.total)
         for number, arrival in enumerate(arrivals):
             there = self._cluster.get("pods", arrival.task.name, self._play.namespace) is not None
-            if there or number >= done_before:
+            wanted = number >= asked_before or arrival.task.name in missing
+            if there or wanted:
                 self.progress.expect_infeasible(infeasible([arrival.task], self._rooms))
-            if number < done_before:
+            if number < asked_before:
                 self._late_s = begun_s - arrival.at_s
-            elif not there:
+            if wanted and not there:
                 await self._until(arrival.at_s)
+                self.progress.asked(arrival.task.name)
                 self._spawn(self._create(arrival.task))
                 self._withdraw_infeasible()
         while self._tasks:
@@ -158,12 +163,20 @@ class Player:
             log.warning("pod was not created", pod=task.name, status=status, answer=answer[:300].decode(errors="replace"))
 
     async def _delete_finished(self) -> None:
+        """Written down first: what is deleted is known by that alone, should this process be killed."""
         while True:
-            namespace, name = await self._finished.get()
-            status, answer = await self._ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", b"")
-            if status >= 300 and status != 404:
-                log.warning("pod was not deleted", pod=name, status=status, answer=answer[:300].decode(errors="replace"))
-            self._finished.task_done()
+            finished = [await self._finished.get()]
+            while not self._finished.empty():
+                finished.append(self._finished.get_nowait())
+            self._keep()
+            for namespace, name in finished:
+                await self._delete(namespace, name)
+                self._finished.task_done()
+
+    async def _delete(self, namespace: str, name: str) -> None:
+        status, answer = await self._ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", b"")
+        if status >= 300 and status != 404:
+            log.warning("pod was not deleted", pod=name, status=status, answer=answer[:300].decode(errors="replace"))
 
     async def _ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """A request, tried again while the server is away or busy; (0, reason) when it stays so."""

@@ -57,8 +57,8 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What an earlier process saw of the same workload: pods created, how those that are over ended, and which of these (by
-    uid) nobody has deleted yet: a later process sees them too."""
+    """What an earlier process saw of the same workload: pods created, how those that are over ended, which of these (by uid)
+    nobody has deleted yet (a later process sees them too), and the names of pods that it asked for and never saw."""
 
     created: int = 0
     succeeded: int = 0
@@ -66,6 +66,7 @@ class Ended(msgspec.Struct, frozen=True):
     lost: int = 0
     withdrawn: int = 0
     still_there: dict[str, Stage] = {}
+    missing: tuple[str, ...] = ()
 
 
 class Progress:
@@ -76,6 +77,7 @@ class Progress:
         self.total = total if total == ENDLESS else max(total, self._before.created)
         self._stages: dict[str, Stage] = {}
         self._counted = dict(self._before.still_there)
+        self._asked = dict.fromkeys(self._before.missing)
         self._names: dict[str, str] = {}
         self._infeasible: dict[str, Infeasible] = {}
         self._stuck = 0
@@ -87,15 +89,21 @@ class Progress:
         self._last_s = 0.0
 
     @property
-    def created_before(self) -> int:
-        """How many pods an earlier process created."""
-        return self._before.created
+    def asked_before(self) -> int:
+        """How many pods an earlier process asked for; those of `missing` it never saw."""
+        return self._before.created + len(self._before.missing)
+
+    @property
+    def missing_before(self) -> tuple[str, ...]:
+        """Names of pods that an earlier process asked for and never saw."""
+        return self._before.missing
 
     @property
     def ended(self) -> Ended:
         """What a later process needs to know."""
         still_there = self._counted | {uid: stage for uid, stage in self._stages.items() if stage in _OVER}
-        return Ended(self._all_created(), **{name: self._counts[name] for name in _OVER}, still_there=still_there)
+        over = {name: self._counts[name] for name in _OVER}
+        return Ended(self._all_created(), **over, still_there=still_there, missing=tuple(self._asked))
 
     @property
     def waiting(self) -> int:
@@ -113,6 +121,10 @@ class Progress:
         for one in found:
             self._infeasible[one.task] = one
             self._stuck += sum(self._names[uid] == one.task for uid, stage in self._stages.items() if stage == "waiting")
+
+    def asked(self, name: str) -> None:
+        """A pod is about to be created: until it is seen, nobody knows whether it was."""
+        self._asked[name] = None
 
     def created(self, uid: str, name: str, now_s: float) -> None:
         """A pod was created; `now_s` is when its request was sent."""
@@ -173,6 +185,7 @@ class Progress:
         self._created_at.pop(uid, None)
 
     def _enter(self, uid: str, stage: Stage, now_s: float) -> None:
+        self._asked.pop(self._names[uid], None)
         before = self._stages.get(uid) or self._counted.pop(uid, None)
         if before is not None:
             self._counts[before] -= 1

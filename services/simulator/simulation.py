@@ -99,7 +99,7 @@ class Simulation:
         play = Play(options.workload_label, options.pods, options.scheduler, options.namespace, options.keep_finished)
         arrivals = options.arrivals(nodes)
         progress = Progress(options.pods, self._played_before())
-        return Player(play, arrivals, rooms(nodes), self.store, client, self._clock, options.pace, progress)
+        return Player(play, arrivals, rooms(nodes), self.store, client, self._clock, options.pace, progress, self._keep_played)
 
     async def _play(self, player: Player) -> None:
         """Play when the start file is there: whoever schedules may still be starting."""
@@ -129,6 +129,9 @@ class Simulation:
     def _write(self, status: Status) -> None:
         if self._options.status_file:
             _replace(Path(self._options.status_file), msgspec.json.encode(status))
+        self._keep_played()
+
+    def _keep_played(self) -> None:
         if self._player is not None:
             _replace(self._options.data_dir / PLAYED_FILE, msgspec.json.encode(self._player.progress.ended))
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from services.simulator import kubelet, options
+from services.simulator.cluster_port import Seen
 from services.simulator.feasibility import Infeasible
 from services.simulator.http_client import HttpClient, Unreachable
 from services.simulator.options import Options, OptionsError
 from services.simulator.pace import Pace, fixed, parse_speed
 from services.simulator.progress import ENDLESS, Ended, Progress
-from services.simulator.simulation import Simulation
+from services.simulator.simulation import PLAYED_FILE, Simulation
+from services.simulator.workload import demo_tasks
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 
@@ -112,6 +115,64 @@ async def test_start_that_wants_fewer_pods_than_were_created_plays_those_to_thei
         await running
     assert (summary.total, summary.succeeded, summary.left) == (27, 26, ())
     assert [one.task for one in summary.infeasible] == ["demo-0025-infeasible"]
+
+
+async def test_what_is_deleted_was_written_down_before(tmp_path: Path) -> None:
+    """A process that is killed then loses no pod that is gone from the API."""
+    made, stopping = Simulation(Options(tmp_path, nodes=2, pods=12, speed="400", load=2.0)), asyncio.Event()
+    deleted: list[int] = []
+
+    def look(change: Seen) -> None:
+        if change.kind == "DELETED":
+            written = msgspec.json.decode((tmp_path / PLAYED_FILE).read_bytes(), type=Ended)
+            deleted.append(written.succeeded)
+
+    running = asyncio.create_task(made.run(stopping))
+    await asyncio.sleep(0.05)
+    made.store.listen("pods", look)
+    scheduling = asyncio.create_task(Oracle(made).run())
+    await until_done(made)
+    async with asyncio.timeout(60):
+        while made.store.list("pods"):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    scheduling.cancel()
+    stopping.set()
+    await running
+    assert len(deleted) == 12
+    assert all(written >= number for number, written in enumerate(deleted, 1))
+
+
+async def test_pods_that_a_killed_process_asked_for_and_never_saw_are_created_by_the_next(tmp_path: Path) -> None:
+    chosen = Options(tmp_path, nodes=2, pods=8, speed="400", load=2.0)
+    tasks = [task.name for task in islice(demo_tasks(chosen.seed), 8)]
+    (tmp_path / PLAYED_FILE).write_bytes(msgspec.json.encode(Ended(3, 3, missing=(tasks[1], tasks[3]))))
+    made, stopping = Simulation(chosen), asyncio.Event()
+    names = set()
+    made.store.listen("pods", lambda change: names.add(change.entry.obj["metadata"]["name"]))
+    running = asyncio.create_task(made.run(stopping))
+    await asyncio.sleep(0.05)
+    scheduling = asyncio.create_task(Oracle(made).run())
+    await until_done(made)
+    scheduling.cancel()
+    stopping.set()
+    await running
+    summary = made.status().workload
+    assert summary is not None
+    assert sorted(names) == sorted([tasks[1], tasks[3], *tasks[5:]])
+    assert (summary.created, summary.succeeded) == (8, 8)
+
+
+def test_pod_that_was_asked_for_is_missing_until_it_is_seen() -> None:
+    first = Progress(3)
+    for uid in "abc":
+        first.asked(f"pod-{uid}")
+    first.seen("ADDED", entry("b"), 1.0)
+    first.created("c", "pod-c", 1.0)
+    assert first.ended == Ended(2, missing=("pod-a",))
+    later = Progress(3, first.ended)
+    assert (later.asked_before, later.missing_before, later.ended.missing) == (3, ("pod-a",), ("pod-a",))
+    later.seen("ADDED", entry("a"), 2.0)
+    assert later.ended.missing == ()
 
 
 def entry(uid: str, phase: str = "Pending", node: str = "") -> dict[str, object]:
