@@ -17,6 +17,8 @@ Stage = Literal["waiting", "bound", "running", "succeeded", "rejected", "lost", 
 LATENCIES_KEPT = 100_000
 ENDLESS = -1
 """As a number of pods: without end."""
+LATELY = 512
+"""Pods that are gone and known by uid still."""
 _OVER = ("succeeded", "rejected", "lost", "withdrawn")
 
 
@@ -57,15 +59,16 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What an earlier process saw of the same workload: pods created, how those that are over ended, which of these (by uid)
-    nobody has deleted yet (a later process sees them too), and the names of pods that it asked for and never saw."""
+    """What an earlier process saw of the same workload: pods created, how those that are over ended, which (by uid) ended lately,
+    and the names of pods that it asked for and never saw. Those that ended lately may be seen again by a later process: nobody
+    had deleted them, or the API was killed before it had written that down."""
 
     created: int = 0
     succeeded: int = 0
     rejected: int = 0
     lost: int = 0
     withdrawn: int = 0
-    still_there: dict[str, Stage] = {}
+    lately: dict[str, Stage] = {}
     missing: tuple[str, ...] = ()
 
 
@@ -76,7 +79,7 @@ class Progress:
         self._before = before or Ended()
         self.total = total if total == ENDLESS else max(total, self._before.created)
         self._stages: dict[str, Stage] = {}
-        self._counted = dict(self._before.still_there)
+        self._gone: dict[str, Stage] = dict(self._before.lately)
         self._asked = dict.fromkeys(self._before.missing)
         self._names: dict[str, str] = {}
         self._infeasible: dict[str, Infeasible] = {}
@@ -101,9 +104,9 @@ class Progress:
     @property
     def ended(self) -> Ended:
         """What a later process needs to know."""
-        still_there = self._counted | {uid: stage for uid, stage in self._stages.items() if stage in _OVER}
+        lately = self._gone | {uid: stage for uid, stage in self._stages.items() if stage in _OVER}
         over = {name: self._counts[name] for name in _OVER}
-        return Ended(self._all_created(), **over, still_there=still_there, missing=tuple(self._asked))
+        return Ended(self._all_created(), **over, lately=lately, missing=tuple(self._asked))
 
     @property
     def waiting(self) -> int:
@@ -181,12 +184,15 @@ class Progress:
     def _forget(self, uid: str) -> None:
         """A pod that is gone is a number only: a workload without end must not grow in memory."""
         self._infeasible.pop(self._names.pop(uid, ""), None)
-        self._stages.pop(uid, None)
+        if (stage := self._stages.pop(uid, None)) in _OVER:
+            self._gone[uid] = stage
+        if len(self._gone) > LATELY:
+            del self._gone[next(iter(self._gone))]
         self._created_at.pop(uid, None)
 
     def _enter(self, uid: str, stage: Stage, now_s: float) -> None:
         self._asked.pop(self._names[uid], None)
-        before = self._stages.get(uid) or self._counted.pop(uid, None)
+        before = self._stages.get(uid) or self._gone.pop(uid, None)
         if before is not None:
             self._counts[before] -= 1
         self._stages[uid] = stage

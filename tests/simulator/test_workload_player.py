@@ -16,7 +16,7 @@ from services.simulator.feasibility import Infeasible
 from services.simulator.http_client import HttpClient, Unreachable
 from services.simulator.options import Options, OptionsError
 from services.simulator.pace import Pace, fixed, parse_speed
-from services.simulator.progress import ENDLESS, Ended, Progress
+from services.simulator.progress import ENDLESS, LATELY, Ended, Progress
 from services.simulator.simulation import PLAYED_FILE, Simulation
 from services.simulator.workload import demo_tasks
 from shared.domain.manifest import pod_from_manifest
@@ -194,10 +194,10 @@ def test_progress_counts_stages_and_ends_when_only_infeasible_pods_wait() -> Non
     summary = progress.summary(7.0, 10.0, 5.0)
     assert (summary.succeeded, summary.rejected, summary.waiting, summary.quiet_s, summary.factor) == (1, 1, 0, 2.0, 2.0)
     assert (summary.to_bound.p50_ms, summary.to_running.p50_ms) == (1000.0, 3000.0)
-    assert progress.ended == Ended(3, 1, 1, still_there={"a": "succeeded", "b": "rejected"})
+    assert progress.ended == Ended(3, 1, 1, lately={"a": "succeeded", "b": "rejected"})
 
 
-def test_pod_that_is_over_and_still_there_is_counted_by_one_of_two_processes() -> None:
+def test_pod_that_is_over_is_counted_by_one_of_two_processes_that_see_it() -> None:
     first = Progress(1)
     first.created("a", "pod-a", 0.0)
     first.seen("MODIFIED", entry("a", "Succeeded", "n"), 1.0)
@@ -206,7 +206,11 @@ def test_pod_that_is_over_and_still_there_is_counted_by_one_of_two_processes() -
     assert later.seen("ADDED", entry("a", "Succeeded", "n"), 2.0) == "succeeded"
     assert (later.summary(2.0, 1.0, 1.0).succeeded, later.ended) == (1, first.ended)
     later.seen("DELETED", entry("a", "Succeeded", "n"), 3.0)
-    assert later.ended == Ended(1, 1)
+    assert later.ended == first.ended
+    for phase in ("Running", "Succeeded"):
+        again = Progress(1, later.ended)
+        again.seen("ADDED", entry("a", phase, "n"), 4.0)
+        assert again.ended.created == 1, "the API forgot that it was deleted, or that it was over"
 
 
 def test_pod_that_vanishes_before_its_end_is_lost() -> None:
@@ -272,6 +276,10 @@ def test_a_workload_without_end_goes_on_and_forgets_what_is_gone() -> None:
     summary = progress.summary(3.0, 1.0, 1.0)
     assert (summary.total, summary.created, summary.succeeded, summary.lost, summary.done) == (0, 50, 50, 0, False)
     assert progress._names == progress._stages == {}
+    for number in range(2 * LATELY):
+        pod = {"metadata": {"uid": f"v{number}", "name": "p"}, "spec": {}, "status": {"phase": "Succeeded"}}
+        progress.seen("DELETED", pod, 3.0)
+    assert len(progress.ended.lately) == LATELY
 
 
 def test_infeasible_pods_of_a_workload_without_end_are_withdrawn_and_not_lost() -> None:
