@@ -178,8 +178,8 @@ class Progress:
         )
 
     def _all_created(self) -> int:
-        """Pods that are there now or have ended, whoever created them."""
-        return sum(self._counts.values())
+        """Pods that are there now or have ended, whoever created them; those of an earlier process may not have been seen yet."""
+        return max(sum(self._counts.values()), self._before.created)
 
     def _forget(self, uid: str) -> None:
         """A pod that is gone is a number only: a workload without end must not grow in memory."""

@@ -60,7 +60,7 @@ async def authorizer() -> AsyncIterator[tuple[Authorizer, KubeClient]]:
     made = Authorizer()
     methods = ["GET", *VERBS]
     server = uvicorn.Server(
-        uvicorn.Config(Starlette(routes=[Route("/{path:path}", made.answer, methods=methods)]), port=0, log_level="error")
+        uvicorn.Config(Starlette(routes=[Route("/{path:path}", made.answer, methods=methods)]), port=0, log_config=None)
     )
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it

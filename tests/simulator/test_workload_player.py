@@ -171,6 +171,7 @@ def test_pod_that_was_asked_for_is_missing_until_it_is_seen() -> None:
     assert first.ended == Ended(2, missing=("pod-a",))
     later = Progress(3, first.ended)
     assert (later.asked_before, later.missing_before, later.ended.missing) == (3, ("pod-a",), ("pod-a",))
+    assert later.ended == first.ended, "a process that is killed before it has seen anything changes nothing"
     later.seen("ADDED", entry("a"), 2.0)
     assert later.ended.missing == ()
 
