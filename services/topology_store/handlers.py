@@ -144,7 +144,7 @@ class Reports:
     async def _round(self, waiting: Sequence[Heard]) -> list[Heard]:
         """Judge the first report of each node; returns what is left to judge. Facts are made under a lease of this store."""
         lease = await self._held.lease()
-        left, chosen = [], dict[str, tuple[Heard, Accepted]]()
+        left, chosen = [], dict[str, tuple[Heard, Accepted, Known]]()
         for heard in waiting:
             report = heard.report
             if report.node in chosen:
@@ -152,17 +152,17 @@ class Reports:
                 continue
             decision = self._decide(heard)
             if isinstance(decision, Accepted):
-                chosen[report.node] = (heard, decision)
+                chosen[report.node] = (heard, decision, self._known(report.node))
             else:
                 core.heard(self._known(report.node), report, decision, heard.at_ms)
                 self._believed(heard, decision)
                 count(names.REPORTS, verdict=decision.reason)
-        commits = [self.commit(node, accepted, lease, heard.trace) for node, (heard, accepted) in chosen.items()]
+        commits = [self.commit(node, accepted, lease, heard.trace) for node, (heard, accepted, _) in chosen.items()]
         outcomes = await self.append(commits)
-        for (heard, accepted), outcome in zip(chosen.values(), outcomes, strict=True):
+        for (heard, accepted, known), outcome in zip(chosen.values(), outcomes, strict=True):
             report = heard.report
             if isinstance(outcome, Appended):
-                core.evolve(self._known(report.node), accepted.fact, accepted.expected + 1, heard.at_ms)
+                await self.appended(report.node, known, accepted, heard.at_ms)
                 self._tell(heard, accepted)
             elif isinstance(outcome, Fenced):
                 self._held.refused(lease)
@@ -214,6 +214,14 @@ class Reports:
 
     def _known(self, node: str) -> Known:
         return self.known.setdefault(node, core.initial())
+
+    async def appended(self, node: str, judged: Known, accepted: Accepted, at_ms: int) -> None:
+        """A fact about the node stands in the log: fold it into what it was judged by. Where the fold began anew meanwhile
+        (another history), the stream is read instead."""
+        if self.known.get(node) is judged:
+            core.evolve(judged, accepted.fact, accepted.expected + 1, at_ms)
+        else:
+            await self.refold(node)
 
     async def refold(self, node: str) -> None:
         """Read the node's stream again: somebody else wrote on it. What cannot be read is the fold's to tell."""

@@ -88,15 +88,15 @@ class Silence:
             silent_s = self._until_s - self._reports.heard_s.setdefault(node, self._until_s)
             decision = core.expire(node, known, silent_s, self._report_max_age_s)
             if isinstance(decision, Accepted):
-                found.append((node, decision))
+                found.append((node, known, decision))
                 self._out.warning(names.NODE_SILENT, node=node, silent_s=int(silent_s))
-        commits = [self._reports.commit(node, decision, lease) for node, decision in found]
+        commits = [self._reports.commit(node, decision, lease) for node, _, decision in found]
         outcomes = await self._reports.append(commits)
-        for (node, decision), outcome in zip(found, outcomes, strict=True):
+        for (node, known, decision), outcome in zip(found, outcomes, strict=True):
             if isinstance(outcome, Fenced):
                 raise LeaseLost(f"{ROLE}: a newer epoch than {lease.epoch} leads")
             if isinstance(outcome, Appended):
-                core.evolve(self._reports.known[node], decision.fact, decision.expected + 1, self._reports.now_ms())
+                await self._reports.appended(node, known, decision, self._reports.now_ms())
             else:
                 await self._reports.refold(node)
         set_gauge(names.NODES_SILENT, sum(known.silent for known in self._reports.known.values()))
@@ -107,10 +107,12 @@ class Silence:
         try:
             versions = await self._log.versions(list(dark)) if dark else {}
             for stream, version in versions.items():
-                if version != self._reports.known[dark[stream]].version:
-                    await self._reports.refold(dark[stream])
-                    if self._reports.known[dark[stream]].released:
-                        self._out.info(names.NODE_RELEASED, node=dark[stream])
+                known = self._reports.known.get(dark[stream])
+                if known is None or version == known.version:
+                    continue
+                await self._reports.refold(dark[stream])
+                if (now := self._reports.known.get(dark[stream])) is not None and now.released:
+                    self._out.info(names.NODE_RELEASED, node=dark[stream])
         except LogUnavailable as error:
             self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
         locked = {name: known.locked for name, known in self._reports.known.items() if known.locked and not known.left}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,7 +13,7 @@ from services.topology_store.handlers import Reports
 from services.topology_store.silence import DEAF_AFTER_S, ROLE, Silence
 from shared.bus.memory import MemoryBus
 from shared.eventlog.memory import MemoryEventLog
-from shared.eventlog.port import Commit, Draft
+from shared.eventlog.port import Commit, Draft, Outcome
 from shared.events import streams
 from shared.events.cluster_facts import NodeEnded, NodeObserved
 from shared.events.codec import decode
@@ -79,6 +79,27 @@ async def test_a_silent_exporter_is_told_once_and_forgiven_at_its_next_report(st
         assert await types(log, "n2") == ["NodeReported"]
     await store.reports.take([message(report(at=2))])
     assert await types(log) == ["NodeReported", "NodeReportExpired", "NodeReported"]
+
+
+async def test_a_fold_that_begins_anew_while_a_fact_is_appended_ends_no_store(
+    store: Store, log: MemoryEventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log was restored, and was what the fact was judged by: what stands there now is read."""
+    append = log.append
+
+    async def append_while_the_fold_begins_anew(commits: Sequence[Commit]) -> list[Outcome]:
+        outcomes = await append(commits)
+        store.reports.reset({})
+        return outcomes
+
+    await store.reports.take([message(report(at=1))])
+    monkeypatch.setattr(log, "append", append_while_the_fold_begins_anew)
+    await store.reports.take([message(report(at=2, free=7))])
+    assert store.reports.known["n1"].version == 2
+    async with store.watching():
+        await store.pass_time(35)
+        assert store.expired()
+    assert store.reports.known["n1"].version == 3
 
 
 async def test_a_restart_gives_every_node_its_time_to_report_again(log: MemoryEventLog) -> None:
