@@ -272,9 +272,11 @@ async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
 ) -> None:
     await relayed(log)
     before = await everything(log)
-    arguments = {"archive": ["archive", "--to", str(tmp_path / "archive")], "redact": ["redact", "alice-3", "--reason", "asked"]}[
-        verb
-    ]
+    # By uid: a run that came to its end before it was killed has masked the name.
+    arguments = {
+        "archive": ["archive", "--to", str(tmp_path / "archive")],
+        "redact": ["redact", "uid-alice-3", "--reason", "asked"],
+    }[verb]
     command = [sys.executable, "-m", "services.cli.main", "log", *arguments, "--database-url", log_url]
     for delay_s in (0.9, 1.3):
         process = await asyncio.create_subprocess_exec(
