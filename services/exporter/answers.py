@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.domain.report import ClaimedDevice
+
 
 class MemoryBlock(msgspec.Struct, frozen=True, gc=False):
     """Memory or hugepages of one type, in a set of zones without a split (kubelet 1.36)."""
@@ -25,18 +27,6 @@ class DeviceGroup(msgspec.Struct, frozen=True, gc=False):
     zones: tuple[int, ...]
 
 
-class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """One device of a claim of dynamic resource allocation, as listed; `device` is empty where a claim lists none."""
-
-    namespace: str
-    claim: str
-    driver: str = ""
-    pool: str = ""
-    device: str = ""
-    share: str = ""
-    cdi: tuple[str, ...] = ()
-
-
 class ListedContainer(msgspec.Struct, frozen=True):
     """One listed container; all of it empty while the kubelet has not admitted it, or when it holds nothing exclusive."""
 
@@ -44,7 +34,7 @@ class ListedContainer(msgspec.Struct, frozen=True):
     cpus: tuple[int, ...] = ()
     memory: tuple[MemoryBlock, ...] = ()
     devices: tuple[DeviceGroup, ...] = ()
-    claims: tuple[Claimed, ...] = ()
+    claims: tuple[ClaimedDevice, ...] = ()
 
 
 class ListedPod(msgspec.Struct, frozen=True):

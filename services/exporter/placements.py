@@ -13,10 +13,10 @@ from functools import lru_cache
 
 import msgspec
 
-from services.exporter.answers import Claimed, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.answers import DeviceGroup, ListedContainer, ListedPod, MemoryBlock
 from services.exporter.checkpoints import Checkpoints
 from shared.domain.idlist import format_ids
-from shared.domain.report import ClaimedDevice, Placement, ZonedAmount
+from shared.domain.report import Placement, ZonedAmount
 from shared.domain.resources import CPU
 from shared.kubelet.cpuset import format_cpus
 
@@ -54,7 +54,7 @@ def place(pods: Iterable[ListedPod], zone_of_cpu: Mapping[int, int], checkpoints
 
 def _listed(pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int]) -> list[Placement]:
     entries = [
-        Placement(pod.namespace, pod.name, container.name, held(container, zone_of_cpu), uid, _claims(container.claims))
+        Placement(pod.namespace, pod.name, container.name, held(container, zone_of_cpu), uid, container.claims)
         for container in pod.containers
     ]
     extra = _pod_level_extra(pod, zone_of_cpu)
@@ -65,15 +65,6 @@ def held(container: ListedContainer, zone_of_cpu: Mapping[int, int]) -> tuple[Zo
     """What one container holds: CPUs by zone in millicpu, memory blocks in bytes, devices by their set of zones. A block of
     nothing is one that later containers took over: it still ties its zones together."""
     return (*_cpus(container.cpus, zone_of_cpu), *_memory(container.memory), *_devices(container.devices))
-
-
-def _claims(found: tuple[Claimed, ...]) -> tuple[ClaimedDevice, ...]:
-    return tuple(
-        [
-            ClaimedDevice(f"{each.namespace}/{each.claim}", each.driver, each.pool, each.device, each.share, each.cdi)
-            for each in found
-        ]
-    )
 
 
 def _cpus(cpus: Iterable[int], zone_of_cpu: Mapping[int, int]) -> list[ZonedAmount]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from services.exporter.answers import Allocatable, Claimed, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
+from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, ListedPod, MemoryBlock
 from services.exporter.podresources import podresources_pb2 as pb
+from shared.domain.report import ClaimedDevice
 from shared.kubelet.cpuset import MAX_CPU_ID
 
 MAX_BYTES = 2**50
@@ -44,16 +45,16 @@ def _container(container: pb.ContainerResources) -> ListedContainer:
     )
 
 
-def _claims(found: Sequence[pb.DynamicResource]) -> tuple[Claimed, ...]:
+def _claims(found: Sequence[pb.DynamicResource]) -> tuple[ClaimedDevice, ...]:
     """Every device of every claim, sorted; a claim without any is one entry."""
     if not found:
         return ()
     claims = [each for one in found for each in _claim(one)]
-    return tuple(sorted(claims, key=lambda one: (one.namespace, one.claim, one.driver, one.pool, one.device, one.share)))
+    return tuple(sorted(claims, key=lambda one: (one.claim, one.driver, one.pool, one.device, one.share)))
 
 
-def _claim(found: pb.DynamicResource) -> list[Claimed]:
-    made = []
+def _claim(found: pb.DynamicResource) -> list[ClaimedDevice]:
+    made, name = [], f"{found.claim_namespace}/{found.claim_name}"
     driver, told = "", list[str]()
     for each in found.claim_resources:
         names = [one.name for one in each.cdi_devices]
@@ -61,10 +62,8 @@ def _claim(found: pb.DynamicResource) -> list[Claimed]:
         repeated = each.driver_name == driver and len(names) > len(told) and names[: len(told)] == told
         own = names[len(told) :] if repeated else names
         driver, told = each.driver_name, names
-        made.append(
-            Claimed(found.claim_namespace, found.claim_name, driver, each.pool_name, each.device_name, each.share_id, tuple(own))
-        )
-    return made or [Claimed(found.claim_namespace, found.claim_name)]
+        made.append(ClaimedDevice(name, driver, each.pool_name, each.device_name, each.share_id, tuple(own)))
+    return made or [ClaimedDevice(name)]
 
 
 def _cpus(ids: Iterable[int]) -> tuple[int, ...]:

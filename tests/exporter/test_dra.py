@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from services.exporter import core, recorded, slices, wire
-from services.exporter.answers import Allocatable, Claimed
+from services.exporter.answers import Allocatable
 from services.exporter.podresources import podresources_pb2 as pb
 from services.exporter.service import Exporter
 from services.exporter.settings import ExporterSettings
@@ -106,7 +106,7 @@ def test_a_claim_without_devices_and_a_share_are_told_as_they_are() -> None:
     shared = claim((GPU, "a", []))
     shared.claim_resources[0].share_id = "uid-7"
     (pod,) = wire.pods(listed(claim(name="empty"), shared))
-    assert pod.containers[0].claims == (Claimed("blue", "empty"), Claimed("blue", "gpu", GPU, NODE, "a", "uid-7"))
+    assert pod.containers[0].claims == (ClaimedDevice("blue/empty"), ClaimedDevice("blue/gpu", GPU, NODE, "a", "uid-7"))
 
 
 def test_a_zone_that_the_machine_lacks_elsewhere_costs_no_claim() -> None:
