@@ -26,7 +26,7 @@ from shared.runtime.clock import Clock
 from shared.runtime.held import Held
 from shared.runtime.projector import Folded, Projector
 from shared.telemetry import logs, names
-from shared.telemetry.instruments import count, set_gauge
+from shared.telemetry.instruments import count
 from shared.telemetry.propagation import from_headers, trace_of
 
 ROLE = "topology-store"
@@ -172,7 +172,6 @@ class Reports:
                 left = [other for other in left if (other.report.node, other.report.boot_id) != (report.node, report.boot_id)]
             else:
                 left.insert(0, heard)
-        set_gauge(names.NODES_KNOWN, sum(known.report is not None and not known.left for known in self.known.values()))
         return left
 
     def _decide(self, heard: Heard) -> Decision:

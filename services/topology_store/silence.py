@@ -55,6 +55,8 @@ class Silence:
         while True:
             await self._clock.sleep(TICK_S)
             self.account()
+            known = self._reports.known.values()
+            set_gauge(names.NODES_KNOWN, sum(each.report is not None and not each.left for each in known))
             await self._look_after_locked()
 
     async def run(self, leadership: Leadership) -> None:

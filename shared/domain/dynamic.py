@@ -22,9 +22,11 @@ def resource_name(driver: str) -> str:
 
 def by_zone(report: Report) -> dict[int, dict[str, ZoneResource]]:
     """Zone id -> resource -> counts. Raises ValueError for a list of ids that is none."""
+    if not report.dynamic:
+        return {}
     held = _held(report)
     found: dict[int, dict[str, ZoneResource]] = {}
-    for group in report.dynamic or ():
+    for group in report.dynamic:
         ids = parse_ids(group.ids)
         every = len(ids) + len(parse_ids(group.withheld))
         free = sum((group.driver, group.pool, each) not in held for each in ids)

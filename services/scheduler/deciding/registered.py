@@ -44,21 +44,20 @@ class Registered:
         self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
         self._reports: dict[str, tuple[Report, Distances]] = {}
         self._wants: tuple[Want, ...] = ()
+        self._wanted: frozenset[str] = frozenset()
         self._take(REGISTRY[name])
+        self.looks_at_wants = isinstance(self._strategy, WantStrategy)
+        """True for a strategy that must be told what pods ask for."""
 
     def _take(self, strategy: Strategy) -> None:
         self._strategy = strategy
         self._plain = strategy.score_plain if isinstance(strategy, PlainStrategy) and not self._labelled else None
 
-    @property
-    def looks_at_wants(self) -> bool:
-        """True for a strategy that must be told what pods ask for."""
-        return isinstance(self._strategy, WantStrategy)
-
     def want(self, wants: Sequence[Want]) -> None:
         """Score by these from now on: earlier scores are void."""
         if isinstance(self._strategy, WantStrategy):
             self._wants = tuple(wants)
+            self._wanted = frozenset(name for want in wants for name, _ in want.amounts)
             self._take(self._strategy.given(self._wants))
 
     @property
@@ -68,8 +67,8 @@ class Registered:
 
     def beside(self, items: Items, names: Iterable[str]) -> Items:
         """The items, and 0 of each device among `names`, and of what is wanted, that they do not ask for."""
-        asked, wanted = {name for name, _ in items}, {name for want in self._wants for name, _ in want.amounts}
-        return items + tuple((name, 0) for name in names if (is_device(name) or name in wanted) and name not in asked)
+        asked = {name for name, _ in items}
+        return items + tuple((name, 0) for name in names if (is_device(name) or name in self._wanted) and name not in asked)
 
     def column(self, items: Items, lower: Ints, whole: Floats, fit: Bools) -> Floats:
         """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of items, zone, node]."""

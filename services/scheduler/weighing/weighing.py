@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from services.scheduler.deciding.cluster import Cluster
+from services.scheduler.deciding.placing import Placing
 from services.scheduler.following import Followed
 from services.scheduler.reserving.proposals import Proposal
 from services.scheduler.scoring.strategy import Items
@@ -32,7 +33,7 @@ class Weighing:
     """Live pods by kind: those that run, or are on their way to, and those that were refused and wait. Nothing is counted where
     nobody ranks by it."""
 
-    def __init__(self, placing: object) -> None:
+    def __init__(self, placing: Placing) -> None:
         self._cluster = placing if isinstance(placing, Cluster) and placing.looks_at_wants else None
         self._known: dict[str, tuple[Kind, bool]] = {}
         self._running: Counter[Kind] = Counter()
