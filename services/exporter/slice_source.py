@@ -16,6 +16,7 @@ from shared.kube.port import Answer, Kube, Lost
 AGAIN_S = 300.0
 SOON_S = 5.0
 """The least time between two questions for one node."""
+AFTER_FAILURE_S = 30.0
 _REMEDIES = {
     401: "is the service account's token mounted?",
     403: "grant list on resourceslices.resource.k8s.io (k8s/components/exporter-dra)",
@@ -70,7 +71,7 @@ class SliceSource:
                 raise SliceError(_problem(answer))
             found = devices(answer.body.get("items"), node)
         except SliceError as error:
-            self._due_s[node] = asyncio.get_running_loop().time() + 6 * SOON_S
+            self._due_s[node] = asyncio.get_running_loop().time() + AFTER_FAILURE_S
             self._tell(f"resourceslices of {node}: {error}")
             return
         self._tell("")

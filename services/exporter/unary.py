@@ -93,7 +93,7 @@ class Connection:
             if not data:
                 raise CallFailed(UNAVAILABLE, "the connection was closed before the answer's end")
             for event in self._protocol.receive_data(data):
-                if getattr(event, "stream_id", stream) == stream:
+                if getattr(event, "stream_id", stream) == stream:  # late frames of the call before are not this one's
                     answer.hear(event)
         return answer.message()
 

@@ -1,7 +1,7 @@
 """`python -m tests.bench traces FOLDER`: write made-up traces for the quality bench, a folder each, always the same.
 
-They are made to be hard for a ranking of nodes, each in another way. `gpus`, `rdma` and `cpus` are those that strategies may be
-tuned on; `memory`, `whole` and `mixed` are held out, to judge by. `python -m tests.bench quality --trace FOLDER/rdma` plays one.
+They are made to be hard for a ranking of nodes, each in another way. Strategies were tuned on `gpus`, `rdma`, `cpus`
+and `whole`; `memory` and `mixed` are held out, to judge by. `python -m tests.bench quality --trace FOLDER/rdma` plays one.
 """
 
 from __future__ import annotations

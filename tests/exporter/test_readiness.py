@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -110,7 +109,6 @@ async def test_a_kubelet_that_fails_and_a_bus_that_is_away_show(kubelet: Kubelet
         await eventually(lambda: exporter.state() == State(True, True))
         await kubelet.stop()
         await eventually(lambda: exporter.state().fetched is False)
-        await asyncio.sleep(0)
 
 
 async def test_without_publishing_what_was_scanned_counts_as_taken(kubelet: Kubelet) -> None:  # noqa: F811

@@ -65,6 +65,21 @@ async def until_done(simulation: Simulation) -> None:
             await asyncio.sleep(0.02)
 
 
+async def played(made: Simulation, empty: bool = False) -> None:
+    """Run to the end of the workload (until nothing is left of it, where `empty`), with somebody who schedules, and stop."""
+    stopping = asyncio.Event()
+    running = asyncio.create_task(made.run(stopping))
+    await asyncio.sleep(0.05)
+    scheduling = asyncio.create_task(Oracle(made).run())
+    await until_done(made)
+    async with asyncio.timeout(60):
+        while empty and made.store.list("pods"):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    scheduling.cancel()
+    stopping.set()
+    await running
+
+
 async def test_every_feasible_pod_runs_to_its_end_and_is_deleted(simulation: Simulation, tmp_path: Path) -> None:
     scheduling = asyncio.create_task(Oracle(simulation).run())
     await until_done(simulation)
@@ -85,14 +100,8 @@ async def test_second_start_in_the_same_folder_goes_on(tmp_path: Path) -> None:
     chosen = Options(tmp_path, nodes=2, pods=8, speed="400", load=2.0)
     ended = []
     for _ in range(2):
-        made, stopping = Simulation(chosen), asyncio.Event()
-        running = asyncio.create_task(made.run(stopping))
-        await asyncio.sleep(0.05)
-        scheduling = asyncio.create_task(Oracle(made).run())
-        await until_done(made)
-        scheduling.cancel()
-        stopping.set()
-        await running
+        made = Simulation(chosen)
+        await played(made)
         ended.append(made.status().workload)
     assert [summary.succeeded for summary in ended if summary] == [8, 8]
     assert ended[1] is not None
@@ -119,7 +128,7 @@ async def test_start_that_wants_fewer_pods_than_were_created_plays_those_to_thei
 
 async def test_what_is_deleted_was_written_down_before(tmp_path: Path) -> None:
     """A process that is killed then loses no pod that is gone from the API."""
-    made, stopping = Simulation(Options(tmp_path, nodes=2, pods=12, speed="400", load=2.0)), asyncio.Event()
+    made = Simulation(Options(tmp_path, nodes=2, pods=12, speed="400", load=2.0))
     deleted: list[int] = []
 
     def look(change: Seen) -> None:
@@ -127,17 +136,8 @@ async def test_what_is_deleted_was_written_down_before(tmp_path: Path) -> None:
             written = msgspec.json.decode((tmp_path / PLAYED_FILE).read_bytes(), type=Ended)
             deleted.append(written.succeeded)
 
-    running = asyncio.create_task(made.run(stopping))
-    await asyncio.sleep(0.05)
     made.store.listen("pods", look)
-    scheduling = asyncio.create_task(Oracle(made).run())
-    await until_done(made)
-    async with asyncio.timeout(60):
-        while made.store.list("pods"):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-    scheduling.cancel()
-    stopping.set()
-    await running
+    await played(made, empty=True)
     assert len(deleted) == 12
     assert all(written >= number for number, written in enumerate(deleted, 1))
 
@@ -146,16 +146,10 @@ async def test_pods_that_a_killed_process_asked_for_and_never_saw_are_created_by
     chosen = Options(tmp_path, nodes=2, pods=8, speed="400", load=2.0)
     tasks = [task.name for task in islice(demo_tasks(chosen.seed), 8)]
     (tmp_path / PLAYED_FILE).write_bytes(msgspec.json.encode(Ended(3, 3, missing=(tasks[1], tasks[3]))))
-    made, stopping = Simulation(chosen), asyncio.Event()
+    made = Simulation(chosen)
     names = set()
     made.store.listen("pods", lambda change: names.add(change.entry.obj["metadata"]["name"]))
-    running = asyncio.create_task(made.run(stopping))
-    await asyncio.sleep(0.05)
-    scheduling = asyncio.create_task(Oracle(made).run())
-    await until_done(made)
-    scheduling.cancel()
-    stopping.set()
-    await running
+    await played(made)
     summary = made.status().workload
     assert summary is not None
     assert sorted(names) == sorted([tasks[1], tasks[3], *tasks[5:]])

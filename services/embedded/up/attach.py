@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
+from services.embedded import files
 from services.embedded.nats import NatsSettings
 
 NAMESPACE = "topolog"
@@ -103,9 +104,7 @@ def _secret(name: str, texts: dict[str, str]) -> dict[str, Any]:
 def write(folder: Path, nats_url: str, ca: str = "", seeds: Mapping[str, str] = NO_SEEDS) -> Path:
     """Write the manifest, which holds what the bus asks exporters for, for the user's eyes only."""
     path = folder / FILE
-    path.unlink(missing_ok=True)
-    path.touch(0o600)
-    path.write_text(manifest(nats_url, ca, seeds))
+    files.write(path, manifest(nats_url, ca, seeds).encode(), 0o600)
     return path
 
 
