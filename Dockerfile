@@ -17,7 +17,9 @@ WORKDIR /opt/topolog/app
 COPY migrations migrations
 COPY shared shared
 COPY services services
-RUN printf '#!/bin/sh\nexec python -m services.cli.main "$@"\n' > /opt/topolog/bin/topolog && chmod 0755 /opt/topolog/bin/topolog
+RUN printf '#!/bin/sh\nexec python -m services.cli.main "$@"\n' > /opt/topolog/bin/topolog \
+    && printf '#!/bin/sh\nexec python -m services.exporter "$@"\n' > /opt/topolog/bin/topolog-exporter \
+    && chmod 0755 /opt/topolog/bin/topolog /opt/topolog/bin/topolog-exporter
 ENV PYTHONPATH=/opt/topolog/app \
     PATH=/opt/topolog/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \

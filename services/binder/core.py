@@ -8,6 +8,7 @@ node is success. This module must not know HTTP, the log or a clock.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -79,6 +80,19 @@ def evolve(state: BinderState, envelope: Envelope, fact: Fact) -> BinderState:
     evicting.evolve(state.evictions, fact, state.pods)
     _keep_version(state, envelope)
     return state
+
+
+def promises(state: BinderState) -> Iterator[bytes]:
+    """What is still to be done, as every release must see it: bindings and evictions, in order of uid."""
+    for uid, work in sorted(state.work.items()):
+        yield repr((uid, work.node, work.reserved_at, work.stage)).encode()
+    for uid, each in sorted(state.evictions.items()):
+        yield repr((uid, each.preemptor, each.intended)).encode()
+
+
+def weight(state: BinderState) -> int:
+    """How many things that is."""
+    return len(state.work) + len(state.evictions)
 
 
 def pass_over(state: BinderState, envelope: Envelope) -> None:

@@ -23,6 +23,7 @@ from shared.runtime.app import Service, run_service
 from shared.runtime.groups import lease_losses
 from shared.runtime.http import json_response
 from shared.runtime.leadership import Leadership
+from shared.runtime.marks import Promises
 from shared.runtime.projector import Fold, Folded, Projector
 
 
@@ -45,7 +46,9 @@ async def build(service: Service, settings: BinderSettings) -> None:
         for hearer in hearers:
             hearer.reset(state)
 
-    projector: Projector[BinderState] = Projector("binder", log, _fold(), after=folded, on_reset=reset, health=service.health)
+    projector: Projector[BinderState] = Projector(
+        "binder", log, _fold(), after=folded, on_reset=reset, health=service.health, differs=settings.fold_differs
+    )
     binder = Binder(log, kube, projector, settings, service.clock)
     evictor = Evictor(log, kube, projector, settings, service.clock)
     hearers += [binder, evictor]
@@ -73,6 +76,7 @@ def _fold() -> Fold[BinderState]:
         fingerprint=fingerprint(core, "binder"),
         dump=msgspec.json.encode,
         load=lambda data: msgspec.json.decode(data, type=BinderState),
+        promises=Promises(core.promises, core.weight),
         pass_over=core.pass_over,
         set_aside=core.set_aside,
     )

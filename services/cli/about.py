@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 from typer import completion as scripts
 
 from services.cli.output import EXIT_USAGE, CommandError
+from shared.domain.version import VERSION
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"topolog {version('topolog')}")
+        typer.echo(f"topolog {VERSION}")
         raise typer.Exit
 
 

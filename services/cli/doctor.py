@@ -15,13 +15,13 @@ import typer
 
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandError, console, json_line, table
-from services.doctor import bus, cluster, database, nodes
+from services.doctor import bus, cluster, database, nodes, reading
 from services.doctor.finding import Finding, problem, warning
 from services.doctor.nodes import Machine
 from services.replay.reading import envelopes, fold_one
 from shared.eventlog.port import EventLog
+from shared.eventlog.skips import skips
 from shared.events.cluster_facts import PodEnded
-from shared.events.codec import decode
 from shared.events.setting_aside import Aside
 from shared.kube.port import Answer, Kube, KubeUnavailableError, Lost
 from shared.kube.rights import BY_SERVICE, TOPOLOGY_GROUP, Right
@@ -87,8 +87,9 @@ async def examine(database_url: str, nats_url: str, kubeconfig: str, namespace: 
     found += kube_findings
     if not any(one.about == database.ABOUT and one.severity == "problem" and "revision" in one.seen for one in found):
         async with LogSource(database_url, None) as log:
-            ledger, rejections = await fold(log)
+            ledger, rejections, aside = await fold(log)
         found += nodes.judge(ledger, machines, rejections)
+        found += reading.judge(aside)
     return found
 
 
@@ -159,17 +160,19 @@ def machine_of(node: dict[str, Any]) -> tuple[str, Machine]:
     return str((node.get("metadata") or {}).get("name", "")), Machine(version, conditions.get("Ready") == "True")
 
 
-async def fold(log: EventLog) -> tuple[Ledger, Counter[str]]:
-    """The ledger at the head, and by node how many pods its kubelet rejected within the last day of the log."""
-    ledger, aside = Ledger(), Aside()
+async def fold(log: EventLog) -> tuple[Ledger, Counter[str], dict[str, str]]:
+    """The ledger at the head, by node how many pods its kubelet rejected within the last day of the log, and by stream what is
+    wrong with those that this release sets aside."""
+    ledger, aside = Ledger(), Aside(await skips(log))
     rejected: list[tuple[int, str]] = []
     newest_us = 0
     async for envelope in envelopes(log):
         newest_us = envelope.time_us
-        if envelope.type == "PodEnded":
-            fact = decode(envelope)
-            entry = ledger.pods.get(fact.uid) if isinstance(fact, PodEnded) and fact.cause == "rejected" else None
-            if entry is not None:
-                rejected.append((envelope.time_us, entry.node))
-        fold_one(ledger, envelope, aside)
-    return ledger, Counter(node for at_us, node in rejected if node and at_us > newest_us - LATELY_US)
+        # Read before the fold: afterwards a pod that ended may have no entry.
+        entry = ledger.pods.get(envelope.stream.removeprefix("pod/")) if envelope.type == "PodEnded" else None
+        node = entry.node if entry is not None else ""
+        fact, _ = fold_one(ledger, envelope, aside)
+        if isinstance(fact, PodEnded) and fact.cause == "rejected":
+            rejected.append((envelope.time_us, node))
+    lately = Counter(node for at_us, node in rejected if node and at_us > newest_us - LATELY_US)
+    return ledger, lately, aside.streams

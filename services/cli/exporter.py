@@ -19,6 +19,7 @@ from services.exporter.kubelet_config import KubeletConfigError
 from services.exporter.rte_config import RteConfigError
 from services.exporter.source_recording import RecordingError
 from services.exporter.sysfs import SysfsError
+from shared.domain.quantity import format_amount
 from shared.domain.report import Report
 from shared.kube.nrt import to_nrt
 from shared.runtime.settings import SettingsInvalid
@@ -77,10 +78,12 @@ def config_command(
 
 def _text(report: Report) -> str:
     lines = [f"{report.node}: {report.policy}, scope {report.scope}, fingerprint {report.fingerprint}"]
-    for zone in to_nrt(report)["zones"]:
+    for zone, told in zip(to_nrt(report)["zones"], report.zones, strict=True):
         lines.append(f"  {zone['name']}: distances {', '.join(str(cost['value']) for cost in zone['costs'])}")
         lines += [
             f"    {one['name']}: {one['available']} of {one['allocatable']} available, capacity {one['capacity']}"
             for one in zone["resources"]
         ]
+        bounds = [f"{name} {format_amount(name, amount)}" for name, amount in sorted(told.bounds.items()) if amount]
+        lines += [f"    at most, as no manager of the kubelet pins it: {', '.join(bounds)}"] if bounds else []
     return "\n".join(lines)

@@ -14,6 +14,8 @@ SHARED = ("scheduler", "topology-store")
 """Roles that need a member at least: `scheduler/topolog/0`, `topology-store/3`."""
 SKEW_S = 2.0
 RELAY_LAG_FACTS = 10_000
+LONG_STREAM_FACTS = 1_000_000
+"""A node's stream lives as long as its name. Nothing of the services reads one whole; `topolog replay explain` and `at` do."""
 DAY_S = 86_400
 ENOUGH_FACTS = 10_000
 """Below, an empty database's own size hides what a fact takes."""
@@ -21,13 +23,15 @@ ENOUGH_FACTS = 10_000
 
 def judge(seen: Inspection, *, pods: bool = True) -> Iterator[Finding]:
     """Findings, the worst first. Services that are no `pods` are `topolog up`'s, whose own database they own."""
-    if seen.revision != seen.newest_revision:
+    if not seen.works:
         newer = seen.revision > seen.newest_revision
         mend = (
             "run doctor of the newer release" if newer else "kubectl -n topolog delete job migrations; kubectl apply -k <overlay>"
         )
         yield problem(ABOUT, f"schema revision {seen.revision or 'none'}, this release has {seen.newest_revision}", mend)
         return
+    if seen.revision != seen.newest_revision:
+        yield note(ABOUT, f"schema revision {seen.revision} is of a newer release; this one ({seen.newest_revision}) works on it")
     if seen.rank and pods:
         yield warning(ABOUT, f"the login {seen.login} is {seen.rank}: services need a member of topolog_writer alone", _login())
     for role in ROLES:
@@ -41,6 +45,9 @@ def judge(seen: Inspection, *, pods: bool = True) -> Iterator[Finding]:
         yield warning(
             ABOUT, f"the relay stands {seen.head - seen.relayed} facts behind the head", "topolog_relay_position; see NATS"
         )
+    if seen.longest_facts > LONG_STREAM_FACTS:
+        text = f"the stream {seen.longest_stream} has {seen.longest_facts} facts: what is asked of it alone takes long"
+        yield warning(ABOUT, text, f"topolog replay log --stream {seen.longest_stream} --from -100; what writes so often?")
     if abs(seen.clock_skew_s) > SKEW_S:
         text = f"the database's clock is {seen.clock_skew_s:+.1f} s from this machine's"
         yield warning(ABOUT, text, "chronyc tracking, on both machines")
@@ -48,7 +55,7 @@ def judge(seen: Inspection, *, pods: bool = True) -> Iterator[Finding]:
 
 
 def _login() -> str:
-    return "topolog database roles; the URL of topolog_service goes into the secret topolog-postgres"
+    return "topolog database roles --password-dir DIR; the URL of topolog_service goes into the secret topolog-postgres"
 
 
 def _lease(role: str, seen: Inspection) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from services.embedded.errors import DataFolderError, PortInUseError
 from services.embedded.files import write
 from services.embedded.nats_credentials import load, users
 from services.embedded.supervisor import port_is_free
+from shared.bus import callout
 from shared.bus.streams import StreamLimits
 from shared.bus.subjects import REPORT_STREAM, REPORT_SUBJECTS, inbox_prefix
 
@@ -53,6 +54,17 @@ class TlsFiles(msgspec.Struct, frozen=True):
     clients_too: bool = False
 
 
+class Callout(msgspec.Struct, frozen=True):
+    """Somebody who is asked about every client that the server does not know: the public key that signs the answers, and the
+    password with which the user `logins` comes to answer."""
+
+    issuer: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Callout({self.issuer!r})"
+
+
 class NatsSettings(msgspec.Struct, frozen=True):
     """What may be insisted on: ports, the full user's password, the interface (`host`; `monitor_host` where that differs).
 
@@ -60,6 +72,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
     to its own questions: nothing else, so that no node hears what another says. `credentials` is a folder of exporters' keys
     (`services.embedded.nats_credentials`), each for its own nodes; with one of them there is no user `exporter`. With `tls` every
     client must use TLS; with `tls_names` too, by a certificate for these names (and loopback) that is made in the data folder.
+    With `callout` clients that are none of these users are let in by whom it names, and there is no user `exporter` either.
     """
 
     port: int | None = None
@@ -71,6 +84,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
     credentials: str = ""
     tls: TlsFiles | None = None
     tls_names: tuple[str, ...] = ()
+    callout: Callout | None = None
 
 
 DEFAULT_SETTINGS = NatsSettings()
@@ -146,7 +160,7 @@ def render_config(address: NatsAddress, store_dir: Path, settings: NatsSettings 
     known: list[dict[str, object]] = [{"user": _USER, "password": address.password}]
     exporters = users(load(Path(settings.credentials))) if settings.credentials else []
     known += exporters
-    if settings.exporter_password and not exporters:
+    if settings.exporter_password and not exporters and settings.callout is None:
         rights = {"publish": list(_EXPORTER_PUBLISH), "subscribe": [f"{inbox_prefix(_EXPORTER)}.>"]}
         known.append({"user": _EXPORTER, "password": settings.exporter_password, "permissions": rights})
     config: dict[str, object] = {
@@ -156,10 +170,20 @@ def render_config(address: NatsAddress, store_dir: Path, settings: NatsSettings 
         "jetstream": {"store_dir": str(store_dir), "max_file_store": _STORE_BYTES},
         "authorization": {"users": known},
     }
+    if settings.callout is not None:
+        config["authorization"] = _with_callout(settings.callout, known)
     if settings.tls is not None:
         asked = {"ca_file": settings.tls.ca, "verify": True} if settings.tls.clients_too else {}
         config["tls"] = {"cert_file": settings.tls.certificate, "key_file": settings.tls.key, "timeout": _HANDSHAKE_S, **asked}
     return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
+
+
+def _with_callout(asked: Callout, known: list[dict[str, object]]) -> dict[str, object]:
+    """The users that the server judges itself, among them who is asked about the others, who may hear that and answer."""
+    rights = {"subscribe": [callout.SUBJECT], "publish": {"deny": [">"]}, "allow_responses": True}
+    users: list[dict[str, object]] = [*known, {"user": callout.USER, "password": asked.password, "permissions": rights}]
+    itself = [user.get("user") or user["nkey"] for user in users]
+    return {"users": users, "timeout": _HANDSHAKE_S, "auth_callout": {"issuer": asked.issuer, "auth_users": itself}}
 
 
 def _require_space(store_dir: Path) -> None:

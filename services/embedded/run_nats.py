@@ -5,15 +5,20 @@ Environment: TOPOLOG_NATS_PASSWORD (user topolog), and for exporters one of TOPO
 TOPOLOG_NATS_EXPORTER_PASSWORD (user exporter, who may publish reports of any node, as long as that folder is empty);
 TOPOLOG_DATA_DIR; TOPOLOG_NATS_PORT (4222), TOPOLOG_NATS_MONITOR_PORT (8222, `/healthz`) on
 TOPOLOG_NATS_MONITOR_HOST (127.0.0.1, as it asks for no password and shows every connection; probes of Kubernetes need 0.0.0.0).
+TOPOLOG_NATS_LOGINS, the service account of exporters (system:serviceaccount:NAMESPACE:NAME), lets pods of it in by the tokens
+that their kubelets gave them, each for its node; the Kubernetes API judges them (TOPOLOG_KUBECONFIG, else as this pod).
 TLS: TOPOLOG_NATS_TLS_DIR, a folder with tls.crt and tls.key; or TOPOLOG_NATS_TLS_NAMES, what clients call this server, for a
 certificate made in the data folder, whose authority is put into TOPOLOG_NATS_CA_DIR as ca.crt for clients to read.
 TOPOLOG_NATS_TLS_VERIFY=true asks clients for certificates of the ca.crt in TOPOLOG_NATS_TLS_DIR.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from services.embedded.child import HttpReady
 from services.embedded.container import data_dir_setting, main, number, print_event, required, run_until_stopped
@@ -22,6 +27,9 @@ from services.embedded.nats import NatsSettings, TlsFiles
 from services.embedded.nats_credentials import REGISTER, load
 from services.embedded.probes import is_ready
 from services.embedded.servers import EmbeddedServers
+
+if TYPE_CHECKING:
+    from services.embedded.logins import Logins
 
 PORT = 4222
 MONITOR_PORT = 8222
@@ -32,8 +40,10 @@ CREDENTIALS_EVERY_S = 2.0
 async def serve() -> None:
     """Start the server, wait for the signal to stop."""
     credentials = os.environ.get("TOPOLOG_NATS_CREDENTIALS_DIR", "")
-    needed = ("TOPOLOG_NATS_PASSWORD",) if credentials else ("TOPOLOG_NATS_PASSWORD", "TOPOLOG_NATS_EXPORTER_PASSWORD")
+    user = os.environ.get("TOPOLOG_NATS_LOGINS", "")
+    needed = ("TOPOLOG_NATS_PASSWORD",) if credentials or user else ("TOPOLOG_NATS_PASSWORD", "TOPOLOG_NATS_EXPORTER_PASSWORD")
     password = required(*needed)[0]
+    logins = _logins(user)
     settings = NatsSettings(
         port=number("TOPOLOG_NATS_PORT", PORT, 1, 65_535),
         monitor_port=monitor_port(),
@@ -44,16 +54,33 @@ async def serve() -> None:
         credentials=credentials,
         tls=given_tls(os.environ.get("TOPOLOG_NATS_TLS_DIR", ""), os.environ.get("TOPOLOG_NATS_TLS_VERIFY") == "true"),
         tls_names=tuple(filter(None, os.environ.get("TOPOLOG_NATS_TLS_NAMES", "").split(","))),
+        callout=logins.callout if logins else None,
     )
+    if logins is not None and settings.tls is not None and settings.tls.clients_too:
+        told = "TOPOLOG_NATS_LOGINS and TOPOLOG_NATS_TLS_VERIFY=true"
+        raise EmbeddedError(f"{told} are set, and tokens go without client certificates", "Leave one out")
     if settings.tls is None and not settings.tls_names:
         print("nats: without TLS; see TOPOLOG_NATS_TLS_DIR and TOPOLOG_NATS_TLS_NAMES", file=sys.stderr, flush=True)
     async with EmbeddedServers(data_dir_setting(), want_postgres=False, nats_settings=settings, on_event=print_event) as servers:
         if servers.nats is not None and servers.nats.tls is not None:
             publish(servers.nats.tls.ca, os.environ.get("TOPOLOG_NATS_CA_DIR", ""))
-        following = asyncio.create_task(follow_credentials(servers, credentials)) if credentials else None
+        tasks = [asyncio.create_task(follow_credentials(servers, credentials))] if credentials else []
+        if logins is not None and servers.nats is not None:
+            tasks.append(asyncio.create_task(logins.run(servers.nats)))
         await run_until_stopped(servers.supervisor)
-        if following is not None:
-            following.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _logins(user: str) -> Logins | None:
+    """Whoever lets that service account's pods in; its client of the Kubernetes API is not even loaded without. Raises
+    EmbeddedError."""
+    if not user:
+        return None
+    from services.embedded.logins import Logins
+
+    return Logins(user)
 
 
 async def follow_credentials(servers: EmbeddedServers, folder: str) -> None:

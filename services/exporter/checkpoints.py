@@ -24,12 +24,13 @@ Holdings = Mapping[str, Mapping[str, ListedContainer]]
 
 class Checkpoints(msgspec.Struct, frozen=True):
     """`read` names the managers whose file was read; `free` is the Memory Manager's own count, zone -> resource -> bytes,
-    `groups` its groups of several zones, zone -> zones."""
+    `groups` its groups of several zones, zone -> zones; `registered` are the healthy devices of each resource."""
 
     read: tuple[str, ...] = ()
     holdings: Holdings = {}
     free: Mapping[int, dict[str, int]] = {}
     groups: Mapping[int, tuple[int, ...]] = {}
+    registered: Mapping[str, frozenset[str]] = {}
 
 
 NOTHING_READ = Checkpoints()
@@ -50,7 +51,9 @@ def parse(cpu: bytes, memory: bytes, devices: bytes) -> Checkpoints:
 def of(cpu: CpuCheckpoint | None, memory: MemoryCheckpoint | None, devices: DeviceCheckpoint | None) -> Checkpoints:
     """The checkpoints as values; None for one that was not read."""
     read = tuple(name for name, state in ((CPU, cpu), (MEMORY, memory), (DEVICES, devices)) if state is not None)
-    return Checkpoints(read, _holdings(cpu, memory, devices), *(({}, {}) if memory is None else (_free(memory), _groups(memory))))
+    free, groups = ({}, {}) if memory is None else (_free(memory), _groups(memory))
+    registered = {} if devices is None else {resource: frozenset(ids) for resource, ids in devices.registered.items()}
+    return Checkpoints(read, _holdings(cpu, memory, devices), free, groups, registered)
 
 
 def _holdings(cpu: CpuCheckpoint | None, memory: MemoryCheckpoint | None, devices: DeviceCheckpoint | None) -> Holdings:

@@ -35,7 +35,7 @@ def checkpoints(found: Checkpoints, known: Zones) -> Checkpoints:
         return found
     holdings = {uid: _containers(held, known) for uid, held in found.holdings.items()}
     groups = {zone: _within(group, known) for zone, group in found.groups.items()}
-    return Checkpoints(found.read, holdings, found.free, groups)
+    return Checkpoints(found.read, holdings, found.free, groups, found.registered)
 
 
 def _all_known(found: Iterable[MemoryBlock | DeviceGroup], known: Zones) -> bool:

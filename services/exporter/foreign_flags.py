@@ -15,7 +15,7 @@ VERDICTS = {
     "patch-mode": "leave it out: objects are applied whole by the API server",
     "patch-resync": "leave it out: objects are applied whole, and again every 5 minutes",
     "expose-timing": "leave it out: every report carries the moment of its reading",
-    "refresh-node-resources": "leave it out: what is allocatable is read with every scan",
+    "refresh-node-resources": "leave it out: what is allocatable is read once an interval and on change",
     "exclude-terminal-pods": "leave it out: kubelets since 1.34 list active pods only",
     "reference-container": "leave it out: kubelets since 1.20 report exclusive CPUs only",
     "source": "the socket says it: --podresources-socket cri:///PATH",

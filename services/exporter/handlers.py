@@ -26,7 +26,7 @@ from services.exporter.source_grpc import SourceError
 from services.exporter.sysfs import SysfsError
 from shared.bus import subjects
 from shared.bus.port import Message
-from shared.domain.report import Report
+from shared.domain.report import MAX_REPORT_BYTES, Report
 from shared.telemetry import names
 from shared.telemetry.instruments import count, observe, set_gauge
 from shared.telemetry.propagation import headers, span
@@ -35,6 +35,10 @@ MAX_BACKOFF_S = 30.0
 JITTER = 0.1
 READ_ERRORS = (SourceError, SysfsError, KubeletConfigError, ValueError, OSError)
 _encoder = msgspec.json.Encoder()
+
+
+class ReportTooLarge(ValueError):
+    """A node lists more than a report may say; names sizes and remedy."""
 
 
 class NodeStatus(msgspec.Struct):
@@ -72,7 +76,9 @@ class NodeReporter:
         self._published = core.Published()
         self._next_full_s = 0.0
         self._triggered = asyncio.Event()
+        self._woken_s = self._due_s = math.inf
         self._trailing: asyncio.TimerHandle | None = None
+        self._quiet_at_s = 0.0
         self._pace = Pace(settings.max_events_per_time_unit, settings.time_unit_to_limit_events_s)
         self._list_every_s = settings.active_interval_s if not watched and settings.active_interval_s > 0 else math.inf
         self._asked = False
@@ -81,14 +87,29 @@ class NodeReporter:
     def trigger(self) -> None:
         """The kubelet's state may have changed: scan soon, and once more when no further change came for a while, since
         podresources may show a change later than the kubelet's files do."""
-        self._triggered.set()
-        if self._trailing is not None:
-            self._trailing.cancel()
-        self._trailing = asyncio.get_running_loop().call_later(self._settings.trailing_s, self._triggered.set)
+        self._wake()
+        loop = asyncio.get_running_loop()
+        self._quiet_at_s = loop.time() + self._settings.trailing_s
+        if self._trailing is None:
+            self._trailing = loop.call_at(self._quiet_at_s, self._trail)
+
+    def _trail(self) -> None:
+        """One timer goes on until it is quiet: a busy node's changes move it, and do not make another each."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._quiet_at_s:
+            self._trailing = loop.call_at(self._quiet_at_s, self._trail)
+        else:
+            self._trailing = None
+            self._wake()
 
     def ask_full(self) -> None:
         """The bus may have lost the report: publish in full soon."""
         self._asked = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._triggered.is_set():
+            self._woken_s = time.monotonic()
         self._triggered.set()
 
     async def close(self) -> None:
@@ -106,38 +127,56 @@ class NodeReporter:
 
     async def round(self) -> float:
         """One scan and its outcome; returns the seconds until the next one is due without a trigger."""
-        self._triggered.clear()
         started = time.monotonic()
+        self._tell_delay(started)
+        self._triggered.clear()
         full = self._asked or started >= self._next_full_s
         try:
             with span(names.SPAN_REPORT, node=self.status.node):
                 scan = await self._reader.scan()
                 made = core.report(self.status.node, self._instance, scan, self._rules)
                 self._tell_status(scan, made)
-                self._publish(made)
+                published = self._publish(made, full)
         except READ_ERRORS as error:
             return self._failed(error)
         self._succeeded(time.monotonic() - started, "periodic" if full else "reactive")
-        if full:
+        if full or published:
             self._next_full_s = started + self._settings.interval_s * random.uniform(1 - JITTER, 1)
         return max(0.0, self._next_full_s - time.monotonic())
 
-    def _publish(self, report: Report) -> None:
+    def _tell_delay(self, now_s: float) -> None:
+        """How late this scan is; the first one was asked for by nobody."""
+        trigger, since_s = ("reactive", self._woken_s) if self._triggered.is_set() else ("periodic", self._due_s)
+        if since_s < math.inf:
+            set_gauge(names.RTE_WAKEUP_DELAY, max(0.0, now_s - since_s) * 1000, node=self.status.node, trigger=trigger)
+
+    def _publish(self, report: Report, due: bool) -> bool:
+        """Publish what is news or due; whether it was. The next is due an interval after any: counted from rounds that had
+        nothing to publish, two reports could be two intervals apart, and the node be taken for silent."""
         now_ms = int(time.monotonic() * 1000)
         interval_ms = int(self._settings.interval_s * (1 - JITTER) * 1000)
-        if not core.should_publish(self._published, report, now_ms, interval_ms, self._asked):
-            return
-        self._asked = False
-        before = self._published.report
-        self._published = core.Published(report, now_ms)
+        if not core.should_publish(self._published, report, now_ms, interval_ms, due or self._asked):
+            return False
         if self._objects is not None:
+            before = self._published.report
             same = before is not None and core.same_content(before, report)
             self._objects.put(report, "periodic" if same else "reactive")
-        if "bus" not in self._settings.publish:
-            return
+        if "bus" in self._settings.publish:
+            self._outbox.put(report.node, self._message(report))
+        self._asked = False
+        self._published = core.Published(report, now_ms)
+        return True
+
+    def _message(self, report: Report) -> Message:
+        """Raises ReportTooLarge: the store would refuse it, NATS above 1 MiB too, and what waits beside it with it."""
+        data = _encoder.encode(report)
+        if len(data) > MAX_REPORT_BYTES:
+            raise ReportTooLarge(
+                f"its report has {len(data)} bytes, with {len(report.placements or ())} containers; topology-store reads at most "
+                f"{MAX_REPORT_BYTES}: spread the node's pods, or leave some out with --exclude-pod"
+            )
         identity = {subjects.MSG_ID: f"{self._instance}:{report.boot_time_ms}", **headers()}
-        message = Message(subjects.report(report.node), _encoder.encode(report), identity)
-        self._outbox.put(report.node, message)
+        return Message(subjects.report(report.node), data, identity)
 
     def _tell_status(self, scan: core.Scan, made: Report) -> None:
         """Write the fingerprint's status file where one is wanted and it would say something else."""
@@ -151,8 +190,10 @@ class NodeReporter:
 
     async def _wait(self, pause_s: float) -> None:
         """Until the next round is due, or a trigger came and the pace allows it."""
+        limit_s = min(pause_s, self._list_every_s)
+        self._due_s = time.monotonic() + limit_s
         try:
-            async with asyncio.timeout(min(pause_s, self._list_every_s)):
+            async with asyncio.timeout(limit_s):
                 await self._triggered.wait()
         except TimeoutError:
             return

@@ -19,11 +19,12 @@ _HEADER = struct.Struct("iIII")
 
 
 class Event(NamedTuple):
-    """`watch` is what `Inotify.add` returned (-1 for an overflow), `name` the folder's entry, empty for the folder itself."""
+    """`watch` is what `Inotify.add` returned (-1 for an overflow), `name` the folder's entry as the kernel has it, empty for the
+    folder itself."""
 
     watch: int
     mask: int
-    name: str
+    name: bytes
 
 
 class Inotify:
@@ -54,7 +55,7 @@ class Inotify:
         while at < len(data):
             watch, mask, _, size = _HEADER.unpack_from(data, at)
             at += _HEADER.size
-            events.append(Event(watch, mask, os.fsdecode(data[at : at + size].rstrip(b"\0"))))
+            events.append(Event(watch, mask, data[at : at + size].rstrip(b"\0")))
             at += size
         return events
 

@@ -62,6 +62,8 @@ def read(root: Path, node: str) -> RteConfig:
     for key, (value, origin) in daemon.items():
         if key in _LEFT_OUT:
             left_out.append(LeftOut(origin, _LEFT_OUT[key]))
+        elif key == _RESOURCE_EXCLUDE:
+            settings.append(Setting("exclude_resources", json.dumps(_resources(value, origin, node)), origin))
         elif key in _TAKEN:
             name, convert = _TAKEN[key]
             settings.append(Setting(name, convert(value, origin), origin))
@@ -71,7 +73,7 @@ def read(root: Path, node: str) -> RteConfig:
 
 
 def _known() -> set[str]:
-    return {*_TAKEN, *_LEFT_OUT}
+    return {*_TAKEN, *_LEFT_OUT, _RESOURCE_EXCLUDE}
 
 
 def _configlets(folder: Path) -> list[Path]:
@@ -90,7 +92,7 @@ def _flattened(paths: list[Path]) -> dict[str, Value]:
 
 def _flatten(tree: dict[str, Any], at: str, path: Path, found: dict[str, Value]) -> None:
     for key, value in tree.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and f"{at}{key}" not in _WHOLE:
             _flatten(value, f"{at}{key}.", path, found)
         else:
             found[f"{at}{key}"] = value, f"{path}: {at}{key}"
@@ -181,11 +183,14 @@ def _ciphers(value: Any, origin: str) -> str:
 _TAKEN: dict[str, tuple[str, Callable[[Any, str], str]]] = {
     "global.debug": ("log_level", _debug),
     "global.verbose": ("log_level", _level),
+    "global.kubeconfig": ("kubeconfig", _text),
+    "nrtUpdater.kubeConfig": ("kubeconfig", _text),
     "nrtUpdater.noPublish": ("no_publish", _flag),
     "nrtUpdater.oneShot": ("oneshot", _flag),
     "nrtUpdater.hostname": ("node_name", _text),
     "resourceMonitor.namespace": ("watch_namespace", _text),
     "resourceMonitor.sysfsRoot": ("sysfs", _text),
+    "resourceMonitor.podExclude": ("exclude_pods", lambda value, origin: json.dumps(_pods(value, origin))),
     "resourceMonitor.podSetFingerprint": ("pods_fingerprint", _flag),
     "resourceMonitor.podSetFingerprintMethod": ("pods_fingerprint_method", _method),
     "resourceMonitor.podSetFingerprintStatusFile": ("pods_fingerprint_status_file", _text),
@@ -194,6 +199,8 @@ _TAKEN: dict[str, tuple[str, Callable[[Any, str], str]]] = {
     "topologyExporter.notifyFilePath": ("notify_file", _text),
     "topologyExporter.maxEventPerTimeUnit": ("max_events_per_time_unit", _count),
     "topologyExporter.timeUnitToLimitEvents": ("time_unit_to_limit_events_s", _seconds),
+    "topologyExporter.topologyManagerPolicy": ("topology_manager_policy", _text),
+    "topologyExporter.topologyManagerScope": ("topology_manager_scope", _text),
     "topologyExporter.kubeletConfigFile": ("kubelet_config", _text),
     "topologyExporter.addNRTOwnerEnable": ("add_nrt_owner", _flag),
     "topologyExporter.podReadinessEnable": ("podreadiness", _flag),
@@ -213,10 +220,14 @@ _LEFT_OUT = {
     "nrtUpdater.patchMode": _OBJECTS,
     "nrtUpdater.patchResync": _OBJECTS,
     "resourceMonitor.exposeTiming": "every report carries the moment of its reading",
-    "resourceMonitor.refreshNodeResources": "allocatable resources are read with every list, without the Kubernetes API",
-    "resourceMonitor.excludeTerminalPods": "kubelets since 1.34 list active pods only, and the exporter has no API rights",
+    "resourceMonitor.numaPlacement": "every report lists the zones of each container",
+    "resourceMonitor.refreshNodeResources": "allocatable resources are read once an interval and on change, without the API",
+    "resourceMonitor.excludeTerminalPods": "kubelets since 1.34 list active pods only; older ones list names without uids",
     "topologyExporter.referenceContainer": "kubelets since 1.20 report exclusive CPUs only",
 }
+_RESOURCE_EXCLUDE = "resourceMonitor.resourceExclude"
+_WHOLE = (_RESOURCE_EXCLUDE, "topologyExporter.referenceContainer")
+"""Mappings that are values, not trees of keys."""
 
 
 def _extra(document: dict[str, Any], path: Path, node: str) -> list[Setting]:

@@ -1,5 +1,5 @@
-"""One node's reads, put together into a `Scan`: both podresources answers every time, files when they were written, /sys now and
-then.
+"""One node's reads, put together into a `Scan`: the pods every time, what may be handed out and files when they changed, /sys
+now and then.
 
 The moment of truth is taken before all of it: what changes during a scan is as if it came after. Must not know when to scan,
 nor what becomes of the result.
@@ -29,6 +29,9 @@ from shared.domain.cpus import CpuLayout
 from shared.domain.report import DynamicGroup, Freshness
 
 Signature = tuple[tuple[int, int, int], ...]
+Ids = dict[str, frozenset[str]]
+Offering = tuple[tuple[int, int, int], Ids]
+"""The podresources socket's signature, and the healthy devices of each resource."""
 
 STEADY_TRIES = 3
 
@@ -64,6 +67,7 @@ class NodeReader:
         self._dynamic: tuple[tuple[Device, ...], Machine, tuple[DynamicGroup, ...]] | None = None
         self._checkpoint_paths = [f"{spec.kubelet_dir}/{name}" for name in folders.CHECKPOINTS] if spec.kubelet_dir else []
         self._checkpoints: tuple[Signature, Checkpoints] = ((), checkpoints.NOTHING_READ)
+        self._offered: tuple[Offering | None, float, Allocatable] | None = None
         self._boot_id = ""
         self._machine: tuple[float, Machine] | None = None
         self._facts: tuple[tuple[int, int, int], KubeletFacts] | None = None
@@ -73,10 +77,29 @@ class NodeReader:
         """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming what is wrong."""
         freshness = Freshness(self._boot(), folders.boot_time_ms())
         machine, kubelet = self._read_machine(Path(self._spec.sysfs)), await self._kubelet()
-        allocatable = await self._source.allocatable()
+        allocatable = await self._allocatable()
         pods, stored = await self._list()
         dynamic = self._groups(machine, self._devices.of(self._spec.name, pods)) if self._devices is not None else None
         return Scan(freshness, machine, allocatable, pods, kubelet, stored, self._settings.kubelet_version, dynamic)
+
+    async def _allocatable(self) -> Allocatable:
+        """What may be handed out, asked at least once an interval. In between it is what it was while the same kubelet listens
+        and its checkpoint has those devices registered that were answered: kubelets write it at each change of a device's health
+        (kubelet 1.36, genericDeviceUpdateCallback), and what else it hands out is fixed at its start."""
+        now_s, offering = time.monotonic(), self._offering()
+        if self._offered is None or offering is None or self._offered[0] != offering or now_s >= self._offered[1]:
+            found = await self._source.allocatable()
+            agreed = offering if offering is not None and offering[1] == _ids(found) else None
+            self._offered = agreed, now_s + self._settings.interval_s, found
+        return self._offered[2]
+
+    def _offering(self) -> Offering | None:
+        """Which kubelet listens, and the healthy devices that it wrote down; None where that cannot be told."""
+        socket = self._spec.socket.removeprefix("unix://")
+        stored = self._stored(self._signature())
+        if "://" in socket or checkpoints.DEVICES not in stored.read:
+            return None
+        return folders.signature(socket), {resource: ids for resource, ids in stored.registered.items() if ids}
 
     def _groups(self, machine: Machine, found: tuple[Device, ...] | None) -> tuple[DynamicGroup, ...] | None:
         """Devices for claims by zone, sorted anew when they or the machine changed."""
@@ -89,7 +112,7 @@ class NodeReader:
 
     def forget(self) -> None:
         """Read everything anew: after a failure the node may be another than before."""
-        self._boot_id, self._machine, self._facts = "", None, None
+        self._boot_id, self._machine, self._facts, self._offered = "", None, None, None
 
     async def close(self) -> None:
         """Close the source."""
@@ -182,3 +205,10 @@ class NodeReader:
             read = [folders.read_bounded(path) or b"" for path in self._checkpoint_paths]
             self._checkpoints = signature, checkpoints.parse(*read)
         return self._checkpoints[1]
+
+
+def _ids(found: Allocatable) -> Ids:
+    ids: dict[str, set[str]] = {}
+    for group in found.devices:
+        ids.setdefault(group.resource, set()).update(group.ids)
+    return {resource: frozenset(each) for resource, each in ids.items() if each}

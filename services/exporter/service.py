@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from services.exporter.source_grpc import GrpcSource
 from services.exporter.watch import file_place, kubelet_places, watch_bus, watch_places
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import Bus
+from shared.domain.version import VERSION
 from shared.kube.port import Kube
 from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.http import json_response
@@ -153,6 +155,7 @@ class Exporter:
 async def build(service: Service, settings: ExporterSettings) -> None:
     """Open what the service needs and name its tasks. Nothing is awaited: bus and kubelets may come later."""
     service.loop_watch_s = AT_REST_S
+    set_gauge(names.NFD_BUILD_INFO, int(time.time()), version=VERSION)
     bus = JetStreamBus(settings.nats_url, name=NAME, keeps_streams=False)
     service.on_close("bus", bus.close)
     kube = _kube(settings)

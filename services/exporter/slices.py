@@ -9,7 +9,8 @@ Pure but for the tree. Must not know how slices are read. Source: resource.k8s.i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -22,8 +23,15 @@ NUMA_NODE = STANDARD + "numaNode"
 PCI_ADDRESS = STANDARD + "pciBusID"
 OWN = ("numaNode", "numaNodeID")
 """What drivers called the attribute before there was a standard one, in a domain of theirs (dra.cpu, dra.net, gpu.amd.com)."""
-MAX_DEVICES = 65_536
+MAX_NAMES = 64 << 10
+MAX_GROUPS = 512
+MAX_ZONES = 64
+"""Characters of all devices' names, and groups by driver, pool and zone: with more a report would be refused, and the node with
+it, whoever wrote the slices."""
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_DRIVER = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+_POOL = re.compile(r"[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class SliceError(ValueError):
@@ -95,10 +103,27 @@ def devices(items: object, node: str) -> tuple[Device, ...]:
         key = spec.driver, spec.pool.name
         newest[key] = max(newest.get(key, 0), spec.pool.generation)
     current = [spec for spec in own if spec.pool.generation == newest[spec.driver, spec.pool.name]]
-    listed = [_device(spec, each) for spec in current for each in spec.devices or ()]
-    if len(listed) > MAX_DEVICES:
-        raise SliceError(f"{len(listed)} devices in the node's ResourceSlices; at most {MAX_DEVICES} are read")
-    return tuple(listed)
+    listed = tuple(_device(spec, each) for spec in current for each in spec.devices or ())
+    if problem := next(_problems(listed), None):
+        raise SliceError(problem)
+    return listed
+
+
+def _problems(found: Sequence[Device]) -> Iterator[str]:
+    """What an API server would not have taken, and more than a report can hold."""
+    for each in found:
+        if not (_DRIVER.fullmatch(each.driver) and _POOL.fullmatch(each.pool) and _NAME.fullmatch(each.name)):
+            names = " ".join(repr(name[:60]) for name in (each.driver, each.pool, each.name))
+            yield f"driver, pool and device {names} are no names that an API server takes"
+    if twice := [each for each, count in Counter((one.driver, one.pool, one.name) for one in found).items() if count > 1]:
+        yield f"the device {'/'.join(twice[0])} stands in the node's ResourceSlices more than once"
+    if (size := sum(len(each.name) + 1 for each in found)) > MAX_NAMES:
+        yield f"{len(found)} devices in the node's ResourceSlices, with {size} characters of names; at most {MAX_NAMES} are read"
+    places: dict[tuple[str, str], set[object]] = {}
+    for each in found:
+        places.setdefault((each.driver, each.pool), set()).add(each.address if each.zone is None else each.zone)
+    if (groups := sum(min(len(each), MAX_ZONES) for each in places.values())) > MAX_GROUPS:
+        yield f"{len(places)} pools in {groups} places in the node's ResourceSlices; at most {MAX_GROUPS} are read"
 
 
 def groups(found: Iterable[Device], tree: Tree, zones: frozenset[int]) -> tuple[DynamicGroup, ...]:
@@ -118,7 +143,8 @@ def _flat(items: object) -> object:
         return items
     for each in items:
         spec = each.get("spec") if isinstance(each, dict) else None
-        for device in (spec.get("devices") or ()) if isinstance(spec, dict) else ():
+        found = spec.get("devices") if isinstance(spec, dict) else None
+        for device in found if isinstance(found, list) else ():
             if isinstance(device, dict) and isinstance(device.get("basic"), dict):
                 device.update(device.pop("basic"))
     return items

@@ -20,6 +20,9 @@ from shared.bus.port import Bus
 BUS_INTERVAL_S = 5.0
 """Reports in full come every few seconds anyway, and one that the bus did not take is sent when it is back."""
 REARM_S = 1.0
+GATHER_S = 0.008
+"""After a look at the queue the next waits so long: a kubelet writes several files for one pod, and each costs several events.
+Less than the time that a scan waits for what follows (`settle_s`), so that one scan still sees them all."""
 ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -73,20 +76,23 @@ class _Watches:
 
     def __init__(self, places: list[Place], changed: Callable[[str], None]) -> None:
         self._changed = changed
-        self._of_folder: dict[str, list[Place]] = {}
+        self._of_folder: dict[str, dict[bytes, list[str]]] = {}
         for place in places:
-            self._of_folder.setdefault(place.folder, []).append(place)
+            concerned = self._of_folder.setdefault(place.folder, {})
+            for name in place.names:
+                concerned.setdefault(os.fsencode(name), []).append(place.node)
         self._nodes = sorted({place.node for place in places})
         self._folders: dict[int, str] = {}
         self._inotify = Inotify()
         self._lost = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pausing: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Watch until cancelled. Raises OSError when the kernel gives no more watches."""
         self._arm(first=True)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._inotify.descriptor, self._read)
+        self._listen()
         while True:
             if len(self._folders) == len(self._of_folder):
                 await self._lost.wait()
@@ -98,6 +104,8 @@ class _Watches:
         """Stop watching."""
         if self._loop is not None:
             self._loop.remove_reader(self._inotify.descriptor)
+        if self._pausing is not None:
+            self._pausing.cancel()
         self._inotify.close()
 
     def _arm(self, first: bool) -> None:
@@ -111,15 +119,32 @@ class _Watches:
                 continue
             self._folders[watch] = folder
             if not first:
-                for place in self._of_folder[folder]:
-                    self._changed(place.node)
+                for node in dict.fromkeys(node for nodes in self._of_folder[folder].values() for node in nodes):
+                    self._changed(node)
 
-    def _read(self) -> None:
-        touched: dict[str, None] = {}
-        for event in self._inotify.read():
-            touched.update(dict.fromkeys(self._concerned(event)))
-        for node in touched:
+    def _listen(self) -> None:
+        assert self._loop is not None
+        self._loop.add_reader(self._inotify.descriptor, self._begin)
+
+    def _begin(self) -> None:
+        """What has happened is told at once; what follows is let gather until nothing does."""
+        assert self._loop is not None
+        self._loop.remove_reader(self._inotify.descriptor)
+        self._look()
+
+    def _look(self) -> None:
+        assert self._loop is not None
+        self._pausing = self._loop.call_later(GATHER_S, self._look)
+        if not self._told():
+            self._pausing.cancel()
+            self._listen()
+
+    def _told(self) -> bool:
+        """Tell whom something concerns; False when nothing happened."""
+        events = dict.fromkeys(self._inotify.read())
+        for node in dict.fromkeys(node for event in events for node in self._concerned(event)):
             self._changed(node)
+        return bool(events)
 
     def _concerned(self, event: Event) -> list[str]:
         if event.mask & OVERFLOW:
@@ -128,8 +153,7 @@ class _Watches:
             self._folders.pop(event.watch, None)
             self._lost.set()
             return []
-        places = self._of_folder.get(self._folders.get(event.watch, ""), ())
-        return [place.node for place in places if event.name in place.names]
+        return self._of_folder.get(self._folders.get(event.watch, ""), {}).get(event.name, [])
 
 
 async def _poll(places: list[Place], interval_s: float, changed: Callable[[str], None]) -> None:

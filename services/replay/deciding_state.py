@@ -50,7 +50,7 @@ def placing_at(
 ) -> ColumnarPlacing:
     """Columns made from the state, with the reservations that the same batch made before standing in."""
     placing, aside = ColumnarPlacing(cycle), Aside() if aside is None else aside
-    placing.learn(followed.asides)
+    placing.learn(followed.asides, followed.surroundings)
     placing.want(followed.wanted)
     for name in sorted(followed.ledger.nodes):
         if usable(followed, name, aside):

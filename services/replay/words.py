@@ -21,6 +21,7 @@ from shared.events import cluster_facts as cluster
 from shared.events import log_facts as log
 from shared.events import report_facts as report
 from shared.events import scheduling_facts as scheduling
+from shared.events import surroundings_facts as surroundings
 from shared.events.catalog import Fact
 
 PODS_NAMED = 3
@@ -137,6 +138,15 @@ def _changed(fact: report.NodeReportChanged, _names: Names) -> str:
     return "reports: " + ("; ".join(parts) or "the same again")
 
 
+def _volume(fact: surroundings.VolumeObserved, _names: Names) -> str:
+    return f"volume {fact.name} is bound" + (", and not reached from every node" if fact.terms or fact.zones else "")
+
+
+def _volumes_limited(fact: surroundings.NodeVolumesLimited, _names: Names) -> str:
+    limits = ", ".join(f"{number} of {driver}" for driver, number in sorted(fact.limits.items()))
+    return f"takes volumes: {limits or 'no driver names a limit'}"
+
+
 def _verdict(fact: scheduling.PodVerdictChanged, _names: Names) -> str:
     return f"waits: {fact.message}"
 
@@ -192,6 +202,12 @@ _SENTENCES: dict[type[Fact], Callable[[Any, Names], str]] = {
     cluster.PodObserved: _observed,
     cluster.PodRunning: lambda fact, _: "admitted and running",
     cluster.PodEnded: _ended,
+    surroundings.VolumeObserved: _volume,
+    surroundings.ClaimObserved: lambda fact, _: f"claim {fact.name} is bound to volume {fact.volume}",
+    surroundings.NamespaceObserved: lambda fact, _: f"namespace {fact.name} has {len(fact.labels)} label(s)",
+    surroundings.NodeVolumesLimited: _volumes_limited,
+    surroundings.NominationObserved: lambda fact, _: f"room is kept for {fact.key}, for which another scheduler evicts pods",
+    surroundings.SurroundingEnded: lambda fact, _: f"{fact.kind} {fact.name} is gone: {fact.cause.replace('_', ' ')}",
     scheduling.PodVerdictChanged: _verdict,
     scheduling.PodReserved: _reserved,
     scheduling.NodeCharged: _charged,

@@ -13,7 +13,7 @@ from typing import Protocol, get_args
 
 import msgspec
 
-from services.scheduler import following
+from services.scheduler import following, tallies
 from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.placing import ColumnarPlacing, Placing
@@ -27,12 +27,14 @@ from services.scheduler.reserving.withdrawals import withdrawals
 from services.scheduler.setting_aside.proposing import SettingAside
 from services.scheduler.shadow.shadow import Shadow
 from services.scheduler.sharing import Share
+from services.scheduler.surroundings.stirred import Stirred
 from services.scheduler.weighing.weighing import Weighing
 from shared.domain.pod import Pod
 from shared.events import cluster_facts
 from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
+from shared.events.surroundings_facts import SurroundingFact
 from shared.ledger.state import LedgerNode, LedgerPod, Stage
 
 
@@ -75,7 +77,7 @@ class SchedulerCore:
         self.ledger, self.versions = self.followed.ledger, self.followed.versions
         self.asides = self.followed.asides
         self.cluster = _placing(config)
-        self.cluster.learn(self.asides)
+        self.cluster.learn(self.asides, self.followed.surroundings)
         self.cluster.want(self.followed.wanted)
         self.weighing = Weighing(self.cluster)
         self.setting_aside = SettingAside()
@@ -93,6 +95,7 @@ class SchedulerCore:
         self._aside: set[str] = set()
         self._changed: set[str] = set()
         self._behind: set[str] = set()
+        self._stirred = Stirred()
         for node in self.ledger.nodes.values():
             if node.observed is not None:
                 self.cluster.put_node(node)
@@ -130,6 +133,8 @@ class SchedulerCore:
             self.weighing.follow(uid, self.ledger.pods.get(uid))
         if isinstance(fact, scheduling.PodReserved):
             self.setting_aside.won(uid, fact.node)
+        if isinstance(fact, SurroundingFact):
+            self._stirred.hear(fact)
         self.cluster.hear(fact)
         self.cluster.want(self.followed.wanted)
         self.nominations.hear(fact, self.ledger)
@@ -198,10 +203,13 @@ class SchedulerCore:
         return changed
 
     def _wake(self, changed: list[str]) -> None:
-        """One waiting pod of each shape that one of these nodes may help, and every nominee of one of them."""
-        for shape, pod in self.queue.waiting_shapes() if changed else ():
-            if self.cluster.waiting_could_fit(pod, changed):
+        """One waiting pod of each shape that one of these nodes may help, or what changed around it, and every nominee of one of
+        them."""
+        for shape, pod in self.queue.waiting_shapes() if changed or self._stirred else ():
+            stirred = self._stirred and self._stirred.concerns(pod, self.followed.surroundings)
+            if stirred or (changed and self.cluster.waiting_could_fit(pod, changed)):
                 self.queue.wake_one(shape)
+        self._stirred.clear()
         for uid in self.nominations.wake(changed):
             self.queue.wake(uid)
 
@@ -350,12 +358,12 @@ class SchedulerCore:
             "queue_waiting": self.queue.waiting_count(),
             "nominated": len(self.nominations.open),
             "nodes": len(nodes),
-            "nodes_unnamed": sum(map(_unnamed, self.ledger.nodes.values())),
+            "nodes_unnamed": sum(map(tallies.is_unnamed, self.ledger.nodes.values())),
             "nodes_set_aside": len(self.asides.nodes),
             "pods_barred": len(self.asides.barred),
             "nodes_in_use": sum(bool(node.charges) for node in nodes),
             "zones": sum(len(node.upper) for node in nodes),
-            "zones_in_use": sum(_zones_in_use(node) for node in nodes),
+            "zones_in_use": sum(tallies.zones_in_use(node) for node in nodes),
             "unproven": sum(not charge.proven for node in nodes for charge in node.charges.values()),
             **msgspec.structs.asdict(self.counters),
         }
@@ -383,18 +391,3 @@ class SchedulerCore:
 
 def _placing(config: CoreConfig) -> Placing:
     return ColumnarPlacing(config.cycle) if config.upstream is None else config.upstream.placing(config.cycle)
-
-
-def _unnamed(node: LedgerNode) -> bool:
-    """Whether an exporter reports it and no Node object has the name."""
-    return node.observed is None and not node.charges and node.report is not None and not node.expired
-
-
-def _zones_in_use(node: LedgerNode) -> int:
-    """Zones in which something is held or charged."""
-    if node.report is None:
-        return 0
-    return sum(
-        any(held.allocatable > node.lower.get(zone.id, {}).get(name, 0) for name, held in zone.resources.items())
-        for zone in node.report.zones
-    )

@@ -10,6 +10,8 @@ from services.scheduler import following
 from services.scheduler.core import CoreConfig, SchedulerCore
 from shared.eventlog.snapshots import fingerprint
 from shared.hints import registry
+from shared.ledger.promises import promises, weight
+from shared.runtime.marks import Promises
 from shared.runtime.projector import Fold
 
 
@@ -31,6 +33,7 @@ def fold_of(config: CoreConfig) -> Fold[SchedulerCore]:
         fingerprint=fingerprint(following, "scheduler", registry.PROVIDERS),
         dump=dump,
         load=lambda data: load(config, data),
+        promises=Promises(lambda core: promises(core.ledger), lambda core: weight(core.ledger)),
     )
 
 

@@ -1,5 +1,5 @@
 """What the scheduler keeps of the log, and all that a snapshot keeps: the ledger, the versions of streams that it writes to,
-what is set aside, and what is in demand.
+what is set aside, what surrounds pods, and what is in demand.
 
 Its imports are the key of snapshots, so that nothing else may change this state. Must not know deciding.
 """
@@ -9,10 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from services.scheduler.setting_aside.asides import Asides, Before
+from services.scheduler.surroundings.surroundings import Surroundings
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded
+from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.scheduling_facts import DemandWeighed, Wanted
+from shared.events.surroundings_facts import SurroundingFact
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 
@@ -25,6 +27,7 @@ class Followed(msgspec.Struct):
     versions: dict[str, int] = {}
     asides: Asides = msgspec.field(default_factory=Asides)
     wanted: tuple[Wanted, ...] = ()
+    surroundings: Surroundings = msgspec.field(default_factory=Surroundings)
 
 
 _decoder = msgspec.json.Decoder(Followed)
@@ -38,6 +41,11 @@ def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
     touched += followed.asides.hear(envelope.position, fact, followed.ledger, before)
     if isinstance(fact, DemandWeighed):
         followed.wanted = fact.wanted
+    if isinstance(fact, SurroundingFact):
+        followed.surroundings.hear(fact)
+        return touched
+    if isinstance(fact, PodObserved | PodEnded):
+        followed.surroundings.hear_pod(fact)
     if isinstance(fact, PodEnded):
         followed.versions.pop(envelope.stream, None)
     elif not envelope.stream.startswith("report/"):

@@ -14,6 +14,7 @@ from services.scheduler.reserving.proposals import Proposal, firsts
 from services.scheduler.sharing import Share
 from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Lease, Outcome, Place
 from shared.events.scheduling_facts import NodeReadmitted, NodeSetAside, PodReadmitted
+from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point
@@ -45,6 +46,7 @@ class Decider:
         self.heard: Callable[[SchedulerCore], None] | None = None
         self._must_reach = 0
         self._place = Place()
+        self._acknowledged = Acknowledged()
         self._share = Share()
         self._out = logs.get("decider")
 
@@ -59,14 +61,16 @@ class Decider:
             self._woken.set()
 
     def folded(self, _core: SchedulerCore, folded: Folded) -> None:
-        """Something may have changed."""
+        """Something may have changed. Raises Refold where an own reservation was lost with the history that it stood in."""
         if folded:
             self._place = Place(folded[-1][0].position, folded[-1][0].chain)
             self._woken.set()
+            self._acknowledged.check(folded)
 
     def reset(self, _core: SchedulerCore) -> None:
         """Another log, timeline or history: nothing appended before counts."""
         self._must_reach, self._place = 0, Place()
+        self._acknowledged.clear()
         self._woken.set()
 
     async def run(self, projector: Projector[SchedulerCore]) -> None:
@@ -128,10 +132,11 @@ class Decider:
         return True
 
     async def _send(self, core: SchedulerCore, proposals: Sequence[Proposal], seen: Place, lease: Lease) -> list[Proposal]:
-        """Append the first of each node; returns what is left to append.
+        """Append the first of each node and pod; returns what is left to append.
 
-        The next reservation on a node expects the version that the one before it makes, and was decided with that one in mind.
-        Another scheduler's facts may make the same version: so it is sent only after the one before it was appended.
+        The next reservation on a node expects the version that the one before it makes, and was decided with that one in mind; so
+        does a pod's nomination after its verdict. Others' facts may make the same version: so it is sent only after the one
+        before it was appended.
         """
         first, rest = firsts(proposals)
         commits = [self._commit(core, proposal, seen, lease) for proposal in first]
@@ -140,15 +145,16 @@ class Decider:
         crash_point("scheduler.after_reserve")
         if any(isinstance(outcome, Fenced) for outcome in outcomes):
             self._held.refused(lease)
-        lost = set()
-        for proposal, outcome in zip(first, outcomes, strict=True):
+        lost = set[str]()
+        for proposal, commit, outcome in zip(first, commits, outcomes, strict=True):
+            self._acknowledged.keep(commit, outcome, self._place.position)
             self._hear(core, proposal, outcome)
             if proposal.uid and not isinstance(outcome, Appended):
-                lost.add(proposal.node)
+                lost |= proposal.chained
         for proposal in rest:
-            if proposal.node in lost:
+            if proposal.chained & lost:
                 core.conflicted(proposal)
-        return [proposal for proposal in rest if proposal.node not in lost]
+        return [proposal for proposal in rest if not proposal.chained & lost]
 
     def _complain(self, core: SchedulerCore) -> None:
         for uid, problem in core.undecidable.items():

@@ -24,6 +24,7 @@ from shared.bus.jetstream import JetStreamBus
 from shared.bus.streams import StreamLimits
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
+from shared.events.catalog import EXTENT
 from shared.kube import rights
 from shared.kube.client import KubeClient
 from shared.ledger.digest import digest
@@ -53,6 +54,8 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
 
     def folded(core: SchedulerCore, page: Folded) -> None:
         decider.folded(core, page)
+        for observer in observers:
+            observer.folded(page)
         for extender in extenders:
             extender.folded(core, page)
 
@@ -63,7 +66,15 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         for extender in extenders:
             extender.reset()
 
-    projector = Projector("scheduler", log, fold_of(choice.core), after=folded, on_reset=reset, health=service.health)
+    projector = Projector(
+        "scheduler",
+        log,
+        fold_of(choice.core),
+        after=folded,
+        on_reset=reset,
+        health=service.health,
+        differs=settings.fold_differs,
+    )
     service.task("fold", projector.run)
     service.task("decide", lambda: _decide(decider, projector))
     if not settings.shadow:
@@ -99,7 +110,8 @@ def _join(
     """Schedulers of one name are members of one role; who has yet to replay the log is none."""
     role, ttl_s = f"{ROLE}/{settings.scheduler_name}", settings.lease_ttl_s
     leading: dict[str, Any] = {"ttl_s": ttl_s, "clock": service.clock, "health": service.health}
-    membership = Membership(log, role, service.holder, heard=decider.share_out, **leading)
+    knowing: dict[str, Any] = {"extent": EXTENT, "behind": lambda: projector.behind}
+    membership = Membership(log, role, service.holder, heard=decider.share_out, **knowing, **leading)
     service.health.tell("sharing", lambda: {**membership.said(), "queue": len(projector.state.queue)})
 
     async def join() -> None:

@@ -27,6 +27,7 @@ from services.simulator.kubelet_runner import KubeletRunner, Rejection
 from services.simulator.options import Options
 from services.simulator.player import Play, Player
 from services.simulator.progress import Ended, Progress, Summary
+from services.simulator.volumes import VolumeBinder
 
 STATUS_INTERVAL_S = 0.5
 LINE_INTERVAL_S = 1.0
@@ -69,7 +70,7 @@ class Simulation:
         self._nodes_files = _write_shards(self._options, self._files)
         self._api = await serve.start(self.store, self._options.api_host, self._options.api_port)
         client = HttpClient(self._api.url)
-        works = [self.kubelets.run(), Controllers(self.store).run(), self._report()]
+        works = [self.kubelets.run(), Controllers(self.store).run(), VolumeBinder(self.store).run(), self._report()]
         if self._options.plays:
             self._player = self._make_player(self._nodes, client)
             works.append(self._play(self._player))

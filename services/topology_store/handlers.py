@@ -19,7 +19,7 @@ from shared.eventlog.skips import skips
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
 from shared.events.cluster_facts import NodeEnded
-from shared.events.report_facts import NodeReported, NodeReportExpired, NodeReportRefused
+from shared.events.report_facts import NodeReportChanged, NodeReported, NodeReportExpired, NodeReportRefused
 from shared.events.setting_aside import Aside
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
@@ -79,10 +79,13 @@ class Reports:
         self.known.pop(node, None)
 
     def folded(self, _nodes: Nodes, folded: Folded) -> None:
-        """Facts were folded, of whomever: reports count toward what may be held."""
+        """Facts were folded, of whomever: reports count toward what may be held, and their nodes are alive. Of two stores one is
+        first to take a report in; to the other it is no news by then, and no less a sign of life."""
         for envelope, fact in folded:
             if envelope.stream.startswith(PREFIX):
                 self._hold(envelope.stream.removeprefix(PREFIX))
+            if isinstance(fact, NodeReported | NodeReportChanged):
+                self.heard_s[envelope.stream.removeprefix(PREFIX)] = self._clock.monotonic_s()
             if isinstance(fact, NodeEnded | NodeReportExpired):
                 self._release(fact.about.node)
 

@@ -9,14 +9,13 @@ import msgspec
 
 from shared.bus import subjects
 from shared.domain.idlist import parse_ids
-from shared.domain.report import UNKNOWN, ClaimedDevice, DynamicGroup, Placement, Report, Zone, ZonedAmount
+from shared.domain.report import MAX_REPORT_BYTES, UNKNOWN, ClaimedDevice, DynamicGroup, Placement, Report, Zone, ZonedAmount
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node", UNKNOWN)
 SCOPES = ("container", "pod")
 CHECKPOINTS = ("cpu", "memory", "devices")
 AMOUNT_LIMIT = 2**56
 """In millicpu, bytes or counts; also what `shared.domain.fields` takes of a manifest. A node's sum stays within 64 bits."""
-REPORT_BYTES = 512 << 10
 ZONE_ID_LIMIT = 1024
 ZONES = 64
 RESOURCES = 64
@@ -53,8 +52,8 @@ class RefusedReport(msgspec.Struct, frozen=True):
 def read(subject: str, data: bytes) -> Report | RefusedReport:
     """Decode and check one message of the report stream."""
     node = subjects.unescape(subject.rsplit(".", 1)[-1])
-    if len(data) > REPORT_BYTES:
-        return RefusedReport(node, f"a report of {len(data)} bytes; at most {REPORT_BYTES} are read")
+    if len(data) > MAX_REPORT_BYTES:
+        return RefusedReport(node, f"a report of {len(data)} bytes; at most {MAX_REPORT_BYTES} are read")
     try:
         report = _decoder.decode(data)
     except _UNREADABLE as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable
+from typing import get_args
 
 import msgspec
 
@@ -22,11 +23,16 @@ from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodOb
 from shared.events.report_facts import NodeReported
 from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
 from shared.events.setting_aside import Aside
+from shared.events.surroundings_facts import SurroundingEnded, SurroundingFact, stream_of
 
 AGAIN_WITHIN_US = 120_000_000
 """A pod of the same kind that appears so soon after a rejection takes the rejected one's place."""
 FIRST_LIFETIME_S = 60.0
 """Assumed where no pod of the history ended."""
+
+
+News = NodeObserved | NodeEnded | SurroundingFact
+"""What is played beside pods and reports: nodes, and what surrounds pods."""
 
 
 class Past(msgspec.Struct):
@@ -58,7 +64,7 @@ class Recorded(msgspec.Struct):
     end_us: int = 0
     pods: dict[str, Past] = {}
     replaced: dict[str, str] = {}
-    news: list[tuple[int, str, NodeObserved | NodeEnded]] = []
+    news: list[tuple[int, str, News]] = []
     reports: dict[str, Report] = {}
     assumed_lifetimes: int = 0
 
@@ -91,10 +97,13 @@ def _begin(found: Recorded, time_us: int) -> None:
     found.begin_us = time_us
     found.pods = {uid: past for uid, past in found.pods.items() if not past.ended_us}
     newest = {stream: (at, stream, fact) for at, stream, fact in found.news}
-    found.news = [entry for entry in newest.values() if isinstance(entry[2], NodeObserved)]
+    found.news = [entry for entry in newest.values() if not isinstance(entry[2], NodeEnded | SurroundingEnded)]
 
 
 def _hear(found: Recorded, fact: Fact, time_us: int, before: bool) -> None:
+    if isinstance(fact, SurroundingFact):
+        found.news.append((time_us, stream_of(fact), fact))
+        return
     match fact:
         case NodeObserved() | NodeEnded():
             found.news.append((time_us, f"node/{fact.name}", fact))
@@ -121,7 +130,7 @@ _HEARD = {
     each.__name__
     for each in (
         NodeObserved, NodeEnded, NodeReported, PodObserved, PodReserved, ReservationWithdrawn, BindRefused, PodBound, PodRunning,
-        PodEnded,
+        PodEnded, *get_args(SurroundingFact),
     )
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from services.whatif.recorded import Past, Recorded
 from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved
+from shared.events.cluster_facts import NodeEnded, NodeObserved
 
 MS = 0.001
 
@@ -104,7 +104,7 @@ def _nodes(found: Recorded, made: Machines, more: int) -> tuple[tuple[RecordedNo
         observed = next(fact for _, _, fact in reversed(found.news) if isinstance(fact, NodeObserved) and fact.name == model)
         news.append((0.0, streams.node(copy.name), _renamed(observed, copy.name)))
     for time_us, stream, fact in found.news:
-        if fact.name in kept:
+        if not isinstance(fact, NodeObserved | NodeEnded) or fact.name in kept:
             news.append((max(0.0, (time_us - found.begin_us) / 1e6), stream, fact))
     return (*nodes, *(copy for _, copy in copies)), news
 

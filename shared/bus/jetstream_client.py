@@ -13,8 +13,8 @@ from typing import Any
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from shared.bus import subjects
-from shared.bus.jetstream_tls import SEED, context, named, wanted
+from shared.bus import pod_tokens, subjects
+from shared.bus.jetstream_tls import SEED, TOKEN, context, named, wanted
 from shared.telemetry.reasons import plain
 
 
@@ -52,11 +52,15 @@ class Insistent(Client):
             seed = _login(file).seed
             self._public_nkey = nkeys.public(seed)
             self._signature_cb = lambda nonce: nkeys.signature(seed, nonce)
+        elif file := named(self._url, TOKEN):
+            self.options["token"], self._auth_configured = _token(file)[0], True
         return bytes(super()._connect_command())
 
 
 def inbox_prefix(url: str, user: str) -> str:
-    """Where answers to this client come. Raises NatsError for a seed that cannot be read."""
+    """Where answers to this client come. Raises NatsError for a seed or token that cannot be read."""
+    if token := named(url, TOKEN):
+        return subjects.exporters_inbox(_token(token)[1])
     file = named(url, SEED)
     if not file:
         return subjects.inbox_prefix(user)
@@ -64,6 +68,16 @@ def inbox_prefix(url: str, user: str) -> str:
 
     login = _login(file)
     return subjects.exporters_inbox(login.name or nkeys.public(login.seed))
+
+
+def _token(file: str) -> tuple[str, str]:
+    """The text of a pod's token, which its kubelet replaces now and then, and the node that it names."""
+    try:
+        with open(file, "rb") as opened:
+            text = opened.read(pod_tokens.MAX_BYTES + 1).decode("ascii").strip()
+        return text, pod_tokens.claims(text).node
+    except (OSError, ValueError) as error:
+        raise NatsError(f"{file}, which TOPOLOG_NATS_URL names by token=, cannot be used ({plain(error)})") from None
 
 
 def _login(file: str) -> Any:

@@ -13,9 +13,10 @@ from nats.errors import Error as NatsError
 
 from shared.telemetry.reasons import plain
 
-AUTHORITIES, CERTIFICATE, KEY, SEED = "ca", "cert", "key", "seed"
-FILES = (AUTHORITIES, CERTIFICATE, KEY, SEED)
-"""What a URL may name after `?`; `seed` is the client's key (`shared.bus.nkeys`) and asks for no TLS."""
+AUTHORITIES, CERTIFICATE, KEY, SEED, TOKEN = "ca", "cert", "key", "seed", "token"
+FILES = (AUTHORITIES, CERTIFICATE, KEY, SEED, TOKEN)
+"""What a URL may name after `?`; `seed` is the client's key (`shared.bus.nkeys`), `token` what its kubelet says of it
+(`shared.bus.pod_tokens`). Neither asks for TLS."""
 
 
 def wanted(url: str) -> bool:

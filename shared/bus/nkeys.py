@@ -16,6 +16,7 @@ from nacl.signing import SigningKey
 
 _SEED = 18 << 3
 _USER = 20 << 3
+_ACCOUNT = 0 << 3
 _BYTES = 32
 MAX_FILE_BYTES = 4096
 
@@ -32,6 +33,18 @@ class Login(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Login({self.name!r})"
+
+
+class Issuer:
+    """An account's key that lives as long as this process: what it signs, a server that was told `public` believes."""
+
+    def __init__(self) -> None:
+        self._key = SigningKey.generate()
+        self.public = _text(bytes([_ACCOUNT]) + bytes(self._key.verify_key))
+
+    def sign(self, data: bytes) -> bytes:
+        """The 64 bytes of the signature."""
+        return bytes(self._key.sign(data).signature)
 
 
 def new_seed() -> str:

@@ -114,7 +114,12 @@ def _required_affinity(spec: Json) -> tuple[NodeSelectorTerm, ...]:
     if node_affinity.get(REQUIRED) is None:
         return ()
     path = f"spec.affinity.nodeAffinity.{REQUIRED}"
-    terms = fields.objects(fields.as_mapping(node_affinity[REQUIRED], path), "nodeSelectorTerms", path)
+    return node_selector_terms(fields.as_mapping(node_affinity[REQUIRED], path), path)
+
+
+def node_selector_terms(selector: Json, path: str) -> tuple[NodeSelectorTerm, ...]:
+    """The terms of a core/v1 NodeSelector, one of which must match. Raises `fields.RefusedError`, also where there is none."""
+    terms = fields.objects(selector, "nodeSelectorTerms", path)
     if not terms:
         raise fields.refuse(f"{path}.nodeSelectorTerms", [], "write at least one term, or leave the affinity out")
     return tuple(_term(doc, where) for where, doc in terms)

@@ -11,6 +11,8 @@ import msgspec
 from shared.domain.cpus import CpuLayout
 from shared.domain.resources import Amounts
 
+MAX_REPORT_BYTES = 512 << 10
+"""Of a report on the bus, in JSON: 1,700 containers that each hold CPUs, memory and a device."""
 UNKNOWN = "unknown"
 """A policy that nobody told the exporter: such a node takes no pod that needs alignment."""
 

@@ -17,7 +17,7 @@ import msgspec
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.history_file import SUFFIX, Block, Header, HistoryFileError, checked, header_of, unpack
 from shared.eventlog.limits import MAX_PAGE
-from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome, Place
+from shared.eventlog.port import Commit, Lease, LogIdentity, Mark, Outcome, Place
 from shared.events.envelope import Envelope
 
 KEPT_BLOCKS = 8
@@ -104,6 +104,9 @@ class FileLog:
     async def load_snapshot(self, projection: str, fingerprint: str) -> tuple[Place, bytes] | None:
         return None
 
+    async def marks(self, projection: str) -> list[Mark]:
+        return []
+
     async def close(self) -> None:
         self._kept.clear()
 
@@ -153,6 +156,9 @@ class FileLog:
         raise self._fixed()
 
     async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
+        raise self._fixed()
+
+    async def save_mark(self, projection: str, mark: Mark) -> None:
         raise self._fixed()
 
     def _fixed(self) -> LogUnavailable:

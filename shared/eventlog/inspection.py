@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from shared.eventlog.migrate import newest_revision
+from shared.eventlog.migrate import newest_revision, revisions, works
 from shared.eventlog.postgres_engine import connect
 from shared.eventlog.postgres_logins import rights_of
 
@@ -15,12 +15,14 @@ SPAN_FACTS = 100_000
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """`rank` says as what the login may change facts, if it may. `leases` are seconds left by role, negative since it ran out.
-    `span_*` measure growth over the newest facts: how many, how many of them reserve a pod, and the seconds between the first and
-    the last. `clock_skew_s` is the database's clock less this machine's."""
+    """`works`: this release works on the schema, its own or a newer one; else nothing more is known. `rank` says as what the
+    login may change facts, if it may. `leases` are seconds left by role, negative since it ran out. `span_*` measure growth over
+    the newest facts: how many, how many of them reserve a pod, and the seconds between the first and the last. `clock_skew_s` is
+    the database's clock less this machine's. `longest_*` is the stream of most facts."""
 
     revision: str
     newest_revision: str
+    works: bool = True
     login: str = ""
     rank: str = ""
     head: int = 0
@@ -28,6 +30,8 @@ class Inspection(msgspec.Struct, frozen=True):
     size_bytes: int = 0
     clock_skew_s: float = 0.0
     leases: dict[str, float] = {}
+    longest_stream: str = ""
+    longest_facts: int = 0
     span_facts: int = 0
     span_pods: int = 0
     span_s: float = 0.0
@@ -37,10 +41,9 @@ async def inspect(url: str) -> Inspection:
     """Look once. Raises what the driver raises."""
     connection = await connect(url, timeout_s=10.0)
     try:
-        exists = await connection.fetchval("SELECT to_regclass('public.alembic_version') IS NOT NULL")
-        revision = str(await connection.fetchval("SELECT version_num FROM alembic_version") or "") if exists else ""
-        if revision != newest_revision():
-            return Inspection(revision, newest_revision())
+        revision, works_from = await revisions(connection)
+        if not works(revision, works_from, newest_revision()):
+            return Inspection(revision, newest_revision(), works=False)
         rights = await rights_of(connection)
         before_s = time.time()
         clock_s = float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())"))
@@ -52,6 +55,7 @@ async def inspect(url: str) -> Inspection:
             max(head - SPAN_FACTS, 0),
         )
         leases = await connection.fetch("SELECT role, extract(epoch FROM expires_at - clock_timestamp()) AS left_s FROM lease")
+        longest = await connection.fetchrow("SELECT stream, version FROM stream_head ORDER BY version DESC LIMIT 1")
         return Inspection(
             revision=revision,
             newest_revision=newest_revision(),
@@ -62,6 +66,8 @@ async def inspect(url: str) -> Inspection:
             size_bytes=int(await connection.fetchval("SELECT pg_database_size(current_database())")),
             clock_skew_s=skew_s,
             leases={row["role"]: max(float(row["left_s"]), -1e9) for row in leases},
+            longest_stream=longest["stream"] if longest else "",
+            longest_facts=longest["version"] if longest else 0,
             span_facts=span["facts"],
             span_pods=span["pods"],
             span_s=span["span_us"] / 1e6,

@@ -15,6 +15,8 @@ MAX_QUEUED_JOBS = 1000
 MAX_PAGE = 10_000
 MAX_SNAPSHOT_BYTES = 512 << 20
 MAX_NAME = 512
+KEPT_MARKS = 5
+"""Places of one code and projection whose marks are kept: what a code that comes later is compared at."""
 
 
 def check_commit(commit: Commit) -> None:

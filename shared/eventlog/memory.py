@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from shared.eventlog.chain import BEGINNING, linked
-from shared.eventlog.limits import MAX_PAGE, check_commit, check_payload
+from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, check_commit, check_payload
 from shared.eventlog.port import (
     ANY_VERSION,
     Appended,
@@ -24,6 +24,7 @@ from shared.eventlog.port import (
     Fenced,
     Lease,
     LogIdentity,
+    Mark,
     Outcome,
     Place,
 )
@@ -50,6 +51,7 @@ class MemoryEventLog:
         self._leases: dict[str, tuple[Lease, float, float]] = {}
         self._checkpoints: dict[str, int] = {}
         self._snapshots: dict[tuple[str, str], tuple[Place, bytes]] = {}
+        self._marks: dict[str, list[Mark]] = {}
         self._grown = asyncio.Condition()
 
     async def identity(self) -> LogIdentity:
@@ -202,5 +204,20 @@ class MemoryEventLog:
         if kept is None or kept[0].position <= place.position or not self._holds(kept[0]):
             self._snapshots[projection, fingerprint] = (place, state)
 
+    async def marks(self, projection: str) -> list[Mark]:
+        kept = [mark for mark in self._marks.get(projection, ()) if self._holds(mark.place)]
+        return sorted(kept, key=lambda mark: -mark.place.position)
+
+    async def save_mark(self, projection: str, mark: Mark) -> None:
+        kept = await self.marks(projection)
+        if any((each.fingerprint, each.place) == (mark.fingerprint, mark.place) for each in kept):
+            return
+        same = sorted((each.place.position for each in [*kept, mark] if each.fingerprint == mark.fingerprint), reverse=True)
+        oldest = same[:KEPT_MARKS][-1]
+        self._marks[projection] = [
+            each for each in [*kept, mark] if each.fingerprint != mark.fingerprint or each.place.position >= oldest
+        ]
+
     async def close(self) -> None:
         self._snapshots.clear()
+        self._marks.clear()

@@ -34,6 +34,20 @@ async def current_revision(connection: AsyncConnection) -> str | None:
     return revision
 
 
+def works(found: str, works_from: str, newest: str) -> bool:
+    """Whether code whose newest revision is `newest` works on a schema of revision `found`: on its own, and on a newer one that
+    says that it works from that code on (`migrations/versions/0006_marks.py`)."""
+    return found == newest or (found > newest and "" < works_from <= newest)
+
+
+async def _works_from(connection: AsyncConnection) -> str:
+    """The oldest revision whose code works on the schema; "" where the schema is too old to say so."""
+    exists = await connection.scalar(text("SELECT to_regclass('public.schema_works_from') IS NOT NULL"))
+    oldest = await connection.scalar(text("SELECT revision FROM schema_works_from")) if exists else None
+    await connection.rollback()
+    return str(oldest or "")
+
+
 async def upgrade(url: str) -> bool:
     """Migrate to the newest revision; True when there was anything to do. Raises LogNotMigrated, or what the driver raises."""
     engine = make_engine(url, pool_size=1)
@@ -41,7 +55,7 @@ async def upgrade(url: str) -> bool:
         async with engine.connect() as connection:
             found = await current_revision(connection)
             await connection.rollback()
-            if found == newest_revision():
+            if found is not None and works(found, await _works_from(connection), newest_revision()):
                 return False
             return await _upgrade_locked(connection, found)
     finally:
@@ -75,11 +89,21 @@ def _run_alembic(connection: Connection) -> None:
 
 
 async def require_current(connection: Any) -> None:
-    """Raise LogNotMigrated unless the asyncpg `connection` sees the newest revision."""
+    """Raise LogNotMigrated unless the asyncpg `connection` sees the newest revision, or a newer one that this code works on."""
+    found, works_from = await revisions(connection)
+    if not works(found, works_from, newest_revision()):
+        remedy = "run the newer release" if found > newest_revision() else "run: topolog up, or alembic upgrade head"
+        raise LogNotMigrated(f"the log has revision {found or 'none'}, this release needs {newest_revision()}; {remedy}")
+
+
+async def revisions(connection: Any) -> tuple[str, str]:
+    """The schema's revision, and the oldest one whose code works on it, as an asyncpg `connection` sees them; "" for neither."""
     # Of revision 0001 the roles of the services saw nothing.
-    seen = await connection.fetchval("SELECT has_table_privilege(to_regclass('public.alembic_version'), 'SELECT')")
-    found = await connection.fetchval("SELECT version_num FROM alembic_version") if seen else None
-    if found != newest_revision():
-        raise LogNotMigrated(
-            f"the log has revision {found}, this release needs {newest_revision()}; run: topolog up, or alembic upgrade head"
-        )
+    found = await _read(connection, "alembic_version", "version_num")
+    return found, await _read(connection, "schema_works_from", "revision")
+
+
+async def _read(connection: Any, table: str, column: str) -> str:
+    """The one value of a table; "" where there is none, or where this login may not look."""
+    seen = await connection.fetchval("SELECT has_table_privilege(to_regclass($1), 'SELECT')", f"public.{table}")
+    return str(await connection.fetchval(f"SELECT {column} FROM {table}") or "") if seen else ""

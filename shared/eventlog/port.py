@@ -102,6 +102,14 @@ class Lease(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """What the fold of one code (`fingerprint`) promised at a place: the `digest` of what no other code may see otherwise."""
+
+    fingerprint: str
+    place: Place
+    digest: str
+
+
 class EventLog(Protocol):
     """The log. Positions are 1..n without holes; a reader that sees anything else must stop."""
 
@@ -157,6 +165,12 @@ class EventLog(Protocol):
 
     async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
         """Keep a snapshot of the state at `place`; a disposable cache."""
+
+    async def marks(self, projection: str) -> list[Mark]:
+        """The kept marks of a projection on this history, of all codes, the newest place first."""
+
+    async def save_mark(self, projection: str, mark: Mark) -> None:
+        """Keep a mark: the first of its code at its place stays, the newest `KEPT_MARKS` places of each code are kept."""
 
     async def close(self) -> None:
         """Release connections."""

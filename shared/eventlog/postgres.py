@@ -1,10 +1,11 @@
 """The event log in Postgres: reads, versions, checkpoints, snapshots and leases; appending and waiting have their own files.
 
-Ordinary queries go through SQLAlchemy's pool down to asyncpg; appender, listener and leases have a connection each.
+Ordinary queries go through SQLAlchemy's pool down to asyncpg; appender, listener, reader and leases have a connection each.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -13,9 +14,9 @@ import stamina
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from shared.eventlog.errors import LoginTooWeak, LogUnavailable
-from shared.eventlog.limits import MAX_PAGE, MAX_SNAPSHOT_BYTES
+from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, MAX_SNAPSHOT_BYTES
 from shared.eventlog.migrate import require_current
-from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome, Place
+from shared.eventlog.port import Commit, Lease, LogIdentity, Mark, Outcome, Place
 from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_archived import Archived
 from shared.eventlog.postgres_engine import LOST_CONNECTION, WRITER, connect, make_engine, masked_url
@@ -57,6 +58,23 @@ _DROP_OLD_SNAPSHOTS = """
 DELETE FROM snapshot WHERE projection = $1 AND fingerprint <> $2 AND saved_at < now() - interval '7 days'
 """
 
+_MARKS = """
+SELECT m.fingerprint, m.position, m.chain, m.digest FROM projection_mark m
+    JOIN fact f ON f.position = m.position AND f.chain = m.chain WHERE m.projection = $1 ORDER BY m.position DESC
+"""
+_SAVE_MARK = """
+INSERT INTO projection_mark AS m (projection, fingerprint, position, chain, digest) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (projection, fingerprint, position) DO UPDATE
+    SET chain = excluded.chain, digest = excluded.digest, made_at = now() WHERE m.chain <> excluded.chain
+"""
+_DROP_OLD_MARKS = """
+DELETE FROM projection_mark WHERE projection = $1 AND (
+    fingerprint <> $2 AND made_at < now() - interval '7 days'
+    OR fingerprint = $2 AND position NOT IN (
+        SELECT m.position FROM projection_mark m JOIN fact f ON f.position = m.position AND f.chain = m.chain
+            WHERE m.projection = $1 AND m.fingerprint = $2 ORDER BY m.position DESC LIMIT $3))
+"""
+
 
 class PostgresEventLog:
     """An EventLog on a migrated database. `retry_for_s` bounds how long a lost database is hidden from callers, `role` what the
@@ -78,6 +96,7 @@ class PostgresEventLog:
         self._watch = HeadWatch(lambda: connect(url, settings, role=role), self._head_once)
         self._appender = Appender(lambda: connect(url, settings, role=role), self._watch.heard, retry_for_s)
         self._session = Session(lambda: connect(url, settings, role=role))
+        self._reader = Session(lambda: connect(url, settings, role=role))
 
     @classmethod
     async def open(cls, url: str, *, production: bool | None = None, **options: Any) -> PostgresEventLog:
@@ -120,7 +139,7 @@ class PostgresEventLog:
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
         after, limit = max(after, 0), min(limit, MAX_PAGE)
-        page = [Envelope(*row) for row in await self._fetch(_READ, after, limit)]
+        page = [Envelope(*row) for row in await self._retry(lambda: self._reading(after, limit))]
         return await self._archived.completed(page, after, limit)
 
     async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
@@ -166,10 +185,20 @@ class PostgresEventLog:
         await self._retried(lambda c: c.execute(_SAVE_SNAPSHOT, projection, fingerprint, place.position, place.chain, state))
         await self._retried(lambda c: c.execute(_DROP_OLD_SNAPSHOTS, projection, fingerprint))
 
+    async def marks(self, projection: str) -> list[Mark]:
+        rows = await self._fetch(_MARKS, projection)
+        return [Mark(row["fingerprint"], Place(row["position"], row["chain"]), row["digest"]) for row in rows]
+
+    async def save_mark(self, projection: str, mark: Mark) -> None:
+        values = (projection, mark.fingerprint, mark.place.position, mark.place.chain, mark.digest)
+        await self._retried(lambda c: c.execute(_SAVE_MARK, *values))
+        await self._retried(lambda c: c.execute(_DROP_OLD_MARKS, projection, mark.fingerprint, KEPT_MARKS))
+
     async def close(self) -> None:
         await self._appender.close()
         await self._watch.close()
         await self._session.close()
+        await self._reader.close()
         await self._engine.dispose()
 
     async def _head_once(self) -> int:
@@ -182,13 +211,26 @@ class PostgresEventLog:
     async def _fetchrow(self, query: str, *values: object) -> Any:
         return await self._retried(lambda c: c.fetchrow(query, *values))
 
+    async def _reading(self, after: int, limit: int) -> list[Any]:
+        """Every consumer of a process reads pages for ever: a connection of its own is a third of the cost of a pooled one."""
+        try:
+            return list(await self._reader.run(lambda c: c.fetch(_READ, after, limit)))
+        except _UNREACHABLE as error:
+            raise self._unavailable(error) from error
+
     async def _retried(self, use: Callable[[Any], Awaitable[T]]) -> T:
-        """Run a query that may be repeated, for as long as a lost connection may be hidden."""
+        return await self._retry(lambda: self._once(use))
+
+    async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask what may be asked again, for as long as a lost connection may be hidden. The first try is nearly always the last,
+        and does without what the others need."""
+        with contextlib.suppress(LogUnavailable):
+            return await ask()
         async for attempt in stamina.retry_context(
             on=LogUnavailable, attempts=None, timeout=self._retry_for_s, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
         ):
             with attempt:
-                return await self._once(use)
+                return await ask()
         raise AssertionError("a retry context ends by return or raise")
 
     async def _leasing(self, use: Callable[[Any], Awaitable[T]]) -> T:

@@ -47,7 +47,7 @@ class Rights(msgspec.Struct, frozen=True):
         """Why a service should not log in like this, with the remedy; empty when it may."""
         if not self.rank:
             return ""
-        remedy = f"run: topolog database roles, and use {SERVICE}"
+        remedy = f"run: topolog database roles --password-dir DIR, and use {SERVICE}"
         return f"the service logs in as {self.user}, {self.rank}, who may change facts; {remedy}"
 
 
@@ -72,7 +72,8 @@ async def require_modest(connection: Any, production: bool) -> None:
     rights = await rights_of(connection)
     if not rights.appends:
         raise LoginTooWeak(
-            f"the service logs in as {rights.user}, who may not append; give it {SERVICE} (topolog database roles)"
+            f"the service logs in as {rights.user}, who may not append; give it {SERVICE} "
+            "(topolog database roles --password-dir DIR)"
         )
     if rights.problem and production:
         raise LoginTooStrong(f"{rights.problem}; or unset TOPOLOG_PRODUCTION")

@@ -73,6 +73,19 @@ snapshot = Table(
     Column("saved_at", DateTime(timezone=True), nullable=False),
     Column("chain", LargeBinary, nullable=False),
 )
+projection_mark = Table(
+    "projection_mark",
+    metadata,
+    Column("projection", Text, primary_key=True),
+    Column("fingerprint", Text, primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("chain", LargeBinary, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("made_at", DateTime(timezone=True), nullable=False),
+)
+schema_works_from = Table(
+    "schema_works_from", metadata, Column("revision", Text, nullable=False), Column("one", Boolean, primary_key=True)
+)
 archived_block = Table(
     "archived_block",
     metadata,

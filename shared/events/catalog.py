@@ -12,8 +12,16 @@ from shared.events import cluster_facts as cluster
 from shared.events import log_facts as log
 from shared.events import report_facts as report
 from shared.events import scheduling_facts as scheduling
+from shared.events import surroundings_facts as surroundings
 
-Fact = report.ReportFact | cluster.ClusterFact | scheduling.SchedulingFact | binding.BindingFact | log.LogFact
+Fact = (
+    report.ReportFact
+    | cluster.ClusterFact
+    | surroundings.SurroundingFact
+    | scheduling.SchedulingFact
+    | binding.BindingFact
+    | log.LogFact
+)
 
 
 class Entry(NamedTuple):
@@ -50,6 +58,15 @@ CATALOG: dict[str, Entry] = {
     ),
     **_area("cluster", cluster.NodeObserved, cluster.NodeEnded, cluster.PodObserved, cluster.PodRunning, cluster.PodEnded),
     **_area(
+        "surroundings",
+        surroundings.VolumeObserved,
+        surroundings.ClaimObserved,
+        surroundings.NamespaceObserved,
+        surroundings.NodeVolumesLimited,
+        surroundings.NominationObserved,
+        surroundings.SurroundingEnded,
+    ),
+    **_area(
         "scheduling",
         scheduling.PodVerdictChanged,
         scheduling.PodReserved,
@@ -77,3 +94,6 @@ CATALOG: dict[str, Entry] = {
     ),
     **_area("log", log.LogOpened, log.FactSkipped, log.FactsRedacted),
 }
+
+EXTENT = sum(entry.schema for entry in CATALOG.values())
+"""How much of facts this release knows: more with every kind and every schema, and so more in the newer of two releases."""

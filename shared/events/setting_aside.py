@@ -1,14 +1,17 @@
 """What of a log cannot be folded, and what of it need not be: the one rule for services and replay. Pure.
 
-A fact that this code cannot read, or that its fold cannot take, sets its stream aside: it and all later facts of that stream are
-passed over, and the rest goes on. An operator's `FactSkipped` says that a fact counts as never told; the stream goes on without
-it. Skips are known before the fold begins, so that the state at a position is the same for everybody who knows of them.
+A fact that this code cannot read, or that its fold cannot take, sets its stream aside: it and all later facts of that stream
+are passed over, and the rest goes on. Of streams of a kind that this release does not know, what it cannot read is not its
+business and is passed over without a word (`shared.events.streams`). An operator's `FactSkipped` says that a fact counts as
+never told; the stream goes on without it. Skips are known before the fold begins, so that the state at a position is the same
+for everybody who knows of them.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.codec import UndecodableFact, decode
 from shared.events.envelope import Envelope
@@ -24,13 +27,15 @@ class Aside(msgspec.Struct):
     streams: dict[str, str] = {}
 
     def fact_of(self, envelope: Envelope) -> Fact | None:
-        """The fact to fold; None when it is to be passed over. A fact that cannot be read sets its stream aside."""
+        """The fact to fold; None when it is to be passed over. A fact that cannot be read sets its stream aside, if this release
+        must make sense of it."""
         if envelope.position in self.skipped or envelope.stream in self.streams:
             return None
         try:
             return decode(envelope)
         except UndecodableFact as error:
-            self.streams[envelope.stream] = str(error)
+            if streams.is_known(envelope.stream):
+                self.streams[envelope.stream] = str(error)
             return None
 
     def spoilt(self, envelope: Envelope, error: Exception) -> None:

@@ -58,7 +58,8 @@ class Moment(NamedTuple):
 
 
 class Reachable(NamedTuple):
-    """Every moment that may come without the newcomer. `doomed` are kinds of pods that may be refused all the same."""
+    """Every moment that may come without the newcomer. `doomed` are kinds of pods that may be refused all the same, even
+    where what ended pods held is free: who was sent here because of an end cannot come before it."""
 
     kinds: tuple[Coming, ...]
     moments: tuple[Moment, ...]
@@ -80,7 +81,7 @@ def reachable(
     while pending:
         moment = pending.pop()
         left = [] if moment.left else [Moment(rules.released(moment.states, leaving), moment.coming)]
-        for after in (*left, *_next(rules, kinds, moment, doomed, budget)):
+        for after in (*left, *_next(rules, kinds, moment, doomed if moment.left else set(), budget)):
             if after not in found:
                 found[after] = None
                 pending.append(after)

@@ -6,21 +6,26 @@ its watch reconnects for ever (lightkube 1.0.1, measured).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import httpx2
 import msgspec
 
 from shared.kube.connection import CALL_TIMEOUT_S, Connection, each_of
+from shared.kube.initial_events import PARAMS, InitialEvents, NotServedError
 from shared.kube.lists import page_problem
 from shared.kube.port import Answer, Kind, KubeUnavailableError, Listed, Lost, Object, Seen, WatchExpiredError
 from shared.kube.rights import Right
+from shared.kube.transport import Request
 from shared.telemetry.reasons import plain
 
 PAGE_LIMIT = 500
 MAX_PAGES = 10_000
 WATCH_TIMEOUT_S = 300
+INITIAL_IDLE_S = 15.0
+"""Initial events come without a pause; a server that ignores what was asked falls silent after them."""
 FIELD_MANAGER = "topolog"
 EVICT_TIMEOUT_S = 35.0
 """The eviction of a Pending pod with another uid is answered 409 after 10.0 s (Kubernetes 1.36)."""
@@ -32,10 +37,26 @@ SLICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 _PATHS: dict[Kind, str] = {
     "pods": "/api/v1/pods",
     "nodes": "/api/v1/nodes",
+    "namespaces": "/api/v1/namespaces",
+    "persistentvolumes": "/api/v1/persistentvolumes",
+    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
+    "csinodes": "/apis/storage.k8s.io/v1/csinodes",
     "noderesourcetopologies": "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
     "noderesourcetopologies.v1alpha1": "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies",
     "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
 }
+
+
+class _ToldError(KubeUnavailableError):
+    """A watch that began says by an event that it fails."""
+
+
+class _RefusedError(KubeUnavailableError):
+    """A watch did not begin."""
+
+    def __init__(self, what: str, status: int) -> None:
+        super().__init__(f"{what}: HTTP {status}")
+        self.status = status
 
 
 class _WatchLine(msgspec.Struct):
@@ -45,6 +66,7 @@ class _WatchLine(msgspec.Struct):
 
 _watch_line = msgspec.json.Decoder(_WatchLine)
 _json_object: msgspec.json.Decoder[Object] = msgspec.json.Decoder(Object)
+_NOBODY_THERE = (httpx2.ConnectError, httpx2.ConnectTimeout)
 _NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -53,6 +75,7 @@ class KubeClient:
 
     def __init__(self, kubeconfig: str, max_connections: int = 64) -> None:
         self._connections = [Connection(each, max_connections) for each in each_of(kubeconfig)]
+        self._in_pages: set[Kind] = set()
 
     @property
     def _server(self) -> str:
@@ -65,13 +88,66 @@ class KubeClient:
 
     async def list(self, kind: Kind) -> Listed:
         items: list[Object] = []
-        params: dict[str, str] = {"limit": str(PAGE_LIMIT)}
+        version = ""
+        async for page in self.pages(kind):
+            items.extend(page.items)
+            version = page.resource_version
+        return Listed(items, version)
+
+    async def pages(self, kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
+        if streamed and kind not in self._in_pages:
+            began = False
+            try:
+                async with aclosing(self._initial(kind)) as parts:
+                    async for part in parts:
+                        began = True
+                        yield part
+                return
+            except _RefusedError as refused:
+                if refused.status in (400, 422):
+                    self._in_pages.add(kind)
+            except _ToldError:
+                # An API server whose etcd tells no progress (before 3.4.25 and 3.5.8) begins the watch, and says so there.
+                if began:
+                    raise
+        async with aclosing(self._in_parts(kind)) as parts:
+            async for part in parts:
+                yield part
+
+    async def _initial(self, kind: Kind) -> AsyncGenerator[Listed]:
+        """A list as a stream. What began and did not end is no list, and lists of the kind come in pages from then on: whoever
+        ended it (the server, a proxy on the way, silence) may do so each time."""
+        found = InitialEvents(kind)
+        try:
+            async with aclosing(self._stream(kind, PARAMS, INITIAL_IDLE_S)) as lines:
+                async for seen in lines:
+                    found.add(seen)
+                    if found.version or len(found) >= PAGE_LIMIT:
+                        yield found.take()
+                    if found.version:
+                        return
+            raise NotServedError(f"watch of {kind} from {self._server} ended before it had shown all")
+        except WatchExpiredError as error:
+            self._in_pages.add(kind)
+            raise KubeUnavailableError(f"watch of {kind} from {self._server}: 410 among initial events") from error
+        except KubeUnavailableError as error:
+            if not isinstance(error, _RefusedError) and not isinstance(error.__cause__, _NOBODY_THERE):
+                self._in_pages.add(kind)
+            raise
+
+    async def _in_parts(self, kind: Kind) -> AsyncGenerator[Listed]:
+        params, version = {"limit": str(PAGE_LIMIT)}, ""
         for _ in range(MAX_PAGES):
             body = await self._page(kind, params)
-            items.extend(body["items"])
-            token = body["metadata"].get("continue")
+            metadata = body["metadata"]
+            if version not in ("", metadata["resourceVersion"]):
+                raise KubeUnavailableError(
+                    f"list of {kind} from {self._server}: a page of version {metadata['resourceVersion']} in a list of {version}"
+                )
+            version, token = metadata["resourceVersion"], metadata.get("continue")
+            yield Listed(body["items"], version)
             if not token:
-                return Listed(items, body["metadata"]["resourceVersion"])
+                return
             params["continue"] = token
         raise KubeUnavailableError(f"list of {kind} from {self._server} does not end after {MAX_PAGES} pages")
 
@@ -90,16 +166,22 @@ class KubeClient:
             "watch": "true",
             "resourceVersion": resource_version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(WATCH_TIMEOUT_S),
         }
-        timeout = httpx2.Timeout(CALL_TIMEOUT_S, read=WATCH_TIMEOUT_S + CALL_TIMEOUT_S)
+        async with aclosing(self._stream(kind, params, WATCH_TIMEOUT_S + CALL_TIMEOUT_S)) as events:
+            async for seen in events:
+                yield seen
+
+    async def _stream(self, kind: Kind, params: dict[str, str], idle_s: float) -> AsyncGenerator[Seen]:
+        """Events of one watch until the server ends it. Raises _RefusedError before the first where it does not begin."""
+        timeout = httpx2.Timeout(CALL_TIMEOUT_S, read=idle_s)
+        params = {**params, "timeoutSeconds": str(WATCH_TIMEOUT_S)}
         connection = self._connections[0]
         try:
             async with connection.streams.stream("GET", _PATHS[kind], params=params, timeout=timeout) as response:
                 if response.status_code == 410:
                     raise WatchExpiredError(kind)
                 if response.status_code != 200:
-                    raise KubeUnavailableError(f"watch of {kind} from {connection.server}: HTTP {response.status_code}")
+                    raise _RefusedError(f"watch of {kind} from {connection.server}", response.status_code)
                 async for line in _lines(response.aiter_bytes()):
                     yield _seen(kind, line)
         except httpx2.HTTPError as error:
@@ -177,6 +259,11 @@ class KubeClient:
         answer = await self._call("POST", path, body=body)
         return _foreign(f"POST {path}", answer) if isinstance(answer, Answer) and answer.ok and not _is_object(answer) else answer
 
+    async def review_token(self, token: str, audience: str) -> Answer | Lost:
+        spec = {"token": token, "audiences": [audience]}
+        body: Object = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        return await self._call("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body=body)
+
     async def close(self) -> None:
         for connection in self._connections:
             await connection.close()
@@ -198,13 +285,11 @@ class KubeClient:
             headers["Content-Type"] = content_type
         connection = self._connections[0]
         try:
-            request = httpx2.Request(method, connection.server + path, params=params, content=content, headers=headers)
-            request.extensions["timeout"] = httpx2.Timeout(timeout_s or CALL_TIMEOUT_S).as_dict()
-            response = await connection.calls.send(request)
+            reply = await connection.call(Request(method, path, params, headers, content, timeout_s or CALL_TIMEOUT_S))
         except httpx2.HTTPError as error:
             self._pass_over(connection)
             return Lost(f"{method} {path}: {plain(error)}")
-        answer = _answer(response.status_code, response.content, _retry_after_s(response.headers.get("Retry-After", "")))
+        answer = _answer(reply.status, reply.content, _retry_after_s(reply.headers.get("retry-after", "")))
         return _foreign(f"{method} {path}", answer) if settles and answer.definite and not _is_object(answer) else answer
 
 
@@ -245,11 +330,13 @@ def _seen(kind: Kind, line: bytes) -> Seen:
     try:
         event = _watch_line.decode(line)
     except _NO_JSON as error:
-        raise KubeUnavailableError(f"watch of {kind}: not a watch event: {line[:100]!r} ({error})") from error
+        raise KubeUnavailableError(
+            f"watch of {kind}: not a watch event: {line[:100]!r} ({error}); is a proxy in between?"
+        ) from error
     if event.type == "ERROR":
         if event.object.get("code") == 410:
             raise WatchExpiredError(kind)
-        raise KubeUnavailableError(f"watch of {kind}: {event.object.get('message', event.object)}")
+        raise _ToldError(f"watch of {kind}: {event.object.get('message', event.object)}")
     return Seen(event.type, event.object)
 
 

@@ -11,15 +11,16 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
+import msgspec
 import yaml
 from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import Cluster, Context, User
 from lightkube.core.exceptions import ConfigError
 
-from shared.kube.credentials import CredentialsError, credentials
+from shared.kube.credentials import Auth, CredentialsError, credentials
 from shared.kube.port import KubeUnavailableError
-from shared.kube.transport import LeanTransport
+from shared.kube.transport import LeanTransport, Reply, Request
 from shared.telemetry.reasons import plain
 
 CALL_TIMEOUT_S = 10.0
@@ -29,20 +30,50 @@ _UNUSABLE = (ConfigError, OSError, ValueError, LookupError, TypeError, Attribute
 
 
 class Connection:
-    """HTTP clients of one API server: `calls` for requests, `streams` for watches."""
+    """One API server: `call` for requests, `streams` for watches."""
 
     def __init__(self, kubeconfig: str, max_connections: int) -> None:
         config = configuration(kubeconfig)
         self.server = config.cluster.server.rstrip("/")
-        tls, auth = _trusted(config, kubeconfig)
+        tls, self._auth = _trusted(config, kubeconfig)
         timeout = httpx2.Timeout(CALL_TIMEOUT_S)
-        self.streams = httpx2.AsyncClient(base_url=self.server, auth=auth, timeout=timeout, verify=tls or True)
-        self.calls = self.streams if _behind_proxy(config) else _lean_client(tls, auth, max_connections)
+        self.streams = httpx2.AsyncClient(base_url=self.server, auth=self._auth, timeout=timeout, verify=tls or True)
+        self._lean = None if _behind_proxy(config) else LeanTransport(self.server, max_connections, tls)
+
+    async def call(self, request: Request) -> Reply:
+        """The answer to one request, signed. Raises httpx2.HTTPError."""
+        if self._lean is None:
+            return await self._through_proxy(request)
+        if self._auth is None:
+            return await self._lean.send(request)
+        used = await self._auth.authorization()
+        reply = await self._lean.send(_signed(request, used))
+        if reply.status == 401 and self._auth.renews:
+            return await self._lean.send(_signed(request, await self._auth.authorization(used)))
+        return reply
+
+    async def _through_proxy(self, request: Request) -> Reply:
+        answer = await self.streams.request(
+            request.method,
+            request.path,
+            params=request.params,
+            content=request.content,
+            headers=request.headers,
+            timeout=request.timeout_s,
+        )
+        return Reply(answer.status_code, answer.headers, answer.content)
 
     async def close(self) -> None:
         """Close every connection."""
-        await self.calls.aclose()
+        if self._lean is not None:
+            await self._lean.aclose()
         await self.streams.aclose()
+
+
+def _signed(request: Request, authorization: str) -> Request:
+    if not authorization:
+        return request
+    return msgspec.structs.replace(request, headers={**request.headers, "Authorization": authorization})
 
 
 def each_of(kubeconfigs: str) -> list[str]:
@@ -98,18 +129,13 @@ def _unusable(kubeconfig: str, error: BaseException) -> str:
     return plain(error)
 
 
-def _lean_client(tls: ssl.SSLContext | None, auth: httpx2.Auth | None, max_connections: int) -> httpx2.AsyncClient:
-    transport = LeanTransport(max_connections, tls)
-    return httpx2.AsyncClient(auth=auth, transport=transport, trust_env=False)
-
-
 def _tls(config: SingleConfig) -> ssl.SSLContext | None:
     if not config.cluster.server.startswith("https://"):
         return None
     return client_adapter.verify_cluster(config.cluster, config.user or User(), config.abs_file)
 
 
-def _trusted(config: SingleConfig, kubeconfig: str) -> tuple[ssl.SSLContext | None, httpx2.Auth | None]:
+def _trusted(config: SingleConfig, kubeconfig: str) -> tuple[ssl.SSLContext | None, Auth | None]:
     """TLS and credentials. Raises KubeUnavailableError that names what cannot be used."""
     try:
         tls = _tls(config)

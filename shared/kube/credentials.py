@@ -8,6 +8,7 @@ expires and after a 401 (client-go 1.36, plugin/pkg/client/auth/exec). Secrets s
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import ssl
 import tempfile
@@ -45,7 +46,31 @@ class _Credential(msgspec.Struct):
     version: str = msgspec.field(default="", name="apiVersion")
 
 
-def credentials(user: User | None, tls: ssl.SSLContext | None, folder: Path | None = None) -> httpx2.Auth | None:
+class Auth(httpx2.Auth):
+    """Signs requests of any client. `renews`: after a 401 another try may succeed."""
+
+    renews = False
+
+    async def authorization(self, refused: str = "") -> str:
+        """The header's value, empty for none; another than the one that was `refused`, if there is another to be had. Raises
+        CredentialsError."""
+        raise NotImplementedError
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        used = await self.authorization()
+        _sign(request, used)
+        response = yield request
+        if response.status_code == 401 and self.renews:
+            _sign(request, await self.authorization(used))
+            yield request
+
+
+def _sign(request: httpx2.Request, authorization: str) -> None:
+    if authorization:
+        request.headers["Authorization"] = authorization
+
+
+def credentials(user: User | None, tls: ssl.SSLContext | None, folder: Path | None = None) -> Auth | None:
     """What authenticates this user's requests, None where nothing (or the TLS layer) does. `folder` is that of the kubeconfig: a
     command with a slash is found from there. Raises CredentialsError on what can never work."""
     if user is None:
@@ -53,56 +78,46 @@ def credentials(user: User | None, tls: ssl.SSLContext | None, folder: Path | No
     if user.token_file is not None:
         return TokenFile(Path(user.token_file))
     if user.token is not None:
-        return _Token(user.token)
+        return _Fixed(f"Bearer {user.token}")
     if user.exec is not None:
         return Plugin(user.exec, tls, folder)
     if user.username and user.password:
-        return httpx2.BasicAuth(user.username, user.password)
+        return _Fixed(f"Basic {base64.b64encode(f'{user.username}:{user.password}'.encode()).decode()}")
     if user.auth_provider:
         raise CredentialsError("the kubeconfig's auth-provider is not served any more; use an exec plugin or a token")
     return None
 
 
-class _Renewed(httpx2.Auth):
+class _Renewed(Auth):
     """A bearer token that is had by `_renew`, before the request and once more after a 401."""
 
+    renews = True
+
     def __init__(self) -> None:
-        self._token = ""
+        self._header = ""
         self._good_until_s = 0.0
         self._one_at_a_time = asyncio.Lock()
 
-    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        used = await self._current("")
-        self._sign(request, used)
-        response = yield request
-        if response.status_code == 401:
-            self._sign(request, await self._current(used))
-            yield request
-
-    def _sign(self, request: httpx2.Request, token: str) -> None:
-        if token:
-            request.headers["Authorization"] = f"Bearer {token}"
-
-    async def _current(self, refused: str) -> str:
-        """The token; had anew when it is old, or is the one that was `refused`. One renewal serves all who wait."""
+    async def authorization(self, refused: str = "") -> str:
+        """Had anew when it is old, or is the one that was `refused`. One renewal serves all who wait."""
         async with self._one_at_a_time:
-            if time.monotonic() >= self._good_until_s or (refused and refused == self._token):
-                self._token, self._good_until_s = await self._renew()
-            return self._token
+            if time.monotonic() >= self._good_until_s or (refused and refused == self._header):
+                token, self._good_until_s = await self._renew()
+                self._header = f"Bearer {token}" if token else ""
+            return self._header
 
     async def _renew(self) -> tuple[str, float]:
         raise NotImplementedError
 
 
-class _Token(httpx2.Auth):
-    """A token that never changes."""
+class _Fixed(Auth):
+    """A token or password that never changes."""
 
-    def __init__(self, token: str) -> None:
-        self._header = f"Bearer {token}"
+    def __init__(self, header: str) -> None:
+        self._header = header
 
-    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        request.headers["Authorization"] = self._header
-        yield request
+    async def authorization(self, refused: str = "") -> str:
+        return self._header
 
 
 class TokenFile(_Renewed):

@@ -13,6 +13,10 @@ from shared.kube.port import Kind, Object
 _KINDS: dict[Kind, str] = {
     "pods": "PodList",
     "nodes": "NodeList",
+    "namespaces": "NamespaceList",
+    "persistentvolumes": "PersistentVolumeList",
+    "persistentvolumeclaims": "PersistentVolumeClaimList",
+    "csinodes": "CSINodeList",
     "noderesourcetopologies": "NodeResourceTopologyList",
     "noderesourcetopologies.v1alpha1": "NodeResourceTopologyList",
     "poddisruptionbudgets": "PodDisruptionBudgetList",
@@ -31,10 +35,16 @@ def page_problem(kind: Kind, body: Object) -> str:
     if not isinstance(metadata.get("continue", ""), str):
         return "its continue token is no text"
     for number, item in enumerate(items):
-        named = item.get("metadata") if isinstance(item, dict) else None
-        if not isinstance(named, dict) or not _is_text(named.get("uid")) or not _is_text(named.get("name")):
-            return f"items[{number}] has no name and uid"
+        if problem := item_problem(item):
+            return f"items[{number}] {problem}"
     return ""
+
+
+def item_problem(item: Any) -> str:
+    """What is wrong with one object, empty when it is one."""
+    named = item.get("metadata") if isinstance(item, dict) else None
+    known = isinstance(named, dict) and _is_text(named.get("uid")) and _is_text(named.get("name"))
+    return "" if known else "has no name and uid"
 
 
 def _is_text(value: Any) -> bool:

@@ -6,7 +6,7 @@ a real API server. Objects are plain decoded JSON: `shared.domain.manifest` judg
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -14,14 +14,26 @@ import msgspec
 from shared.kube.rights import Right
 
 Object = dict[str, Any]
-Kind = Literal["pods", "nodes", "noderesourcetopologies", "noderesourcetopologies.v1alpha1", "poddisruptionbudgets"]
+Kind = Literal[
+    "pods",
+    "nodes",
+    "namespaces",
+    "persistentvolumes",
+    "persistentvolumeclaims",
+    "csinodes",
+    "noderesourcetopologies",
+    "noderesourcetopologies.v1alpha1",
+    "poddisruptionbudgets",
+]
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A complete list and the resourceVersion it was true at."""
+    """A complete list, or a part of it, and the resourceVersion it was true at. A list that comes as a stream has its version
+    with the last part only (empty before), and `gone`: objects of earlier parts that were deleted meanwhile."""
 
     items: list[Object]
     resource_version: str
+    gone: list[Object] = []
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -72,6 +84,10 @@ class Kube(Protocol):
     async def list(self, kind: Kind) -> Listed:
         """All objects of a kind, over pages. Raises KubeUnavailableError."""
 
+    def pages(self, kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
+        """The same part by part, at least one: pages of one version, or, where `streamed` is asked for and the server does that,
+        a stream of initial events. Raises KubeUnavailableError, also between parts: then the list is not complete."""
+
     def watch(self, kind: Kind, resource_version: str) -> AsyncIterator[Seen]:
         """Events after `resource_version` until the server ends the stream. Raises WatchExpiredError, KubeUnavailableError."""
 
@@ -111,6 +127,9 @@ class Kube(Protocol):
 
     async def may(self, right: Right, user: str = "") -> Answer | Lost:
         """Whether these credentials, or another user, have a right: `body["status"]["allowed"]`."""
+
+    async def review_token(self, token: str, audience: str) -> Answer | Lost:
+        """Whose a bearer token is (authentication.k8s.io/v1 TokenReview in `body`), if it is for that audience."""
 
     async def close(self) -> None:
         """Close connections."""

@@ -26,8 +26,15 @@ def _rights(group: str, resource: str, *verbs: str) -> frozenset[Right]:
     return frozenset(Right(group, resource, verb) for verb in verbs)
 
 
-SCHEDULER = _rights("", "pods", "list", "watch") | _rights("", "nodes", "list", "watch")
-"""Reads, and never writes."""
+SCHEDULER = (
+    _rights("", "pods", "list", "watch")
+    | _rights("", "nodes", "list", "watch")
+    | _rights("", "namespaces", "list", "watch")
+    | _rights("", "persistentvolumes", "list", "watch")
+    | _rights("", "persistentvolumeclaims", "list", "watch")
+    | _rights("storage.k8s.io", "csinodes", "list", "watch")
+)
+"""Reads, and never writes: pods, nodes, and what constraints ask for."""
 
 BINDER = (
     _rights("", "pods", "get")
@@ -51,6 +58,9 @@ EXPORTER_READINESS = _rights("", "pods/status", "patch")
 
 EXPORTER_SLICES = _rights("resource.k8s.io", "resourceslices", "list")
 """Only where exporters count devices of dynamic resource allocation by zone."""
+
+NATS_LOGINS = _rights("authentication.k8s.io", "tokenreviews", "create")
+"""Only where NATS knows exporters by the tokens of their pods; NATS' own."""
 
 STARTUP_TAINT = _rights("", "nodes", "patch")
 """Only where nodes are registered with a taint that their first report takes away; the topology-store's."""

@@ -14,6 +14,7 @@ from shared.events import cluster_facts as cluster
 from shared.events import log_facts as log
 from shared.events import report_facts as report
 from shared.events import scheduling_facts as scheduling
+from shared.events import surroundings_facts as surroundings
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 from shared.ledger import pods, reports
@@ -144,6 +145,12 @@ _WHY_NOT: dict[type[Fact], str] = {
     scheduling.NodeReadmitted: "the end of it",
     scheduling.PodReadmitted: "the pod is decided again, and stands nowhere until it is",
     scheduling.DemandWeighed: "ranks nodes, and holds nothing of them: the scheduler's own fold",
+    surroundings.VolumeObserved: "keeps pods from nodes, and holds nothing of them: the scheduler's own fold",
+    surroundings.ClaimObserved: "the same",
+    surroundings.NamespaceObserved: "the same",
+    surroundings.NodeVolumesLimited: "volumes lie in no zone",
+    surroundings.NominationObserved: "kept free by the scheduler's own fold: other schedulers know no zones",
+    surroundings.SurroundingEnded: "the end of it",
     binding.BindUncertain: "after an intent the pod stays charged until a definite answer",
     binding.EvictIntended: "the victim is charged until it ends",
     binding.PodEvicted: "the same: an eviction is a wish to end",

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from shared.runtime import listening
 from shared.runtime.health import Health, Status
 from shared.runtime.http_access import Access
 from shared.runtime.http_reading import READ_LIMIT_S, TimedProtocol
@@ -128,7 +129,7 @@ class HttpServer:
     async def start(self) -> None:
         """Bind and serve. Raises OSError when the address is taken, HttpTlsError for certificates that cannot be used."""
         tls = Certificates(self._wanted) if self._wanted != NO_TLS else None
-        listener = socket.create_server(self._address, family=socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET)
+        listener = listening.listener(*self._address)
         host, port = listener.getsockname()[:2]
         name = f"[{host}]" if ":" in host else host
         self.url = f"{'https' if tls else 'http'}://{name}:{port}"

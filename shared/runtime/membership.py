@@ -3,6 +3,10 @@
 Members look after each other: who is gone or silent for longer than its lease is counted out by whoever looks next, and from then
 on the log refuses what it still sends. Two members may see different members for a moment: versions of streams settle what they
 both do. Must not know what is shared.
+
+Members of two releases live beside each other while services are replaced. One that meets facts which it cannot read is behind;
+where a member knows more of facts, it leaves its share to that one, and stands by until that one is gone. Among members that know
+as much as each other nobody leaves: a share that is done in part is better than one that nobody does.
 """
 
 from __future__ import annotations
@@ -23,29 +27,49 @@ LOOK_S = 0.25
 """How often a member looks after the others."""
 
 Heard = Callable[[tuple[str, ...], str], None]
+_EXTENT = "#facts="
+"""In a holder's name, before how much of facts its release knows. Holders of releases that did not say so know less."""
 
 
 class Membership(Leadership):
     """One member. `members` are the live ones by their leases' roles, the own one included; `heard` is told of every change: the
-    members and the own one, no members while this process is none. Otherwise as `Leadership`."""
+    members and the own one, no members while this process is none. `extent` is how much of facts this release knows, `behind`
+    says whether the log holds facts that it could not read. Otherwise as `Leadership`."""
 
-    def __init__(self, log: EventLog, role: str, holder: str, *, heard: Heard | None = None, **leading: Any) -> None:
-        super().__init__(log, role, holder, **leading)
+    def __init__(
+        self,
+        log: EventLog,
+        role: str,
+        holder: str,
+        *,
+        heard: Heard | None = None,
+        extent: int = 0,
+        behind: Callable[[], bool] = lambda: False,
+        **leading: Any,
+    ) -> None:
+        super().__init__(log, role, f"{holder}{_EXTENT}{extent}" if extent else holder, **leading)
         self.members: tuple[str, ...] = ()
         self._shared = role
         self._heard = heard
+        self._extent = extent
+        self._behind = behind
+        self._left_to = ""
 
     def said(self) -> dict[str, object]:
-        """For health: the own place, empty while there is none, and all that are taken."""
-        return {"member": self.lease.role if self.lease is not None else "", "members": list(self.members)}
+        """For health: the own place (empty: none), all that are taken, and to whom of a newer release the share is left."""
+        left = {"left_to": self._left_to} if self._left_to else {}
+        return {"member": self.lease.role if self.lease is not None else "", "members": list(self.members), **left}
 
     async def run(self, work: Work) -> None:
         """Be a member for ever; `work(lease)` runs while this process is one, and begins when the others are known."""
         await super().run(lambda lease: self._among_others(work, lease))
 
     async def _claim(self) -> Lease | None:
-        """The first place that is free."""
-        taken = {lease.role for lease in await self._log.members(self._shared)}
+        """The first place that is free; none while a newer release does what this one is behind with."""
+        members = await self._log.members(self._shared)
+        if self._leaves_to(members):
+            return None
+        taken = {lease.role for lease in members}
         for place in range(PLACES):
             self.role = f"{self._shared}/{place}"
             if self.role not in taken:
@@ -81,8 +105,16 @@ class Membership(Leadership):
             return False
         if lease not in members:
             raise LeaseLost(f"{lease.role}: counted out by another member")
+        if self._leaves_to(members):
+            raise LeaseLost(f"{lease.role}: left to {self._left_to}, of a newer release")
         self._hear(tuple(each.role for each in members), lease.role)
         return True
+
+    def _leaves_to(self, members: list[Lease]) -> str:
+        """The member of a newer release that this one, being behind, leaves its share to; empty where it keeps it."""
+        newer = [each.role for each in members if extent_of(each.holder) > self._extent] if self._behind() else []
+        self._left_to = newer[0] if newer else ""
+        return self._left_to
 
     def _hear(self, members: tuple[str, ...], own: str) -> None:
         if members == self.members:
@@ -92,3 +124,9 @@ class Membership(Leadership):
         set_gauge(names.MEMBERS, len(members), role=self._shared)
         if self._heard is not None:
             self._heard(members, own)
+
+
+def extent_of(holder: str) -> int:
+    """How much of facts the release of a lease's holder knows."""
+    said = holder.rpartition(_EXTENT)[2]
+    return int(said) if _EXTENT in holder and said.isascii() and said.isdigit() else 0

@@ -22,6 +22,7 @@ from shared.events.log_facts import FactSkipped
 from shared.events.setting_aside import UNFOLDABLE, Aside
 from shared.runtime.consumer import Consumer, Refold
 from shared.runtime.health import Health
+from shared.runtime.marks import Differs, Marks, Promises
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
 
@@ -32,15 +33,16 @@ Folded = Sequence[tuple[Envelope, Fact]]
 
 class Fold(msgspec.Struct, Generic[S], frozen=True):
     """`evolve` changes the state in place; what it returns is not looked at. `dump` and `load` make snapshots possible;
-    `fingerprint` (`shared.eventlog.snapshots.fingerprint`) names everything that shapes the state. `pass_over` hears of a fact
-    that is not folded (`shared.events.setting_aside`), `set_aside` of a stream whose facts no longer are: what it is about must
-    not be acted on."""
+    `fingerprint` (`shared.eventlog.snapshots.fingerprint`) names everything that shapes the state. `promises` is what all
+    releases must see alike (`shared.runtime.marks`). `pass_over` hears of a fact that is not folded
+    (`shared.events.setting_aside`), `set_aside` of a stream whose facts no longer are: what it is about must not be acted on."""
 
     initial: Callable[[], S]
     evolve: Callable[[S, Envelope, Fact], object]
     fingerprint: str = ""
     dump: Callable[[S], bytes] | None = None
     load: Callable[[bytes], S] | None = None
+    promises: Promises[S] | None = None
     pass_over: Callable[[S, Envelope], object] = lambda _state, _envelope: None
     set_aside: Callable[[S, str], object] = lambda _state, _stream: None
 
@@ -66,6 +68,7 @@ class Projector(Generic[S]):
         on_reset: Callable[[S], Awaitable[None] | None] | None = None,
         snapshot_every: int = 50_000,
         health: Health | None = None,
+        differs: Differs = "wait",
         **consumer: Any,
     ) -> None:
         self.name = name
@@ -82,6 +85,10 @@ class Projector(Generic[S]):
         self._told: set[str] = set()
         self._health = health or Health()
         self.consumer = Consumer(name, log, self._handle, on_reset=self._reset, health=self._health, **consumer)
+        self._marks: Marks[S] | None = None
+        if fold.promises is not None and fold.fingerprint:
+            self._marks = Marks(name, fold.fingerprint, fold.promises, log, self._health, differs)
+            self._health.check(f"{name}: marks", self._marks.problem)
 
     @property
     def position(self) -> int:
@@ -93,11 +100,18 @@ class Projector(Generic[S]):
         """Whether the state has reached the end of the log once since start or reset."""
         return self.consumer.live.is_set()
 
+    @property
+    def behind(self) -> bool:
+        """Whether the log holds facts that this code could not read or fold."""
+        return bool(self._aside.streams)
+
     async def run(self) -> None:
         """Load the snapshot if there is a usable one, then follow the log until cancelled."""
         self._aside = await self.consumer.insist(self._skips)
         if self._fold.keeps_snapshots:
             await self._load()
+        if self._marks is not None:
+            await self._marks.begin(self._aside.skipped)
         await self.consumer.run()
 
     async def wait_for(self, position: int, timeout_s: float) -> bool:
@@ -109,19 +123,35 @@ class Projector(Generic[S]):
         await self.consumer.live.wait()
 
     async def _handle(self, page: Sequence[Envelope]) -> None:
+        start = 0
+        while start < len(page):
+            start += await self._fold_to_mark(page[start:] if start else page)
+            if self._marks is not None and self._is_mark():
+                await self._marks.make(self.state, self.place, self.live)
+        if self._fold.keeps_snapshots and self.position - self._saved_at >= self._snapshot_every:
+            await self.save()
+
+    async def _fold_to_mark(self, page: Sequence[Envelope]) -> int:
+        """Fold up to where a mark is due, or all; how many facts that were. Hearers know before anybody else has a turn."""
         folded: list[tuple[Envelope, Fact]] = []
+        done = 0
         try:
             for envelope in page:
                 fact = self._folded(envelope)
                 self.place = Place(envelope.position, envelope.chain)
+                done += 1
                 if fact is not None:
                     folded.append((envelope, fact))
+                if self._is_mark():
+                    break
         finally:
             # What was folded before an error is part of the state, and its hearers must know it.
             if folded and self._after is not None:
                 await _finished(self._after(self.state, folded))
-        if self._fold.keeps_snapshots and self.position - self._saved_at >= self._snapshot_every:
-            await self.save()
+        return done
+
+    def _is_mark(self) -> bool:
+        return self._marks is not None and not self._aside.streams and self._marks.due(self.state, self.position, self.live)
 
     def _folded(self, envelope: Envelope) -> Fact | None:
         """Fold one fact; None when it was passed over. Raises Refold at news of a skip."""
@@ -161,6 +191,8 @@ class Projector(Generic[S]):
         self._told.clear()
         set_gauge(names.STREAMS_ASIDE, 0, projection=self.name)
         self.state, self.place, self._saved_at = self._fold.initial(), Place(), 0
+        if self._marks is not None:
+            await self._marks.begin(self._aside.skipped)
         if self._on_reset is not None:
             await _finished(self._on_reset(self.state))
 

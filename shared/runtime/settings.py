@@ -66,7 +66,8 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every service takes. Seconds for `_s`; an `http_port` of 0 lets the system choose; `nats_replicas` is on how many
     servers of a NATS cluster each stream lies (for services that make streams). `http_token` is asked of whoever reads metrics
     and state. With `production` a service refuses to start that is open to the network without it or clients' certificates, or
-    that finds itself the owner of the database."""
+    that finds itself the owner of the database. `fold_differs`: whether a process becomes ready that finds, catching up, that it
+    promises pods something else than the release at work (`shared.runtime.marks`)."""
 
     database_url: DatabaseUrl = ""
     nats_url: Secret = "nats://127.0.0.1:4222"
@@ -80,6 +81,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: typing.Literal["debug", "info", "warning", "error"] = "info"
     trace_file: str = ""
     trace_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
+    fold_differs: typing.Literal["wait", "go"] = "wait"
     drain_grace_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 10.0
     instance: str = ""
 

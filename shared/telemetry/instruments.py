@@ -1,41 +1,60 @@
 """Recording: `count`, `observe`, `set_gauge`, `timed`, each by a name declared in `names`.
 
-An instrument is made at first use, from whatever meter provider the process has set; without one, recording costs
-next to nothing.
+An instrument is made at first use; a meter provider that the process sets later takes over those that are there. Counts and
+gauges are kept here and read when somebody collects: an SDK that is told of each costs ten times as much (opentelemetry-sdk 1.45,
+measured: 6 us for 0.5 to 0.8). Distributions go to the SDK at once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
 
 from shared.telemetry.declare import Metric
 
-_instruments: dict[str, Any] = {}
+_histograms: dict[str, Any] = {}
+_kept: dict[str, _Kept] = {}
+_lock = Lock()
 
 
-def reset() -> None:
-    """Forget the instruments, so that the next use takes them from a new meter provider."""
-    _instruments.clear()
+class _Kept:
+    """The values of one counter or gauge by the values of its labels, in the order in which they are declared."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.values: dict[tuple[str, ...], float] = {}
+        self._labels = metric.labels
+        meter = metrics.get_meter("topolog")
+        make = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
+        make(metric.name, [self._observed], metric.unit, metric.says)
+
+    def _observed(self, _options: CallbackOptions) -> Iterable[Observation]:
+        with _lock:
+            found = list(self.values.items())
+        return [Observation(value, dict(zip(self._labels, key, strict=True))) for key, value in found]
 
 
 def count(metric: Metric, amount: float = 1, **labels: str) -> None:
     """Add to a counter."""
-    _instrument(metric, labels).add(amount, labels)
+    values, key = _kept_of(metric).values, _key(metric, labels)
+    with _lock:
+        values[key] = values.get(key, 0) + amount
 
 
 def observe(metric: Metric, value: float, **labels: str) -> None:
     """Record a value of a histogram."""
-    _instrument(metric, labels).record(value, labels)
+    _key(metric, labels)
+    (_histograms.get(metric.name) or _histogram(metric)).record(value, labels)
 
 
 def set_gauge(metric: Metric, value: float, **labels: str) -> None:
     """Set a gauge."""
-    _instrument(metric, labels).set(value, labels)
+    _kept_of(metric).values[_key(metric, labels)] = value
 
 
 @contextmanager
@@ -48,19 +67,24 @@ def timed(metric: Metric, **labels: str) -> Iterator[None]:
         observe(metric, time.perf_counter() - start_s, **labels)
 
 
-def _instrument(metric: Metric, labels: dict[str, str]) -> Any:
-    found = _instruments.get(metric.name)
+def _key(metric: Metric, labels: dict[str, str]) -> tuple[str, ...]:
+    if len(labels) == len(metric.labels):
+        try:
+            return tuple([labels[name] for name in metric.labels])
+        except KeyError:
+            pass
+    raise ValueError(f"{metric.name} takes the labels {metric.labels}, not {tuple(labels)}")
+
+
+def _kept_of(metric: Metric) -> _Kept:
+    found = _kept.get(metric.name)
     if found is None:
-        found = _instruments[metric.name] = _make(metric)
-    if len(labels) != len(metric.labels) or any(key not in labels for key in metric.labels):
-        raise ValueError(f"{metric.name} takes the labels {metric.labels}, not {tuple(labels)}")
+        found = _kept[metric.name] = _Kept(metric)
     return found
 
 
-def _make(metric: Metric) -> Any:
+def _histogram(metric: Metric) -> Any:
     meter = metrics.get_meter("topolog")
-    if metric.kind == "counter":
-        return meter.create_counter(metric.name, metric.unit, metric.says)
-    if metric.kind == "gauge":
-        return meter.create_gauge(metric.name, metric.unit, metric.says)
-    return meter.create_histogram(metric.name, metric.unit, metric.says, explicit_bucket_boundaries_advisory=list(metric.buckets))
+    made = meter.create_histogram(metric.name, metric.unit, metric.says, explicit_bucket_boundaries_advisory=list(metric.buckets))
+    _histograms[metric.name] = made
+    return made

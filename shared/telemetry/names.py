@@ -27,6 +27,13 @@ HANDLER_LATENCY = seconds(
     "topolog_consumer_handler_latency", "How long a consumer's handler took for a page of facts.", "consumer"
 )
 SNAPSHOTS = counter("topolog_snapshots", "Snapshots by what happened: saved, loaded, absent, unusable.", "projection", "result")
+MARKS_COMPARED = counter(
+    "topolog_marks_compared",
+    "Comparisons of what folds promise: with own or other code, same or differs.",
+    "projection",
+    "code",
+    "result",
+)
 
 # Relay and bus.
 RELAY_POSITION = gauge("topolog_relay_position", "The position up to which the log was relayed to the bus.")
@@ -66,6 +73,9 @@ LOG_LIMIT_BYTES = gauge("topolog_log_limit_bytes", "The size that the log is mea
 LOG_NEAR_LIMIT = event("log.near_limit", "The log takes more than four fifths of what it is meant to take.")
 STREAM_SET_ASIDE = event("stream.set_aside", "A fact cannot be read or folded: its stream is not followed until it is skipped.")
 LOG_UNAVAILABLE = event("log.unavailable", "The log does not answer; what needs it waits and tries again.")
+FOLD_DIFFERS = event(
+    "fold.differs", "Two folds of the same facts promise pods something else: of one release (red), or of two (readiness waits)."
+)
 SNAPSHOT_UNUSABLE = event("snapshot.unusable", "A snapshot could not be read and was ignored; the log is replayed instead.")
 LEASE_GAINED = event("lease.gained", "This process now holds a role.")
 LEASE_GONE = event("lease.lost", "Another holder has the role, or it could not be renewed in time; its work was stopped.")
@@ -190,10 +200,21 @@ RTE_OPERATION_DELAY = gauge(
     "operation_name",
     "trigger",
 )
+RTE_WAKEUP_DELAY = gauge(
+    "rte_wakeup_delay_milliseconds",
+    "How late the last scan began after its time, or after the change that asked for it, under RTE's name.",
+    "node",
+    "trigger",
+)
 RTE_WRITES = counter(
     "rte_noderesourcetopology_writes", "Objects that were written, under RTE's name.", "node", "operation", "trigger"
 )
 NFD_SCAN_ERRORS = counter("nfd_topology_updater_scan_errors", "Scans that failed, under the name of NFD's topology-updater.")
+NFD_BUILD_INFO = gauge(
+    "nfd_topology_updater_build_info",
+    "When the exporter of that version started (seconds since 1970), under the name of NFD's topology-updater.",
+    "version",
+)
 EXPORTER_OBJECTS = counter("topolog_exporter_objects", "NodeResourceTopology objects that the node wrote, by result.", "result")
 EXPORTER_NODES_FAILING = gauge("topolog_exporter_nodes_failing", "Nodes of this exporter that cannot be read now.")
 

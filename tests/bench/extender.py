@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import random
 import statistics
@@ -134,6 +135,8 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
     tasks = [asyncio.create_task(work) for work in works]
     await projector.wait_live()
     await projector.wait_for(await bench.log.head(), 600)
+    gc.collect()
+    gc.freeze()  # as the service does once it has caught up with the log
     while not server.url:  # noqa: ASYNC110 - it tells nobody
         await asyncio.sleep(0.01)
     async with httpx2.AsyncClient(timeout=60) as client:

@@ -36,7 +36,7 @@ from tests.chaos.faults import FAULTS, ON_DISKS
 from tests.chaos.proxy import Proxy
 from tests.chaos.stage import Stage
 from tests.fixtures.ports import free_port
-from tests.road.harness import Road, ended, folder, ready
+from tests.road.harness import Road, ended, folder, ready, topolog
 
 PASSWORD = "chaos"
 PODS = "/api/v1/namespaces/default/pods"
@@ -52,6 +52,9 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds until a pod must be bound; more on a busy machine")
     parser.add_argument("--only", default="", help="faults whose name contains this")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for the history and the pods of a run in which something does not hold"
+    )
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else time.time_ns() % 10**6
     if not _chosen(options.only):
@@ -88,8 +91,11 @@ async def _run(options: argparse.Namespace, seed: int, mounts: bool) -> tuple[li
             await asyncio.sleep(REST_S)
             broken += judging.of_the_cluster(stage.road, await _bound(stage.database_url))
             broken += stage.broken + judging.of_the_workload(stage.road)
+            pods = await asyncio.to_thread(stage.road.kube, "/api/v1/pods")
             await asyncio.to_thread(stage.road.stop)
             broken += await asyncio.to_thread(judging.of_the_log, stage.database_url)
+            if broken and options.keep:
+                _keep(options.keep, stage.database_url, {"rounds": rounds, "broken": broken, "pods": pods})
     return rounds, broken
 
 
@@ -161,7 +167,14 @@ async def _round(stage: Stage, number: int, name: str, limit_s: float) -> dict[s
     except TimeoutError:
         broken = f"fault {number + 1} ({name}, {what}): no pod was bound for {limit_s:.0f} s"
     recovered_s = round(time.monotonic() - over_s, 2)
-    return {"fault": name, "what": what, "took_s": round(over_s - begun_s, 2), "recovered_s": recovered_s, "broken": broken}
+    return {
+        "fault": name,
+        "what": what,
+        "over_at_s": round(time.time() - recovered_s),
+        "took_s": round(over_s - begun_s, 2),
+        "recovered_s": recovered_s,
+        "broken": broken,
+    }
 
 
 async def _probe(stage: Stage, name: str) -> None:
@@ -183,6 +196,13 @@ async def _bound(database_url: str) -> dict[str, str]:
     rows = await database.fetch(asked)
     await database.close()
     return {row["uid"]: row["node"] for row in rows}
+
+
+def _keep(folder: Path, database_url: str, found: dict[str, Any]) -> None:
+    """What one needs to find out why."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps(found, indent=1))
+    topolog("log", "export", "--out", str(folder / "history.gz"), "--database-url", database_url)
 
 
 def _tell(rounds: list[dict[str, Any]], broken: list[str], seed: int, as_json: bool) -> None:

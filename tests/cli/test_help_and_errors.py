@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import pytest
 from typer.main import get_command
 
 from services.cli.main import app, main
+from shared.domain.version import VERSION
 
 
 class Done(NamedTuple):
@@ -169,7 +171,8 @@ def test_what_nobody_foresaw_is_told_in_the_same_voice(topolog: Topolog, monkeyp
 
 
 def test_the_version_is_told_and_completion_is_printed_for_every_shell(topolog: Topolog) -> None:
-    assert topolog("--version").out.startswith("topolog 0.")
+    assert topolog("--version").out.startswith(f"topolog {VERSION}")
+    assert tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["version"] == VERSION
     for shell in ("bash", "zsh", "fish"):
         assert "_TOPOLOG_COMPLETE" in topolog("completion", shell).out
 

@@ -198,6 +198,15 @@ def test_the_image_builds_from_the_one_base_and_runs_as_nobody_special() -> None
             assert (ROOT / source).exists(), source
 
 
+def test_the_image_has_both_commands_and_code_asks_for_no_metadata_which_it_lacks() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert set(project["scripts"]) == {"topolog", "topolog-exporter"}
+    assert all(f"> /opt/topolog/bin/{name} " in image for name in project["scripts"])
+    code = [path for room in ("services", "shared") for path in (ROOT / room).rglob("*.py")]
+    assert not [path for path in code if "importlib.metadata" in path.read_text(encoding="utf-8")]
+
+
 @pytest.fixture(scope="module")
 def runtime_lock() -> Any:
     spec = importlib.util.spec_from_file_location("runtime_lock", ROOT / "scripts" / "runtime_lock.py")

@@ -13,7 +13,16 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from shared.kube.rights import BY_SERVICE, EXPORTER_OBJECTS, EXPORTER_READINESS, EXPORTER_SLICES, STARTUP_TAINT, Right
+from shared.bus.pod_tokens import AUDIENCE
+from shared.kube.rights import (
+    BY_SERVICE,
+    EXPORTER_OBJECTS,
+    EXPORTER_READINESS,
+    EXPORTER_SLICES,
+    NATS_LOGINS,
+    STARTUP_TAINT,
+    Right,
+)
 from tests.deploy.manifests import (
     K8S,
     KUSTOMIZATION,
@@ -105,6 +114,7 @@ def test_components_grant_nothing_but_the_startup_taint_and_what_exporters_are_a
         ("startup-taint", "topology-store"): STARTUP_TAINT,
         ("exporter-objects", "exporter"): EXPORTER_OBJECTS,
         ("exporter-dra", "exporter"): EXPORTER_SLICES,
+        ("exporter-tokens", "nats"): NATS_LOGINS,
     }
 
 
@@ -364,15 +374,36 @@ def test_kustomize_builds_an_overlay(overlay: Path) -> None:
 def test_the_overlay_for_development_brings_every_secret_that_it_uses() -> None:
     objects = built(K8S / "overlays" / "dev")
     made = {(name_of(found), key) for found in objects if found["kind"] == "Secret" for key in found["data"]}
-    used = {
-        (variable["valueFrom"]["secretKeyRef"]["name"], variable["valueFrom"]["secretKeyRef"]["key"])
+    references = [
+        variable["valueFrom"]["secretKeyRef"]
         for found in objects
         if found["kind"] in ("Deployment", "DaemonSet", "StatefulSet", "Job")
         for container in containers(found)
         for variable in container.get("env", [])
         if "secretKeyRef" in variable.get("valueFrom", {})
-    }
-    assert used == made
+    ]
+    needed = {(each["name"], each["key"]) for each in references if not each.get("optional")}
+    assert needed <= made <= {(each["name"], each["key"]) for each in references}
+
+
+def test_in_the_overlay_for_development_each_exporter_logs_in_by_its_pods_token() -> None:
+    objects = built(K8S / "overlays" / "dev")
+    secrets = {name_of(found): found["data"] for found in objects if found["kind"] == "Secret"}
+    url = urlsplit(b64decode(secrets["topolog-nats"]["exporter-url"]).decode())
+    (exporter,) = [found for found in objects if found["kind"] == "DaemonSet"]
+    (mount,) = [mount for each in containers(exporter) for mount in each["volumeMounts"] if mount["name"] == "nats-token"]
+    (volume,) = [volume for volume in pod_of(exporter)["volumes"] if volume["name"] == "nats-token"]
+    (source,) = volume["projected"]["sources"]
+    assert url.username is None
+    assert url.query == f"token={mount['mountPath']}/{source['serviceAccountToken']['path']}"
+    assert source["serviceAccountToken"]["audience"] == AUDIENCE
+    assert pod_of(exporter)["automountServiceAccountToken"] is False
+    (nats,) = [found for found in objects if found["kind"] == "StatefulSet" and name_of(found) == "nats"]
+    told = {variable["name"]: variable.get("value") for each in containers(nats) for variable in each["env"]}
+    assert told["TOPOLOG_NATS_LOGINS"] == f"system:serviceaccount:$(POD_NAMESPACE):{pod_of(exporter)['serviceAccountName']}"
+    assert pod_of(nats)["automountServiceAccountToken"] is True
+    (policy,) = [found for found in objects if found["kind"] == "NetworkPolicy" and name_of(found) == "nats"]
+    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} >= {443, 6443}
 
 
 def test_the_exporter_alone_needs_nothing_else_of_topolog() -> None:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.doctor import bus, cluster, database, nodes
+from services.cli.doctor import fold
+from services.doctor import bus, cluster, database, nodes, reading
 from services.doctor.finding import Finding
 from services.doctor.nodes import POLICY_LABEL, Machine
+from services.upkeep.skipping import skip
 from shared.bus.description import StreamState
 from shared.eventlog.inspection import Inspection
+from shared.eventlog.port import Commit, Draft
+from shared.events import streams
+from shared.events.report_facts import NodeReported
 from shared.kube.rights import BINDER
 from tests.ledger.given import History, zone
+from tests.runtime.helpers import FaultyLog, undecodable
+from tests.topology_store.words import report
 
 WELL = Inspection(
     revision="0003",
@@ -49,13 +56,14 @@ def test_a_database_that_is_well_yields_its_growth_alone() -> None:
 @pytest.mark.parametrize(
     ("change", "severity", "words"),
     [
-        ({"revision": "0001"}, "problem", "revision 0001"),
-        ({"revision": ""}, "problem", "revision none"),
+        ({"revision": "0001", "works": False}, "problem", "revision 0001"),
+        ({"revision": "", "works": False}, "problem", "revision none"),
         ({"rank": "the owner of the log"}, "warning", "is the owner of the log"),
         ({"leases": {**WELL.leases, "observer": -7.0}}, "problem", "no holder for 7 s"),
         ({"leases": {role: 1.0 for role in WELL.leases if role != "observer"}}, "problem", "observer was never held"),
         ({"leases": {**WELL.leases, "scheduler/topolog/1": -1.0}}, "problem", "scheduler has no member"),
         ({"relayed": 5}, "warning", "999995 facts behind"),
+        ({"longest_stream": "node/n1", "longest_facts": 2_000_000}, "warning", "node/n1 has 2000000 facts"),
         ({"clock_skew_s": -3.0}, "warning", "-3.0 s"),
     ],
 )
@@ -63,6 +71,13 @@ def test_what_is_wrong_with_a_database(change: dict[str, object], severity: str,
     ((found_severity, seen),) = bad(list(database.judge(msgspec.structs.replace(WELL, **change))))
     assert found_severity == severity
     assert words in seen
+
+
+def test_a_newer_schema_that_this_release_works_on_is_told_and_looked_into() -> None:
+    found = list(database.judge(msgspec.structs.replace(WELL, revision="9000")))
+    assert not bad(found)
+    assert any("works on it" in each.seen for each in found)
+    assert len(found) > 1
 
 
 def test_streams_that_are_missing_full_or_on_too_few_servers() -> None:
@@ -155,3 +170,26 @@ def test_a_machine_whose_kubelet_may_not_finish_its_merge() -> None:
     made.report(*(zone(number, 8) for number in range(8)))
     ((_, seen),) = found_on(made)
     assert "8 zones and 4 resources" in seen
+
+
+async def test_streams_that_this_release_cannot_read_are_named_with_what_to_do() -> None:
+    """As after a rollback: facts of the newer release stand in the log."""
+    log = FaultyLog()
+    drafts = [Draft(streams.report(f"n{number}"), NodeReported(report(node=f"n{number}"))) for number in range(12)]
+    await log.append([Commit(f"c{number}", "test", 0, 0, (draft,)) for number, draft in enumerate(drafts)])
+    log.damage = lambda page: [fact if fact.position == 5 else msgspec.structs.replace(fact, schema=99) for fact in page]
+    ledger, _, aside = await fold(log)
+    assert set(ledger.nodes) == {"n4"}
+    found = list(reading.judge(aside))
+    assert [one.severity for one in found] == ["problem"] * (reading.SHOWN + 1)
+    assert "stream report/n0 is set aside by this release: fact 1 (NodeReported schema 99 on report/n0)" in found[0].seen
+    assert found[0].mend.startswith("run a release that knows it, or inspect it with: topolog replay log --from 1")
+    assert "1 more" in found[-1].seen
+
+
+async def test_a_fact_that_is_skipped_is_no_finding() -> None:
+    log = FaultyLog()
+    await log.append([Commit("c", "test", 0, 0, (Draft(streams.report("n1"), NodeReported(report())),))])
+    log.damage = undecodable(1)
+    await skip(log, 1, "me", "damaged", 1, force=True)
+    assert (await fold(log))[2] == {}

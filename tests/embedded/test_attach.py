@@ -10,7 +10,8 @@ import yaml
 
 from services.embedded.data_dir import DataDir
 from services.embedded.servers import EmbeddedServers
-from services.embedded.up import attach, exporter_keys
+from services.embedded.up import attach, children, exporter_keys
+from services.embedded.up.options import UpOptions
 from services.embedded.up.outside import nodes_of
 from services.simulator.api.cluster_store import ClusterStore
 from services.simulator.api.serve import start
@@ -95,3 +96,13 @@ def test_without_a_route_the_remedy_is_told(tmp_path: Path) -> None:
     assert any("--advertise" in line for line in lines)
     assert any(f"kubectl apply -f {tmp_path / 'exporter.yaml'}" in line for line in lines)
     assert not any("pw" in line for line in lines)
+
+
+def test_exporters_of_an_outside_cluster_are_given_the_silence_that_goes_with_their_own_interval() -> None:
+    """They report every 10 s, whatever the simulated nodes of a run would do."""
+
+    def told(options: UpOptions) -> str | None:
+        return children.environment(options, "", "", "", Path("/trace")).get("TOPOLOG_REPORT_MAX_AGE_S")
+
+    assert told(UpOptions(data_dir=Path("data"), kubeconfig="/admin.conf")) is None
+    assert told(UpOptions(data_dir=Path("data"), report_interval_s=5.0)) == "15.0"

@@ -25,6 +25,7 @@ from services.embedded.servers import EmbeddedServers
 from shared.bus import nkeys, subjects
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import BusUnavailable, Message
+from tests.embedded.refused import settled
 from tests.embedded.test_nats_rights import FORBIDDEN_PUBLICATIONS, FORBIDDEN_SUBSCRIPTIONS
 
 MIB = 1 << 20
@@ -86,14 +87,6 @@ async def _bare(running: Running, name: str, note: Any) -> Client:
     return client
 
 
-async def _settled(client: Client, refused: list[str]) -> None:
-    await client.flush(5)
-    for _ in range(50):
-        if refused:
-            return
-        await asyncio.sleep(0.02)
-
-
 async def test_an_exporter_publishes_the_reports_of_its_own_nodes(running: Running) -> None:
     for name, nodes in (("n1", ["n1"]), ("n2.example", ["n2.example"]), ("many", ["m1", "m2"])):
         bus = running.exporter(name)
@@ -121,7 +114,7 @@ async def test_it_says_nothing_else(told: tuple[Client, list[str]]) -> None:
     for subject in (*FORBIDDEN_PUBLICATIONS, *others):
         refused.clear()
         await client.publish(subject, b"{}")
-        await _settled(client, refused)
+        await settled(client, refused)
         assert any("permissions violation for publish" in text for text in refused), subject
 
 
@@ -134,7 +127,7 @@ async def test_it_hears_nothing_but_answers_to_itself(told: tuple[Client, list[s
     for subject in (*FORBIDDEN_SUBSCRIPTIONS, subjects.report("n1"), "_INBOX_exporter-n2%2Eexample.>"):
         refused.clear()
         await client.subscribe(subject, cb=ignored)
-        await _settled(client, refused)
+        await settled(client, refused)
         assert any("permissions violation for subscription" in text for text in refused), subject
 
 

@@ -14,6 +14,7 @@ from services.embedded.nats import NatsSettings
 from services.embedded.servers import EmbeddedServers
 from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus
+from tests.embedded.refused import settled
 
 FORBIDDEN_SUBSCRIPTIONS = ["_INBOX.>", "_INBOX_topolog.>", ">", "topolog.report.*", "topolog.fact.>", "$JS.API.>", "$SYS.>"]
 FORBIDDEN_PUBLICATIONS = [
@@ -69,20 +70,11 @@ async def test_the_services_user_reads_them(urls: tuple[str, str]) -> None:
     await asyncio.gather(sender.close(), reader.close())
 
 
-async def _settled(client: Client, refused: list[str]) -> None:
-    """The server has answered everything that was sent."""
-    await client.flush(5)
-    for _ in range(50):
-        if refused:
-            return
-        await asyncio.sleep(0.02)
-
-
 @pytest.mark.parametrize("subject", FORBIDDEN_SUBSCRIPTIONS)
 async def test_the_exporters_user_may_not_listen(told: tuple[Client, list[str]], subject: str) -> None:
     client, refused = told
     await client.subscribe(subject, cb=_ignored)
-    await _settled(client, refused)
+    await settled(client, refused)
     assert any("permissions violation for subscription" in text for text in refused), refused
 
 
@@ -90,7 +82,7 @@ async def test_the_exporters_user_may_not_listen(told: tuple[Client, list[str]],
 async def test_the_exporters_user_may_not_speak(told: tuple[Client, list[str]], subject: str) -> None:
     client, refused = told
     await client.publish(subject, b"{}")
-    await _settled(client, refused)
+    await settled(client, refused)
     assert any("permissions violation for publish" in text for text in refused), refused
 
 

@@ -9,7 +9,7 @@ import pytest
 from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.errors import CommitInvalid
 from shared.eventlog.limits import MAX_FACT_BYTES
-from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, EventLog, Fenced, Place
+from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, EventLog, Fenced, Mark, Place
 from shared.events.catalog import CATALOG
 from shared.events.cluster_facts import PodEnded, PodRunning
 from shared.events.codec import decode
@@ -207,6 +207,33 @@ class ReadingContract:
         assert await log.load_snapshot("ledger", "f") is None
         await log.save_snapshot("ledger", "f", await place(log, 2), b"two")
         assert await log.load_snapshot("ledger", "f") == (await place(log, 2), b"two")
+
+    async def test_marks_are_kept_by_code_and_place_the_newest_first(self, log: EventLog) -> None:
+        await given(log, *"abcdefgh")
+        places = {number: await place(log, number) for number in range(1, 9)}
+        for number in range(1, 8):
+            await log.save_mark("ledger", Mark("f1", places[number], f"d{number}"))
+        await log.save_mark("ledger", Mark("f2", places[2], "other"))
+        await log.save_mark("another", Mark("f1", places[8], "elsewhere"))
+        kept = await log.marks("ledger")
+        assert [mark for mark in kept if mark.fingerprint == "f1"] == [
+            Mark("f1", places[number], f"d{number}") for number in (7, 6, 5, 4, 3)
+        ]
+        assert [mark for mark in kept if mark.fingerprint == "f2"] == [Mark("f2", places[2], "other")]
+
+    async def test_the_first_mark_of_a_code_at_a_place_stays(self, log: EventLog) -> None:
+        await given(log, "a")
+        one = await place(log, 1)
+        await log.save_mark("ledger", Mark("f", one, "first"))
+        await log.save_mark("ledger", Mark("f", one, "second"))
+        assert await log.marks("ledger") == [Mark("f", one, "first")]
+
+    async def test_a_mark_of_another_history_is_not_given_and_gives_way(self, log: EventLog) -> None:
+        await given(log, "a", "b")
+        await log.save_mark("ledger", Mark("f", Place(2, b"another"), "d"))
+        assert await log.marks("ledger") == []
+        await log.save_mark("ledger", Mark("f", await place(log, 2), "e"))
+        assert await log.marks("ledger") == [Mark("f", await place(log, 2), "e")]
 
 
 class HistoryContract:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from services.replay import story
 from shared.events import cluster_facts as cluster
+from shared.events import streams
 from shared.events.about import About
 from shared.events.catalog import CATALOG, Fact
 from shared.events.envelope import Envelope
@@ -53,3 +56,10 @@ def test_every_fact_about_a_pod_is_a_line_of_its_story(name: str) -> None:
     lines = story.tell([(Envelope(1, "s", 1, name, 1, b"", 0, "r", 0, "c"), fact)], fact.about.pod)
     assert len(lines) == 1
     assert lines[0].title
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_a_stream_that_a_fact_names_is_of_a_kind_that_this_release_knows(name: str) -> None:
+    """Else what cannot be read there would be passed over, as if only a newer release knew of it."""
+    named = re.findall(r"[Ss]treams?\s+`([a-z]+(?:/|`))", CATALOG[name].struct.__doc__ or "")
+    assert all(streams.is_known(stream.rstrip("`")) for stream in named), named

@@ -78,7 +78,7 @@ def test_every_old_schema_has_an_upcaster_and_no_upcaster_is_left_over() -> None
 
 def test_the_catalog_names_each_struct_by_its_own_name_and_in_one_area() -> None:
     assert all(entry.struct.__name__ == name for name, entry in CATALOG.items())
-    assert {entry.area for entry in CATALOG.values()} == {"report", "cluster", "scheduling", "binding", "log"}
+    assert {entry.area for entry in CATALOG.values()} == {"report", "cluster", "surroundings", "scheduling", "binding", "log"}
     assert all(entry.struct.__module__ == f"shared.events.{entry.area}_facts" for entry in CATALOG.values())
 
 

@@ -181,6 +181,27 @@ def test_what_is_no_list_of_slices_is_an_error_and_never_a_count(items: object) 
         slices.devices(items, NODE)
 
 
+@pytest.mark.parametrize(
+    ("items", "why"),
+    [
+        ([{"spec": {"driver": GPU, "pool": {"name": "p"}, "nodeName": NODE, "devices": 7}}], "no ResourceSlices"),
+        ([slice_of(device("A_b"))], "no names that an API server takes"),
+        ([slice_of(device("a"), driver="x" * 70)], "no names that an API server takes"),
+        ([slice_of(device("a", numa(0)), device("a", numa(1)))], f"{GPU}/{NODE}/a stands .* more than once"),
+        ([slice_of(*(device(f"{'d' * 50}-{number}") for number in range(2000)))], "at most 65536 are read"),
+        ([slice_of(device("a"), driver=f"d{number}") for number in range(600)], "600 pools in 600 places"),
+    ],
+)
+def test_what_no_api_server_would_take_and_more_than_a_report_holds_is_an_error(items: object, why: str) -> None:
+    with pytest.raises(SliceError, match=why):
+        slices.devices(items, NODE)
+
+
+def test_a_thousand_functions_of_a_card_are_not_too_many() -> None:
+    functions = [device(f"vf-{number}", {slices.PCI_ADDRESS: {"string": f"0000:{number:02x}:00.0"}}) for number in range(1024)]
+    assert len(slices.devices([slice_of(*functions)], NODE)) == 1024
+
+
 # -- counted ---------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from services.simulator.http_client import HttpClient, Unreachable
+from shared.domain.version import VERSION
 from tests.exporter.kubelets import Kubelet, write_sysfs
 from tests.fixtures.ports import free_port
 
@@ -48,6 +49,7 @@ async def test_serves_health_and_nodes_without_a_bus_and_drains_on_sigterm(tmp_p
     assert (await client.request("GET", "/healthz"))[0] == 200
     metrics = (await client.request("GET", "/metrics"))[1].decode()
     assert "topolog_exporter_scans_total{" in metrics
+    assert f'nfd_topology_updater_build_info{{version="{VERSION}"}} 1.' in metrics
     await client.close()
     process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(process.wait(), 60) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,19 @@ def test_method_all_covers_every_listed_pod(recordings: Path) -> None:
     everything = recorded.report(moment, recordings / "sysfs", "vm0", None, core.Rules("all"))
     assert everything.fingerprint != exclusive.fingerprint
     assert everything.fingerprint_method == "all"
+
+
+def test_what_no_manager_pins_is_shown_as_a_bound_and_a_policy_that_nobody_told_as_unknown(
+    recordings: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "list.json").write_text("{}")
+    (tmp_path / "allocatable.json").write_text("{}")
+    shutil.copytree(recordings / "sysfs", tmp_path / "alone" / "sysfs")
+    arguments = ["exporter", "report", "--recording", str(tmp_path), "--sysfs", str(tmp_path / "alone" / "sysfs"), "--node", "n1"]
+    shown = runner.invoke(command(), arguments).stdout
+    assert shown.startswith("n1: unknown, scope container")
+    assert shown.count("at most, as no manager of the kubelet pins it: cpu 4, hugepages-2Mi ") == 2
+    assert "cpu: 0 of 0 available, capacity 4" in shown
 
 
 def test_missing_recording_names_folder_and_files(tmp_path: Path) -> None:

@@ -52,6 +52,32 @@ def values(root: Path) -> dict[str, str]:
     return {each.name: each.value for each in read(root, "n1").settings}
 
 
+EVERY = """
+global: {debug: true, verbose: 2, kubeconfig: ""}
+nrtUpdater: {noPublish: false, oneShot: false, hostname: n1, kubeConfig: "", patchMode: true, patchResync: 10}
+resourceMonitor:
+  {namespace: "", sysfsRoot: /sys, resourceExclude: {"*": [memory], n1.example: [a]}, refreshNodeResources: true,
+   podSetFingerprint: true, podSetFingerprintMethod: all, exposeTiming: true, podSetFingerprintStatusFile: "",
+   podExclude: [{namespacePattern: a, namePattern: b}], excludeTerminalPods: true, numaPlacement: ""}
+topologyExporter:
+  {referenceContainer: {namespace: a, podName: b, containerName: c}, topologyManagerPolicy: restricted,
+   topologyManagerScope: pod, kubeletConfigFile: /k, podResourcesSocketPath: /s, sleepInterval: 60000000000,
+   podReadinessEnable: false, notifyFilePath: /n, maxEventPerTimeUnit: 1, timeUnitToLimitEvents: 1000000000,
+   addNRTOwnerEnable: true, metricsMode: httptls, metricsPort: 2112, metricsAddress: 0.0.0.0,
+   metricsTLS: {certsDir: /c, certFile: a, keyFile: b, wantCliAuth: true, minTLSVersion: VersionTLS13, cipherSuites: ""}}
+"""
+"""Every key of resource-topology-exporter's own dump of its configuration."""
+
+
+def test_every_key_that_rte_has_is_known(root: Path) -> None:
+    (root / "daemon" / "config.yaml").unlink()
+    (root / "daemon" / "config.yaml").write_text(EVERY)
+    (root / "extra" / "config.yaml").unlink()
+    found = values(root)
+    assert (found["exclude_resources"], found["exclude_pods"]) == ('["memory"]', '["a/b"]')
+    assert (found["topology_manager_policy"], found["topology_manager_scope"]) == ("restricted", "pod")
+
+
 def test_a_folder_is_taken_as_it_is(root: Path) -> None:
     assert values(root) == {
         "no_publish": "true",

@@ -173,6 +173,25 @@ async def test_configuration_and_checkpoint_of_the_kubelet_are_read(kubelet: Kub
     assert report.zones[0].resources["cpu"].available == 1000
 
 
+async def test_a_thousand_pods_are_reported_and_more_than_a_report_holds_is_that_nodes_own_error(
+    kubelet: Kubelet, tmp_path: Path
+) -> None:
+    other = await Kubelet(tmp_path / "o.sock").start()
+    async with exporting(MemoryBus(), nodes=(node("n1", kubelet), node("n2", other)), interval_s=0.2) as (exporter, recorder):
+        kubelet.pods = {f"pod-{number:04d}": [number % 8] for number in range(1000)}
+        await recorder.until(lambda seen: any(len(each.placements or ()) == 1000 for each in seen.get("n1", ())))
+        kubelet.pods = {f"{'p' * 200}-{number:04d}": [number % 8] for number in range(3000)}
+        await eventually(lambda: exporter.reporters["n1"].status.error != "")
+        assert "with 3000 containers; topology-store reads at most 524288" in exporter.reporters["n1"].status.error
+        count = len(recorder.reports["n2"])
+        await recorder.until(lambda seen: len(seen["n2"]) > count + 2)
+        assert max(len(each.placements or ()) for each in recorder.reports["n1"]) == 1000
+        kubelet.pods = {"p": [1]}
+        await recorder.until(lambda seen: len(seen["n1"][-1].placements or ()) == 1)
+        assert exporter.reporters["n1"].status.error == ""
+    await other.stop()
+
+
 def _value(page: str, name: str) -> float:
     """What a page of metrics says of one counter; other tests of this process count too."""
     return next((float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{name} ")), 0.0)
@@ -188,7 +207,11 @@ async def test_metrics_stand_under_the_names_of_rte_and_nfd_too(kubelet: Kubelet
     )
     before = [_value(telemetry.metrics_page().decode(), name) for name in counters]
     await exporter.once()
+    exporter.reporters["n1"].trigger()
+    await asyncio.sleep(0.02)
+    await exporter.reporters["n1"].round()
     await exporter.close()
     shown = telemetry.metrics_page().decode()
     assert [_value(shown, name) for name in counters] == [count + 1 for count in before]
     assert 'rte_operation_delay_milliseconds{node="n1",operation_name="podresources_scan",trigger="periodic"}' in shown
+    assert _value(shown, 'rte_wakeup_delay_milliseconds{node="n1",trigger="reactive"}') > 0

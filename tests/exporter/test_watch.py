@@ -103,6 +103,16 @@ async def test_a_notify_file_is_created_touched_and_replaced(way: str, tmp_path:
     assert seen.changes["n1"] == seen.changes["n2"]
 
 
+async def test_a_busy_folder_costs_few_looks_and_its_last_change_is_seen(tmp_path: Path) -> None:
+    async with watching(*kubelet_places("n1", str(tmp_path))) as seen:
+        for _ in range(300):
+            replace(tmp_path / "cpu_manager_state", "one")
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.1)
+        assert 0 < seen.changes["n1"] < 150
+        await seen.after(lambda: replace(tmp_path / "cpu_manager_state", "last"))
+
+
 async def test_other_files_of_the_folder_concern_nobody(tmp_path: Path) -> None:
     async with watching(file_place("n1", str(tmp_path / "notify"))) as seen:
         (tmp_path / "other").write_text("x")

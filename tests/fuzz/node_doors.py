@@ -11,14 +11,16 @@ from typing import Any
 
 import msgspec
 
-from services.exporter import core
+from services.exporter import core, slices
 from services.exporter.answers import Allocatable, ListedContainer, ListedPod, MemoryBlock
 from services.exporter.cri import devices, info
 from services.exporter.sysfs import Machine, SysfsError, read_machine
 from services.exporter.sysfs_cpus import read_layout
 from services.topology_store import validation
 from shared.bus import subjects
-from shared.domain.report import Freshness
+from shared.domain.dynamic import PREFIX
+from shared.domain.report import ClaimedDevice, Freshness, Report
+from shared.kube.nrt import to_nrt
 from tests.exporter.runtimes import cgroup, containerd, crio, spec
 from tests.exporter.test_cri import RESOURCES
 from tests.fuzz.door import Door
@@ -124,6 +126,46 @@ def _read_resources(data: bytes) -> None:
     devices.inventory(Files(_FILES), devices.parse(data, "config.json"))
 
 
+def _slices() -> dict[str, Any]:
+    """Two drivers' ResourceSlices of one node, one of an older API version, as a list."""
+    spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": {"name": "n1", "generation": 2, "resourceSliceCount": 1}}
+    whole = {"name": "gpu-0", "attributes": {slices.NUMA_NODE: {"int": 0}, "gpu.example.com/model": {"string": "x"}}}
+    by_address = {
+        "name": "gpu-1",
+        "attributes": {slices.PCI_ADDRESS: {"string": "0000:3b:02.0"}},
+        "taints": [{"effect": "NoSchedule"}],
+    }
+    part = {"name": "part-0", "attributes": {"numaNode": {"int": 2}}, "consumesCounters": [{"counterSet": "g"}]}
+    old = {"name": "eth0", "basic": {"attributes": {"dra.net/numaNode": {"int": 7}}, "allowMultipleAllocations": False}}
+    other = {"driver": "dra.net", "nodeName": "n1", "pool": {"name": "n1", "generation": 1}, "devices": [old]}
+    return {"items": [{"spec": {**spec, "devices": [whole, by_address, part]}}, {"spec": other}]}
+
+
+_SLICES = _slices()
+
+
+def _read_slices(data: bytes) -> None:
+    """No list of slices makes a report that the store refuses: that would take the node out, whoever wrote the slice."""
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    tree = Files(_FILES)
+    machine = read_machine(tree)
+    found = slices.devices(document.get("items") if isinstance(document, dict) else document, "n1")
+    dynamic = slices.groups(found, tree, frozenset(node.id for node in machine.nodes))
+    claims = (ClaimedDevice("default/c", "gpu.example.com", "n1", "gpu-0", cdi=("vendor.com/gpu=0",)),)
+    pods = (ListedPod("default", "p", (ListedContainer("c", claims=claims),)),)
+    scan = core.Scan(Freshness("boot", 5), machine, _allocatable(machine, {}), pods, dynamic=dynamic)
+    made = core.report("n1", "e", scan, core.Rules())
+    read = validation.read(subjects.report("n1"), msgspec.json.encode(made))
+    assert isinstance(read, Report), read
+    for zone in to_nrt(made)["zones"]:
+        for each in zone["resources"]:
+            if each["name"].startswith(PREFIX):
+                assert 0 <= int(each["available"]) <= int(each["allocatable"]) <= int(each["capacity"]), each
+
+
 def _make_tree(rng: random.Random) -> bytes:
     """Mostly a tree with holes and wrong texts: a tree bent as a document would hardly be looked at."""
     if rng.random() < 0.2:
@@ -138,6 +180,8 @@ DOORS = (
     Door("cri", "a container runtime's status of a container, at the exporter",
          lambda rng: as_json(rng, rng.choice(_INFOS), _DOCUMENTS), _read_status, (info.CriInfoError,)),
     Door("sysfs", "a /sys tree with holes, at the exporter", _make_tree, _read_tree, (SysfsError,)),
+    Door("slices", "ResourceSlices of a node, at the exporter",
+         lambda rng: as_json(rng, _SLICES, _DOCUMENTS), _read_slices, (slices.SliceError,)),
     Door("device-resources", "the file of PCI devices' resources, at the exporter",
          lambda rng: as_json(rng, _RESOURCES, _DOCUMENTS),
          _read_resources, (devices.DeviceFileError,)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from shared.kube import client
-from shared.kube.port import Answer
+from shared.kube.port import Answer, Kind
 from shared.kube.rights import TOPOLOGY_GROUP, Right
 from tests.kube.world import World
 
@@ -20,6 +20,28 @@ async def test_a_list_is_whole_over_pages(world: World, monkeypatch: pytest.Monk
         await world.pod(f"p{number}")
     monkeypatch.setattr(client, "PAGE_LIMIT", 2)
     assert sorted(pod["metadata"]["name"] for pod in await world.mine()) == ["p0", "p1", "p2", "p3", "p4"]
+
+
+async def test_a_list_as_a_stream_is_whole_and_a_watch_goes_on_from_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        await world.pod(f"p{number}")
+    monkeypatch.setattr(client, "PAGE_LIMIT", 2)
+    parts = [part async for part in world.kube.pages("pods", streamed=True)]
+    listed = [pod for part in parts for pod in part.items if pod["metadata"]["namespace"] == world.namespace]
+    assert sorted(pod["metadata"]["name"] for pod in listed) == ["p0", "p1", "p2", "p3", "p4"]
+    assert ("pods" in world.kube._in_pages) is not world.streams
+    if world.streams:
+        assert [part.resource_version for part in parts[:-1]] == [""] * (len(parts) - 1)
+    await world.pod("after")
+    (seen,) = await world.see("pods", parts[-1].resource_version, 1)
+    assert (seen.type, seen.object["metadata"]["name"]) == ("ADDED", "after")
+
+
+@pytest.mark.parametrize("kind", ["namespaces", "nodes", "persistentvolumes", "persistentvolumeclaims", "csinodes"])
+async def test_each_kind_that_is_followed_can_be_listed_both_ways(world: World, kind: Kind) -> None:
+    streamed = {obj["metadata"]["uid"] async for part in world.kube.pages(kind, streamed=True) for obj in part.items}
+    assert (kind in world.kube._in_pages) is not world.streams
+    assert streamed == {obj["metadata"]["uid"] for obj in (await world.kube.list(kind)).items}
 
 
 async def test_a_watch_from_a_lists_version_tells_exactly_what_came_after_it(world: World) -> None:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from services.scheduler.observing.kinds import KINDS
 from shared.kube import rights
 from shared.kube.client import KubeClient
 from shared.kube.port import Kind
@@ -24,6 +25,10 @@ LIST_KINDS = {
     "p": "Pod",
     "n": "Node",
     "nodes": "NodeList",
+    "namespaces": "NamespaceList",
+    "persistentvolumes": "PersistentVolumeList",
+    "persistentvolumeclaims": "PersistentVolumeClaimList",
+    "csinodes": "CSINodeList",
     "noderesourcetopologies": "NodeResourceTopologyList",
     "resourceslices": "ResourceSliceList",
 }
@@ -81,7 +86,7 @@ async def follow(kube: KubeClient, kind: Kind) -> None:
 
 
 CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
-    "scheduler": lambda kube: [follow(kube, kind) for kind in ("pods", "nodes")],
+    "scheduler": lambda kube: [follow(kube, kind) for kind in KINDS],
     "binder": lambda kube: [
         kube.get_pod("ns", "p"),
         kube.bind("ns", "p", "u", "n", {}),
@@ -98,6 +103,7 @@ CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
     "exporter's objects": lambda kube: [kube.get_node("n"), kube.apply_topology("n", {})],
     "exporter's readiness": lambda kube: [kube.patch_pod_status("ns", "p", {})],
     "exporter's slices": lambda kube: [kube.resource_slices("n")],
+    "NATS' logins": lambda kube: [kube.review_token("t", "a")],
     "startup taint": lambda kube: [kube.patch_node("n", [])],
 }
 """The calls of each service. The extra right of an apply is `create`: it makes an object that is not there."""
@@ -118,5 +124,6 @@ async def test_each_service_has_the_rights_of_its_calls_and_no_others(
         "exporter's objects": rights.EXPORTER_OBJECTS,
         "exporter's readiness": rights.EXPORTER_READINESS,
         "exporter's slices": rights.EXPORTER_SLICES,
+        "NATS' logins": rights.NATS_LOGINS,
     }
     assert {**rights.BY_SERVICE, **optional}[service] == needed

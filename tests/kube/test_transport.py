@@ -84,6 +84,33 @@ async def test_one_connection_serves_calls_that_follow_each_other(server: Server
     assert server.requests[0].startswith(b"GET /api/v1/namespaces/ns/pods/p HTTP/1.1\r\n")
 
 
+async def test_a_name_of_any_characters_stays_within_the_requests_line(server: Server, kube: KubeClient) -> None:
+    """Names come from outside: a line break in one must begin no second request."""
+    await kube.get_pod("ns", "a b\r\nHost: elsewhere\r\n\r\nGET /?x#ä%41")
+    assert server.requests == [
+        b"GET /api/v1/namespaces/ns/pods/a%20b%0D%0AHost%3A%20elsewhere%0D%0A%0D%0AGET%20/%3Fx%23%C3%A4%2541 HTTP/1.1\r\n"
+        b"Host: " + server.url.removeprefix("http://").encode() + b"\r\n"
+        b"Accept: application/json\r\nUser-Agent: topolog\r\n\r\n"
+    ]
+
+
+async def test_parameters_are_quoted_and_a_servers_own_path_stays_in_front(server: Server) -> None:
+    kube = KubeClient(f"{server.url}/clusters/one")
+    await kube.resource_slices("n 1&limit=2")
+    await kube.close()
+    line = server.requests[0].split(b"\r\n")[0]
+    assert line == (
+        b"GET /clusters/one/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dn+1%26limit%3D2 HTTP/1.1"
+    )
+
+
+async def test_a_header_that_cannot_be_sent_is_a_lost_answer_and_nothing_is_sent(server: Server, kube: KubeClient) -> None:
+    found = await kube._call("PATCH", "/x", body={}, content_type="a\r\nHost: elsewhere")
+    assert isinstance(found, Lost)
+    assert "Content-Type" in found.message
+    assert server.requests == []
+
+
 async def test_calls_at_once_share_a_bounded_number_of_connections(server: Server) -> None:
     kube = KubeClient(server.url, max_connections=3)
     answers = await asyncio.gather(*(kube.get_pod("ns", f"p{number}") for number in range(20)))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 from typing import Any
+from urllib.parse import parse_qsl
 
 from shared.kube.client import KubeClient
 from shared.kube.port import Answer, Kind, Lost, Object, Seen
 
 
 class World:
-    """One server, one namespace."""
+    """One server, one namespace. `streams` says whether the server shows lists as initial events of a watch."""
 
     def __init__(self, kube: KubeClient) -> None:
         self.kube = kube
+        self.streams = True
         self.namespace = f"topolog-contract-{secrets.token_hex(4)}"
 
     async def open(self) -> World:
@@ -35,7 +37,8 @@ class World:
 
     async def ask(self, method: str, path: str, body: Object | None = None, content_type: str = "application/json") -> Answer:
         """What a test does to the server beside the port; always a definite answer."""
-        answer = await self.kube._call(method, path, body=body, content_type=content_type)
+        path, _, query = path.partition("?")
+        answer = await self.kube._call(method, path, params=dict(parse_qsl(query)), body=body, content_type=content_type)
         assert isinstance(answer, Answer), answer
         return answer
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.mutations.of_kubernetes import KUBERNETES
 from tests.mutations.planting import copy_to, try_one
 from tests.mutations.table import SIMULATED, TESTED
 
@@ -25,7 +26,7 @@ def main() -> int:
     parser.add_argument("--seeds", default="", help="A..B,C instead of the row's own 200 seeds of the simulation")
     parser.add_argument("--list", action="store_true", help="only say which there are")
     given = parser.parse_args()
-    chosen = [mutation for mutation in (SIMULATED if given.simulation else TESTED) if given.only in mutation.name]
+    chosen = [mutation for mutation in (SIMULATED if given.simulation else (*TESTED, *KUBERNETES)) if given.only in mutation.name]
     if given.list:
         print("\n".join(f"{mutation.name} ({mutation.file}): {mutation.catcher}" for mutation in chosen))
         return 0

@@ -20,6 +20,9 @@ PROJECTOR, STORE = "shared/runtime/projector.py", "services/topology_store/core.
 LATER_SEEDS = 30_000
 """From here on worlds have what was added later (`tests.simulation.profile.LATER`)."""
 
+THEMED_SEEDS = 80_000
+"""From here on worlds have themes (`tests.simulation.profile.THEMED`)."""
+
 
 class Mutation(NamedTuple):
     """One bug."""
@@ -239,7 +242,7 @@ TESTED = (
     Mutation(
         "what was decided with a lost reservation in mind stands",
         "services/scheduler/handlers.py",
-        "                lost.add(proposal.node)",
+        "                lost |= proposal.chained",
         "                pass",
         "tests/scheduler/test_decider.py -k lost",
     ),
@@ -393,7 +396,9 @@ SIMULATED = (
         "shared/ledger/settle.py",
         "charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))",
         "charge.possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
-        "S4",
+        "S11",
+        80006,
+        THEMED_SEEDS,
     ),
     Mutation(
         "a pod that ended keeps its charge",
@@ -431,21 +436,22 @@ SIMULATED = (
         "services/scheduler/reserving/withdrawals.py",
         "    for name in changed:\n        node",
         "    for name in ():\n        node",
-        "L2",
+        "L5",
+        begin=LATER_SEEDS,
     ),
     Mutation(
         "a superseded boot returns",
         STORE,
         "    if report.boot_id in known.superseded:",
         "    if False:",
-        "S4",
+        "S10",
     ),
     Mutation(
         "a late report is news",
         STORE,
         "    if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):\n        reason",
         "    if False:\n        reason",
-        "S4",
+        "S10",
     ),
     Mutation(
         "an older epoch appends",

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutations.of_kubernetes import KUBERNETES
 from tests.mutations.planting import copy_to, is_stale, try_one
 from tests.mutations.table import SIMULATED, TESTED, Mutation
 
 
-@pytest.mark.parametrize("mutation", [*TESTED, *SIMULATED], ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize("mutation", [*TESTED, *KUBERNETES, *SIMULATED], ids=lambda mutation: mutation.name)
 def test_what_is_to_be_replaced_stands_in_the_code_once(mutation: Mutation) -> None:
     assert not is_stale(mutation), f"{mutation.file} has moved on; give the table its new words"
     assert mutation.old != mutation.new

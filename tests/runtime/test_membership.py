@@ -7,7 +7,7 @@ import asyncio
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Fenced, Lease
 from shared.runtime.held import Held
-from shared.runtime.membership import Membership
+from shared.runtime.membership import LOOK_S, Membership
 from tests.eventlog.words import commit
 from tests.runtime.helpers import running, until
 
@@ -73,3 +73,49 @@ async def test_a_member_that_was_counted_out_stops_before_its_next_renewal() -> 
         log._leases[first.role] = (Lease(first.role, "", first.epoch), 0.0, 0.0)
         log._epochs[first.role] += 1
         await until(lambda: member.held._lease not in (None, first), 20)
+
+
+class Release(Member):
+    """A process of a release that knows so much of facts; `behind` once the log holds some that it cannot read."""
+
+    def __init__(self, log: MemoryEventLog, name: str, extent: int) -> None:
+        super().__init__(log, name)
+        self.behind = False
+        self.membership = Membership(
+            log,
+            "role",
+            name,
+            ttl_s=1.0,
+            heard=lambda *change: self.heard.append(change),
+            extent=extent,
+            behind=lambda: self.behind,
+        )
+
+
+async def test_a_member_that_is_behind_leaves_its_share_to_a_newer_release_and_takes_it_back_when_that_one_is_gone() -> None:
+    log = MemoryEventLog()
+    old, new = Release(log, "old", 10), Release(log, "new", 11)
+    async with running(old.run()):
+        await until(lambda: old.members == ("role/0",))
+        async with running(new.run()):
+            await until(lambda: old.members == new.members == ("role/0", "role/1"))
+            old.behind = True
+            await until(lambda: new.members == ("role/1",))
+            assert old.members == ()
+            assert old.membership.said() == {"member": "", "members": [], "left_to": "role/1"}
+        await until(lambda: len(old.members) == 1)
+        assert "left_to" not in old.membership.said()
+
+
+async def test_members_that_are_behind_and_of_one_release_keep_their_shares() -> None:
+    log = MemoryEventLog()
+    members = [Release(log, name, 10) for name in "ab"]
+    before = await log.acquire("role/2", "of a release before, which says nothing of what it knows", 3000)
+    assert before is not None
+    for member in members:
+        member.behind = True
+    async with running(*(member.run() for member in members)):
+        await until(lambda: all(member.members == ("role/0", "role/1", "role/2") for member in members))
+        changes = [len(member.heard) for member in members]
+        await asyncio.sleep(3 * LOOK_S)
+        assert [len(member.heard) for member in members] == changes

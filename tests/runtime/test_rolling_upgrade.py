@@ -13,17 +13,23 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 import pytest
 
+from shared.eventlog.errors import LogNotMigrated
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.port import Appended, Commit, Draft, EventLog, Fenced, Lease, Outcome
 from shared.eventlog.postgres import PostgresEventLog
+from shared.eventlog.postgres_engine import connect
 from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeObserved
 from shared.events.envelope import Envelope
 from shared.ledger import fold
 from shared.ledger.digest import digest
+from shared.ledger.promises import promises, weight
 from shared.ledger.state import Ledger
+from shared.runtime import marks
+from shared.runtime.health import Health
 from shared.runtime.leadership import Leadership
+from shared.runtime.marks import Promises
 from shared.runtime.projector import Fold, Projector
 from tests.runtime.helpers import QUICK, running, until
 
@@ -47,7 +53,8 @@ def release(name: str) -> Fold[Folded]:
     def load(data: bytes) -> Folded:
         return msgspec.json.decode(data, type=Folded)
 
-    return Fold(Folded, evolve, fingerprint=name, dump=msgspec.json.encode, load=load)
+    promised = Promises[Folded](lambda state: promises(state.ledger), lambda state: weight(state.ledger))
+    return Fold(Folded, evolve, fingerprint=name, dump=msgspec.json.encode, load=load, promises=promised)
 
 
 class Replica:
@@ -56,7 +63,8 @@ class Replica:
     def __init__(self, name: str, log: EventLog) -> None:
         self.name = name
         self.log = log
-        self.projector = Projector("observer", log, release(name), options=QUICK)
+        self.health = Health()
+        self.projector = Projector("observer", log, release(name), health=self.health, options=QUICK)
         self.leadership = Leadership(log, ROLE, f"{name}/{id(self)}", ttl_s=2.0)
         self.lease: Lease | None = None
 
@@ -95,7 +103,10 @@ def leads(replica: Replica) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize(("first", "second"), [("old", "new"), ("new", "old")])
-async def test_releases_follow_each_other_on_one_log_and_back(database_url: str, first: str, second: str) -> None:
+async def test_releases_follow_each_other_on_one_log_and_back(
+    database_url: str, first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks, "EVERY_FACTS", 2)
     await upgrade(database_url)
     async with AsyncExitStack() as stack, AsyncExitStack() as early:
         before = await early.enter_async_context(alive(first, database_url))
@@ -111,6 +122,9 @@ async def test_releases_follow_each_other_on_one_log_and_back(database_url: str,
             "folded by its own code, not from the other's snapshot"
         )
         assert after.leadership.lease is None, "the first one still leads"
+        compared = await after.log.marks("observer")
+        assert {mark.fingerprint: mark.digest for mark in compared if mark.place.position == 4}.keys() == {"old/", "new/"}
+        await until(lambda: after.health.status().ready)
 
         await early.aclose()
         await until(leads(after))
@@ -128,3 +142,41 @@ async def test_releases_follow_each_other_on_one_log_and_back(database_url: str,
         assert back.projector.state.counted == (6 if first == "new" else 0)
         facts = await back.log.read(0)
         assert [fact.position for fact in facts] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_release_that_charges_pods_otherwise_does_not_take_the_place_of_the_one_at_work(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks, "EVERY_FACTS", 2)
+    await upgrade(database_url)
+    async with AsyncExitStack() as stack:
+        before = await stack.enter_async_context(alive("old", database_url))
+        await until(leads(before))
+        for number in range(1, 6):
+            assert isinstance(await before.tell(number), Appended)
+        await before.reaches(5)
+        monkeypatch.setattr("tests.runtime.test_rolling_upgrade.promises", lambda _ledger: iter([b"otherwise"]))
+        after = await stack.enter_async_context(alive("new", database_url))
+        await after.reaches(5)
+        assert "TOPOLOG_FOLD_DIFFERS=go" in str(after.health.status().waiting)
+        assert before.health.status().ready
+        assert before.leadership.lease is not None
+
+
+async def test_a_newer_schema_that_says_so_is_one_that_this_release_starts_and_stays_on(database_url: str) -> None:
+    """A replica of the release before starts again, and a rollback finds a log to work on; until a migration says otherwise."""
+    await upgrade(database_url)
+    connection = await connect(database_url, timeout_s=10.0)
+    try:
+        await connection.execute("UPDATE alembic_version SET version_num = '9000'")
+        assert not await upgrade(database_url)
+        async with alive("old", database_url) as replica:
+            await until(leads(replica))
+            assert isinstance(await replica.tell(1), Appended)
+        await connection.execute("UPDATE schema_works_from SET revision = '8999'")
+        with pytest.raises(LogNotMigrated, match="run a newer release"):
+            await upgrade(database_url)
+        with pytest.raises(LogNotMigrated, match="run the newer release"):
+            await PostgresEventLog.open(database_url)
+    finally:
+        await connection.close()

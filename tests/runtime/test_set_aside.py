@@ -59,6 +59,20 @@ async def test_the_stream_of_an_unreadable_fact_is_set_aside_and_the_rest_goes_o
     assert "topolog log skip 3" in problem
 
 
+async def test_unreadable_facts_on_streams_of_a_kind_that_only_a_newer_release_knows_are_passed_over() -> None:
+    log, health, told = FaultyLog(), Health(), list[str]()
+    await given(log, "a", "dream/b", "pod/c", "dream/b", "a")
+    log.damage = lambda page: [
+        msgspec.structs.replace(fact, type="FromTheFuture") if "/" in fact.stream else fact for fact in page
+    ]
+    projector = Projector("p", log, fold(told), health=health, options=QUICK)
+    async with running(projector.run()):
+        assert await projector.wait_for(5, 60)
+    assert projector.state == {"a": [1, 5]}
+    assert told == ["pod/c"]
+    assert len(health.status().red) == 1
+
+
 async def test_a_fact_that_the_fold_cannot_take_sets_its_stream_aside_too() -> None:
     log, health = FaultyLog(), Health()
     await given(log, "a", "spoilt", "a", "spoilt")

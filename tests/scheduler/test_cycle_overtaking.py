@@ -14,8 +14,8 @@ from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.refusal import Reason
-from shared.domain.report import Zone
-from shared.events.cluster_facts import PodObserved, PodRunning
+from shared.domain.report import Placement, Zone, ZonedAmount
+from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
 from shared.kubelet import admission
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
@@ -92,6 +92,23 @@ def test_it_passes_as_soon_as_the_other_is_known_to_run() -> None:
     world.fold("pod/a", PodRunning("a", "n"))
     assert world.cluster.waiting_could_fit(newcomer, ["n"])
     assert isinstance(world.cluster.place(newcomer), Placed)
+
+
+def test_who_was_sent_because_of_an_end_is_protected_though_the_report_still_lists_who_ended() -> None:
+    """A takes the place of one that ended. That a kubelet which had yet to hear of the end would refuse A is no reason to let B
+    take the only zone of A."""
+    world = World()
+    world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
+    old = guaranteed("old", container("c", amounts(5)))
+    world.bound(old, "n")
+    listed = Placement("ns", "old", "c", (ZonedAmount("cpu", (0,), 5000),))
+    full = report("n", (zone(0, amounts(1), amounts(6)), zone(1, amounts(4))), placements=(listed,), time_ms=2)
+    world.report(full)
+    world.fold("pod/old", PodEnded("old", "deleted"))
+    world.bound(guaranteed("a", container("c", amounts(6))), "n")
+    refusal = world.cluster.verdict(guaranteed("b", container("c", amounts(4))), "n")
+    assert refusal is not None
+    assert refusal.subject == "may take the place of pods on their way"
 
 
 def test_own_reservations_are_on_their_way_too() -> None:

@@ -16,7 +16,7 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Lease, Outcome
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodObserved
+from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
 from shared.events.report_facts import NodeReported, NodeReportExpired
 from shared.events.scheduling_facts import NodeCharged, PodReserved
@@ -24,7 +24,7 @@ from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.held import Held
 from shared.runtime.membership import Membership
 from shared.runtime.projector import Fold, Projector
-from tests.ledger.given import pod, report, zone
+from tests.ledger.given import held, pod, report, zone
 from tests.runtime.helpers import QUICK, running, until
 from tests.scheduler.default.story import ROOMY
 
@@ -148,6 +148,24 @@ async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again
     await fold_all(scene, core)
     await decider._decide(core, lease)
     assert len(await scene._reserved()) == 3
+
+
+async def test_a_nomination_is_not_sent_where_the_verdict_before_it_was_lost(scene: Scene) -> None:
+    """The pod ended meanwhile: its end made the version that the nomination expects of the verdict."""
+    await scene.node("n1")
+    high = msgspec.structs.replace(pod("high", cpus=4), priority=100)
+    for name in ("low-0", "low-1"):
+        low = pod(name, cpus=4)
+        await scene.tell(streams.pod(low.uid), PodObserved(low, node="n1", phase="Running"))
+    full = report(zone(0, 4, 0), zone(1, 4, 0), at=2, placements=(held("low-0", 0, 4), held("low-1", 1, 4)))
+    await scene.tell(streams.report("n1"), NodeReported(msgspec.structs.replace(full, node="n1")))
+    await scene.tell(streams.pod(high.uid), PodObserved(high))
+    core = SchedulerCore(CoreConfig())
+    await fold_all(scene, core)
+    await scene.tell(streams.pod(high.uid), PodEnded(high.uid, "deleted"))
+    await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(core, Lease("scheduler/topolog/0", "s", 1))
+    assert core.counters.conflicts
+    assert not [one for one in await scene.log.read(0) if one.type == "PodNominated"]
 
 
 async def test_a_name_that_no_node_object_has_is_counted_apart_until_it_is_silent(scene: Scene) -> None:

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.simulation.profile import FAULTS, LATER, LATER_FAULTS, OFTEN, Fixed
+from tests.simulation.profile import FAULTS, LATER_FAULTS, OFTEN, THEMED, Fixed
 from tests.simulation.runner import COLUMNS, STEPS, keep, run_seed
 from tests.simulation.world import Broken
 
@@ -72,7 +72,7 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
     until_s = time.monotonic() + options.minutes * 60
     ranges = [_range(text) for text in (options.seeds or "0..20").split(",")]
     if options.minutes and not options.seeds:
-        begin = LATER + int(time.time()) % 10**9
+        begin = THEMED + int(time.time()) % 10**9
         ranges = [range(begin, begin + 10**6)]
         print(f"seeds from {begin} on", file=sys.stderr)
     for seed in itertools.chain(*ranges):

@@ -1,4 +1,4 @@
-"""What must hold after every step (ARCHITECTURE.md, S1 to S9), judged from the log, the API server's truth and the kubelets'.
+"""What must hold after every step (ARCHITECTURE.md, S1 to S11), judged from the log, the API server's truth and the kubelets'.
 
 S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each refusal of a kubelet: there must be a recorded cause. Where
 the log is set back it is judged anew from its beginning.
@@ -15,6 +15,7 @@ from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
+from shared.events import report_facts as reports
 from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.codec import decode
@@ -57,7 +58,7 @@ class Checks:
         self._intents_lost: set[tuple[str, str]] = set()
         self._steps = 0
         for node in nodes:
-            node.refused = self.refused
+            node.refused, node.admitted = self.refused, self.covered
 
     def _begin(self) -> None:
         """Nothing of the log is known."""
@@ -69,6 +70,8 @@ class Checks:
         self._ours: set[tuple[str, str]] = set()
         self._hashes: dict[int, str] = {}
         self._intents: set[tuple[str, str]] = set()
+        self._believed_ms: dict[str, int] = {}
+        self._known: dict[str, list[tuple[int, int, int]]] = {}
         self._restored_at, self._bound_then = 0, set[str]()
 
     def set_back(self, restored: bool) -> None:
@@ -98,14 +101,15 @@ class Checks:
     def _note(self, envelope: Envelope, fact: Fact) -> None:
         self.marks.add(type(fact).__name__)
         if isinstance(fact, scheduling.PodReserved):
-            node = self.audit.ledger.nodes.get(fact.node)
-            report, seen = (node.report, node.observed) if node is not None else (None, None)
-            moment = self._moment(report) if report is not None else -1
-            version = int(seen.resource_version) if seen is not None else -1
+            known = (each for each in reversed(self._known.get(fact.node, [])) if each[0] <= fact.based_on)
+            _, moment, version = next(known, (0, -1, -1))
             self.reserved[fact.uid] = Reserved(fact.node, envelope.position, fact.based_on, moment, version)
             self._ours.add((fact.uid, fact.node))
         elif isinstance(fact, scheduling.NodeCharged):
             self._note_charge(fact)
+        elif isinstance(fact, reports.NodeReported | reports.NodeReportChanged | cluster.NodeObserved):
+            self._never_back()
+            self._note_known(fact.about.node, envelope.position)
         elif isinstance(fact, cluster.PodObserved) and fact.node:
             self._seen_on.setdefault((fact.pod.uid, fact.node), envelope.position)
         elif isinstance(fact, LogOpened):
@@ -119,6 +123,9 @@ class Checks:
         elif isinstance(fact, cluster.PodEnded):
             self._true_end(fact)
             self._note_widening()
+            for node in self.nodes:
+                if node.name == fact.node:
+                    self._covers(node)
             self._ended_at.setdefault(fact.uid, envelope.position)
             self.marks.add(f"ended {fact.cause}")
         elif isinstance(fact, binding.BindRefused):
@@ -129,9 +136,27 @@ class Checks:
         elif isinstance(fact, scheduling.NodeReconciled):
             self.marks.add(f"reconciled {fact.method}")
 
+    def _note_known(self, name: str, position: int) -> None:
+        """What a decision on this position knows of the node: the moment of its report (ms), and its version."""
+        node = self.audit.ledger.nodes[name]
+        moment = self._moment(node.report) if node.report is not None else -1
+        version = int(node.observed.resource_version) if node.observed is not None else -1
+        self._known.setdefault(name, []).append((position, moment, version))
+
+    def _never_back(self) -> None:
+        """S10: what is believed of a node is never older than what was believed before."""
+        for name, node in self.audit.ledger.nodes.items():
+            moment = self._moment(node.report) if node.report is not None else -1
+            if moment < self._believed_ms.get(name, -1):
+                self.broken.append(f"S10: {name} is believed to be as it was at {moment} ms, after {self._believed_ms[name]} ms")
+            self._believed_ms[name] = max(moment, self._believed_ms.get(name, -1))
+
     def _lower_victims(self, fact: scheduling.PodNominated) -> None:
         """S7: only pods of a lower priority make room."""
         pods = self.audit.ledger.pods
+        if fact.uid not in pods:
+            self.broken.append(f"S7: pods are to be evicted for {fact.uid}, which has ended")
+            return
         highest = max((pods[uid].pod.priority for uid in fact.victims if uid in pods), default=None)
         if highest is not None and highest >= pods[fact.uid].pod.priority:
             self.broken.append(f"S7: pod {fact.uid} of priority {pods[fact.uid].pod.priority} is to evict one of {highest}")
@@ -196,6 +221,31 @@ class Checks:
         self.after_step()
         if (uid, EVICTED) not in self._intents | self._intents_lost:
             self.broken.append(f"S7: pod {uid} is evicted without an intent in the log")
+
+    # -- S11 ---------------------------------------------------------------------------------------------------------
+
+    def covered(self, node: SimNode) -> None:
+        """A kubelet admitted a pod."""
+        self.after_step()
+        self._covers(node)
+
+    def _covers(self, node: SimNode) -> None:
+        """S11: a pod that is not proven is charged wherever it stands, once what moved it is in the log: ends that are not, and
+        a kubelet or machine that has changed since the report, are no fault of the ledger's."""
+        known = self.audit.ledger.nodes.get(node.name)
+        if known is None or known.report is None or known.basis is not known.report or known.listed is None or node.down:
+            return
+        unheard = any(uid not in self._ended_at for uid in node.ended)
+        if unheard or node.readmitted or any(each.at_ms >= self._moment(known.report) for each in node.changes):
+            return
+        for uid, zones in node.places().items():
+            charge = known.charges.get(uid)
+            if charge is None or charge.proven or not charge.demand or charge.alias is not None:
+                continue
+            possible = {zone for each in charge.possible.values() for zone in each}
+            self.marks.add("charge compared with the truth")
+            if not zones <= possible:
+                self.broken.append(f"S11: pod {uid} stands in {sorted(zones)} of {node.name}, charged in {sorted(possible)}")
 
     # -- S4 ----------------------------------------------------------------------------------------------------------
 

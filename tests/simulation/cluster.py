@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -34,8 +34,8 @@ class SimKube:
     def __init__(self, lists: Callable[[str], Listed] | None = None) -> None:
         self._lists = lists
 
-    async def list(self, kind: str) -> Any:
-        return await Ask("list", self._lists, kind)
+    async def pages(self, kind: str, streamed: bool = False) -> AsyncGenerator[Listed]:
+        yield await Ask("list", self._lists, kind)
 
     async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Any:
         return await Ask("evict", namespace, name, uid, dry_run)

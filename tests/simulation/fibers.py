@@ -5,6 +5,7 @@ Whatever a service awaits (the log, the API server, its fold, a sleep) is an `As
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 from collections.abc import Coroutine, Generator
 from typing import Any
@@ -20,6 +21,10 @@ class Ask:
 
     def __await__(self) -> Generator[Ask, Any, Any]:
         return (yield self)
+
+
+class _Died(BaseException):
+    """What no code may catch."""
 
 
 class Fiber:
@@ -42,8 +47,11 @@ class Fiber:
         self._step(lambda: self._work.throw(error))
 
     def close(self) -> None:
-        """The process died here."""
+        """The process died here. A coroutine that is closed while within an asynchronous generator cannot leave it: it is thrown
+        out first."""
         self.ask = None
+        with contextlib.suppress(_Died, StopIteration):
+            self._context.run(self._work.throw, _Died())
         self._context.run(self._work.close)
 
     def _step(self, go: Any) -> None:

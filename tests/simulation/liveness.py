@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from services.scheduler.core import CoreConfig, SchedulerCore
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
@@ -11,6 +13,7 @@ from shared.events.report_facts import NodeReported
 from shared.ledger.view import lower_bound
 from tests.simulation.manifests import OURS
 from tests.simulation.node import SimNode
+from tests.simulation.process import Process
 from tests.simulation.profile import FAULTS, LATER_FAULTS
 from tests.simulation.world import Broken, World
 
@@ -23,6 +26,7 @@ ROUND_MS = 6_000
 
 def check(world: World) -> None:
     """Stop the faults and judge."""
+    _nodes_gone_while_nobody_binds(world)
     _repair(world)
     _rest(world)
     _caught_up(world)
@@ -40,13 +44,28 @@ def check(world: World) -> None:
     _drained(world)
 
 
-def _repair(world: World) -> None:
+def _nodes_gone_while_nobody_binds(world: World) -> None:
+    """L5: what is reserved on a node that is gone is taken back, and waits for no binder."""
+    if not any(node.down for node in world.nodes):
+        return
+    for binder in world.binders:
+        if binder.alive:
+            world.do("crash", binder.name, binder.crash)
+    _repair(world, world.binders)
+    _rest(world, frozenset({"start", "rejoin"}))
+    for name, node in world.checks.audit.ledger.nodes.items():
+        waiting = [uid for uid in node.charges if world.checks.audit.ledger.pods[uid].stage == "reserved"]
+        if waiting and node.observed is None:
+            raise Broken(f"L5: {name} is gone, and still reserved there are {waiting}")
+
+
+def _repair(world: World, but: Sequence[Process] = ()) -> None:
     for process in world.processes:
-        if not process.alive:
+        if not process.alive and process not in but:
             world.do("start", process.name, process.start)
 
 
-def _rest(world: World) -> None:
+def _rest(world: World, without: frozenset[str] = frozenset()) -> None:
     """Carry out every action that is no fault, reports and time going by between rounds, until the log stands still."""
     still, before = 0, -1
     for _ in range(ROUNDS):
@@ -55,12 +74,20 @@ def _rest(world: World) -> None:
             world.do("heal", node.name, node.heal)
             if not node.down:
                 world.do("scan", node.name, lambda node=node: world.network.publish(node.report()))  # type: ignore[misc]
-        moved = _work_off(world)
+        _decide_idly(world)
+        moved = _work_off(world, without)
         still = still + 1 if world.log.end == before and not moved else 0
         before = world.log.end
         if still >= 4:
             return
     raise Broken(f"L: the world does not come to rest in {ROUNDS} rounds")
+
+
+def _decide_idly(world: World) -> None:
+    """A scheduler that nothing wakes decides all the same, every second."""
+    for scheduler in world.schedulers:
+        if not scheduler.runs("decide") and scheduler.position >= scheduler.decider._must_reach:
+            world.do("decide", scheduler.name, scheduler.decide)
 
 
 def _pass_time(world: World) -> None:
@@ -74,7 +101,7 @@ def _pass_time(world: World) -> None:
     for scheduler in [*world.schedulers, *world.schedulers]:
         scheduler.look()
     for leader in [*world.schedulers, *world.binders]:
-        if leader.lease is not None:
+        if leader.alive and leader.lease is not None:
             leader.renew()
 
 
@@ -89,14 +116,14 @@ def _listen(world: World) -> None:
             store.watch()
 
 
-def _work_off(world: World) -> bool:
+def _work_off(world: World, without: frozenset[str]) -> bool:
     """True when something of substance was done."""
     moved = False
     for _ in range(ACTIONS):
         offered = {
             kind: [each for each in acts if not (kind == "lead" and _is_led(world, each[0]))]
             for kind, acts in world.offered().items()
-            if kind not in CALM
+            if kind not in CALM | without
         }
         ready = [kind for kind in offered if offered[kind] and not (kind == "decide" and not _undecided(world))]
         if not ready:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.eventlog.memory import MemoryEventLog
-from shared.eventlog.port import Commit, Lease, LogIdentity, Outcome, Place
+from shared.eventlog.port import Commit, Lease, LogIdentity, Mark, Outcome, Place
 from shared.events.envelope import Envelope
 from tests.simulation.fibers import Ask, at_once
 
@@ -65,6 +65,12 @@ class SimLog:
 
     async def save_snapshot(self, projection: str, fingerprint: str, place: Place, state: bytes) -> None:
         await self._log.save_snapshot(projection, fingerprint, place, state)
+
+    async def marks(self, projection: str) -> list[Mark]:
+        return await self._log.marks(projection)
+
+    async def save_mark(self, projection: str, mark: Mark) -> None:
+        await self._log.save_mark(projection, mark)
 
     def append_now(self, commits: Sequence[Commit]) -> list[Outcome]:
         outcomes: list[Outcome] = at_once(self._log.append(commits))

@@ -11,9 +11,11 @@ NAMES = tuple(f"p{number}" for number in range(14))
 OURS, FOREIGN = "topolog", "other"
 
 
-def manifest(rng: random.Random, name: str, rich: bool = False) -> dict[str, Any]:
+def manifest(rng: random.Random, name: str, rich: bool = False, tight: bool = False) -> dict[str, Any]:
     """A Pod object as a client would create it. `rich`: priorities, and now and then hugepages, or more than
-    a small zone has."""
+    a small zone has. `tight`: most of a small zone's CPUs, and nothing else that is scarce."""
+    if tight:
+        return _tight(rng, name)
     ours = rng.random() < 0.85
     guaranteed = rng.random() < 0.85
     spec: dict[str, Any] = {
@@ -30,6 +32,13 @@ def manifest(rng: random.Random, name: str, rich: bool = False) -> dict[str, Any
     if rich and rng.random() < 0.3:
         _enrich(rng, spec["containers"][0]["resources"], guaranteed)
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def _tight(rng: random.Random, name: str) -> dict[str, Any]:
+    amounts = {"cpu": rng.choice(("1", "2", "2", "3", "3")), "memory": "64Mi"}
+    container = {"name": "c0", "image": "registry.example/pause:1", "resources": {"requests": amounts, "limits": amounts}}
+    spec = {"schedulerName": OURS, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec | {"priority": 0}}
 
 
 def _enrich(rng: random.Random, resources: dict[str, dict[str, str]], guaranteed: bool) -> None:

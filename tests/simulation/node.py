@@ -56,6 +56,7 @@ class SimNode:
         self.arrived: dict[str, int] = {}
         self.ended: dict[str, int] = {}
         self.refused: Callable[[SimNode, Pod, Admission, bool], None] = lambda *_: None
+        self.admitted: Callable[[SimNode], None] = lambda _: None
         self._boots = 1
         self.booted_ms: dict[str, int] = {self.boot_id: clock.now_ms}
         self._trial: Trial | None = None
@@ -74,6 +75,11 @@ class SimNode:
     @property
     def boot_id(self) -> str:
         return f"boot-{self.name}-{self._boots}"
+
+    @property
+    def begun(self) -> bool:
+        """Whether the exporter is within a scan."""
+        return self._begun is not None
 
     # -- what may happen -------------------------------------------------------------------------------------------
 
@@ -187,6 +193,7 @@ class SimNode:
             return "gone meanwhile"
         if trial.verdict.admitted:
             self._posts.append((trial.uid, "Running", "", ""))
+            self.admitted(self)
             return "admitted"
         return self._refuse(known.pod, trial.verdict, False)
 
@@ -320,6 +327,16 @@ class SimNode:
         if self.down or any(amount > offered.get(name, 0) for name, amount in effective_request(pod).items()):
             return False
         return kubelet.begin(kubelet.assign(kubelet.start(self.shape), pod), pod.uid)[1].verdict.admitted
+
+    def places(self) -> dict[str, set[int]]:
+        """Uid -> zones in which the kubelet holds something for that pod."""
+        pods = {pod.key: pod.uid for known in self.kubelet.pods.values() if (pod := known.pod)}
+        scan = reading.scan(self.kubelet.state, (known.pod for known in self.kubelet.pods.values()), Freshness("", 0), False)
+        found: dict[str, set[int]] = {}
+        for placement in exporter.report(self.name, "truth", scan, exporter.Rules(ALL)).placements or ():
+            uid = pods.get(f"{placement.namespace}/{placement.pod}", "")
+            found.setdefault(uid, set()).update(zone for item in placement.held for zone in item.zones)
+        return found
 
     # -- the exporter ----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from shared.eventlog.cursor import Cursor, Reset
 from shared.eventlog.port import Place
 from shared.events.codec import decode
 from shared.events.envelope import Envelope
+from shared.runtime.consumer import Refold
 from tests.simulation.fibers import Ask, Fiber
 from tests.simulation.log import SimLog
 
@@ -71,8 +72,12 @@ class Process:
         return bool(await Ask("reach", position))
 
     async def wait_live(self) -> None:
-        """Wait for the head."""
-        await self.wait_for(self.log.end, 0)
+        """Wait for the head. Of a log that was set back behind the fold there is nothing to wait for but to notice it."""
+        while not self.live:
+            if self.log.end < self.position:
+                await Ask("reach", self.position + 1)
+            else:
+                await self.wait_for(self.log.end, 0)
 
     # -- folding -----------------------------------------------------------------------------------------------------
 
@@ -84,7 +89,10 @@ class Process:
             page = self.log.read_now(after, most + self.position - after)
             self.cursor, fresh = machine.received(self.cursor, page)
             if not isinstance(fresh, Reset):
-                return self.folded([(envelope, self._evolved(envelope)) for envelope in fresh])
+                try:
+                    return self.folded([(envelope, self._evolved(envelope)) for envelope in fresh])
+                except Refold as again:
+                    self.cursor, fresh = machine.restarted(self.cursor), Reset(f"again: {again}")
             reset = fresh
         self.mark(f"reset {reset.cause}")
         self.reset()

@@ -6,6 +6,7 @@ Faults are switched on and off from run to run, so that some runs see one fault 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import msgspec
 
@@ -41,6 +42,24 @@ CROWDED = 4
 CROWD = {"create": 4.0, "finish": 0.1, "delete": 0.2, "foreign": 0.2, "post": 2.0, "evict": 2.0}
 """In every fourth of the later worlds pods come faster than they go, so that some must make room for others."""
 
+THEMED = 80_000
+"""Seeds from here on have themes: situations that are rare by themselves, each in every fourth world."""
+
+THEMES: tuple[dict[str, float], ...] = (
+    {},
+    {"foreign": 4.0, "steal": 4.0, "force": 4.0},
+    {
+        **dict.fromkeys([*FAULTS, *LATER_FAULTS], 0.05), "hear": 0.4, "begin": 0.6, "read": 0.1, "finish": 0.7, "deliver": 2.0,
+        "create": 3.0, "tell": 3.0, "post": 3.0, "fold": 2.0, "foreign": 0.1, "delete": 0.1, "renew": 0.1, "back up": 0.1,
+    },
+    {"remove node": 10.0, "rejoin": 0.3, "intend": 0.2, "reboot": 4.0},
+)  # fmt: skip
+"""Factors of frequencies: nothing; others that bind and kill; pods that take long to start, come and go on small
+machines that hardly change, and ask for most of a zone; nodes that go while binders are slow."""
+TIGHT = 2
+"""The third of them."""
+
+
 EXCUSES = (
     "finish", "delete", "foreign", "force", "steal", "policy", "lose device", "remove node", "lose state", "vanish",
 )  # fmt: skip
@@ -75,12 +94,18 @@ class Profile(msgspec.Struct, frozen=True):
     batch: int
     live_pods: int
     rich: bool = False
+    tight: bool = False
 
 
 def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     """One run's makings."""
-    later = seed >= LATER
-    nodes = tuple(_node(rng, f"n{number}", later, fixed) for number in range(rng.choice((1, 1, 2, 2, 3))))
+    later, tight = seed >= LATER, seed >= THEMED and seed % len(THEMES) == TIGHT
+    if tight:
+        fixed = msgspec.structs.replace(
+            fixed, policy=fixed.policy or "single-numa-node", zones=fixed.zones or rng.choice((2, 2, 3))
+        )
+    sizes, count = ((4,), 1) if tight else ((4, 6, 8), rng.choice((1, 1, 2, 2, 3)))
+    nodes = tuple(_node(rng, f"n{number}", later, fixed, sizes) for number in range(count))
     modes = ("uid", "uid", "named", "named", "prints", "all prints")
     listing = {node.name: rng.choice(modes) for node in nodes}
     known = {**FAULTS, **LATER_FAULTS} if later else FAULTS
@@ -90,11 +115,13 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     kind = rng.random()
     if kind < 0.1:
         faults = dict.fromkeys(faults, 0.0)
-    elif kind < 0.4:
+    elif kind < 0.4 and not tight:
         faults |= dict.fromkeys(EXCUSES, 0.0)
         work |= dict.fromkeys(EXCUSES, 0.0)
     if later and seed % CROWDED == 1:
         work |= {name: work[name] * factor for name, factor in CROWD.items()}
+    if seed >= THEMED:
+        faults, work = ({name: weight * theme(seed).get(name, 1.0) for name, weight in each.items()} for each in (faults, work))
     faults |= {name: OFTEN * known[name] for name in fixed.often}
     return Profile(
         nodes,
@@ -106,13 +133,19 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
         batch=rng.choice((1, 2, 5)),
         live_pods=14 if later and seed % CROWDED == 1 else rng.choice((4, 8, 14)),
         rich=later,
+        tight=tight,
     )
 
 
-def _node(rng: random.Random, name: str, later: bool, fixed: Fixed) -> SimulatedNode:
+def theme(seed: int) -> dict[str, float]:
+    """What is more or less frequent in this world."""
+    return THEMES[seed % len(THEMES)] if seed >= THEMED else {}
+
+
+def _node(rng: random.Random, name: str, later: bool, fixed: Fixed, cpus_a_zone: Sequence[int]) -> SimulatedNode:
     zones = fixed.zones or rng.choice((1, 2, 2, 3, 4, 8) if later else (1, 2, 2, 2, 3))
     devices = {GPU: rng.choice((0, zones, 2 * zones))}
-    cpus, memory_bytes = zones * rng.choice((4, 6, 8)), zones * rng.choice((4, 8)) * GIB
+    cpus, memory_bytes = zones * rng.choice(cpus_a_zone), zones * rng.choice((4, 8)) * GIB
     pages = {HUGEPAGE_BYTES: zones * 256} if later and rng.random() < 0.5 else {}
     return lay_out(name, NodeShape(zones, cpus, memory_bytes, devices, pages), _fixed(policies(rng), fixed))
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
+from services.scheduler.observing.kinds import identity
 from services.scheduler.observing.observer import ROLE, Observer, _Relist
 from shared.eventlog.port import Lease
 from shared.kube.port import KubeUnavailableError, Listed, Seen
@@ -72,6 +73,7 @@ class SchedulerProcess(Process):
 
     def folded(self, folded: Folded) -> None:
         self.decider.folded(self.state, folded)
+        self.observer.folded(folded)
         self.hashes.append((self.position, digest(self.state.ledger)))
 
     def failed(self, fiber: Fiber, error: Exception) -> None:
@@ -161,7 +163,9 @@ class SchedulerProcess(Process):
         assert lease is not None
         if follow.listed is not None:
             listed, follow.listed = follow.listed, None
-            facts = [*self.observer._shown(cast(Any, kind), listed), *self.observer._absent(cast(Any, kind), listed)]
+            present = {identity(cast(Any, kind), obj) for obj in listed.items}
+            absent = self.observer._kinds.absent(self.state.followed, cast(Any, kind), present, listed.resource_version)
+            facts = [*self.observer._shown(cast(Any, kind), listed.items), *absent]
             self.spawn(kind, self.observer._tell(facts, lease))
             return f"list, {len(facts)} facts"
         batch, follow.events = follow.events[:most], follow.events[most:]

@@ -69,6 +69,16 @@ class World:
         self.history.heard = self.checks.set_back
         for process in self.processes:
             process.abandoned = self.outside.abandoned
+        self._mark_the_makings()
+
+    def _mark_the_makings(self) -> None:
+        machines = [node.shape.machine for node in self.nodes]
+        makings = {
+            "several schedulers": len(self.schedulers) > 1,
+            "more than three zones": any(len(machine.zones) > 3 for machine in machines),
+            "hugepages": any(zone.hugepages for machine in machines for zone in machine.zones),
+        }
+        self.marks.update(name for name, made in makings.items() if made)
 
     def close(self) -> None:
         """End the loops that are under way."""
@@ -95,6 +105,7 @@ class World:
         self.steps += 1
         self.clock.now_ms += STEP_MS
         said = act()
+        self.marks.add(f"did {kind}")
         self.trace.append(f"{self.steps:5d} {self.clock.now_ms:8d} {self.log.end:5d} {kind:12s} {about} -> {said or ''}")
         self.check()
 
@@ -131,6 +142,8 @@ class World:
         return found
 
     def _scan(self, node: SimNode) -> str:
+        if node.begun:
+            self.marks.add("a scan in parts")
         self.network.publish(node.report())
         return f"{len(node.kubelet.pods)} pods"
 
@@ -177,7 +190,7 @@ class World:
             add("gc", name, lambda: self.api.delete(name, uid, grace_s=0))
 
     def _create(self, name: str) -> str:
-        made = manifest(self.rng, name, self.profile.rich)
+        made = manifest(self.rng, name, self.profile.rich, self.profile.tight)
         uid = self.api.create(made)
         asked = [container["resources"]["requests"] for container in made["spec"]["containers"]]
         first = "+init" if "initContainers" in made["spec"] else ""

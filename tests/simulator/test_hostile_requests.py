@@ -124,6 +124,9 @@ BASES: dict[str, dict[str, Any]] = {
     "replicasets": CONTROLLER,
     "statefulsets": CONTROLLER,
     "jobs": {"metadata": {"name": "x"}, "spec": {"template": TEMPLATE}},
+    "persistentvolumes": {"metadata": {"name": "x"}, "spec": {"csi": {"driver": "d", "volumeHandle": "h"}}},
+    "persistentvolumeclaims": {"metadata": {"name": "x"}, "spec": {"accessModes": ["ReadWriteOnce"]}},
+    "csinodes": {"metadata": {"name": "x"}, "spec": {"drivers": [{"name": "d", "nodeID": "x"}]}},
     "poddisruptionbudgets": {"metadata": {"name": "x"}, "spec": {"minAvailable": 1, "selector": {}}},
     "noderesourcetopologies": {
         "apiVersion": "topology.node.k8s.io/v1alpha2",

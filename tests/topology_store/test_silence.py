@@ -9,6 +9,7 @@ import pytest
 
 from services.cli.node import release
 from services.cli.output import CommandError
+from services.topology_store import following
 from services.topology_store.handlers import Reports
 from services.topology_store.silence import DEAF_AFTER_S, ROLE, Silence
 from shared.bus.memory import MemoryBus
@@ -131,6 +132,30 @@ async def test_a_store_that_is_cut_off_from_the_bus_expires_nobody_and_leaves_th
             assert await types(log) == ["NodeReported"], "n1 reports all the time, to the store that hears"
             assert await types(log, "n2") == ["NodeReported", "NodeReportExpired"], "told by the store that hears"
             assert "does not come back" in deaf.silence.waits_for()
+
+
+async def fold(store: Store, seen: int) -> int:
+    """What the projector does with the facts after a position; the position of the last."""
+    page = await store.log.read(seen, 10_000)
+    folded = [(envelope, decode(envelope)) for envelope in page]
+    for envelope, fact in folded:
+        following.evolve(store.reports.known, envelope, fact)
+    store.reports.folded(store.reports.known, folded)
+    return page[-1].position if page else seen
+
+
+async def test_a_node_whose_reports_another_store_takes_in_first_is_not_silent(log: MemoryEventLog) -> None:
+    clock = Hands()
+    watches, first = Store(log, clock, "watches"), Store(log, clock, "first")
+    seen = 0
+    async with watches.watching():
+        for second in range(0, 100, 10):
+            await watches.pass_time(second)
+            heard = message(report(at=1000 * second + 1, free=second // 10 % 2))
+            await first.reports.take([heard])
+            seen = await fold(watches, seen)
+            await watches.reports.take([heard])
+    assert set(await types(log)) == {"NodeReported", "NodeReportChanged"}
 
 
 async def test_after_the_bus_was_away_every_node_gets_its_time_again(store: Store, log: MemoryEventLog) -> None:

@@ -19,8 +19,11 @@ from services.whatif.recorded import recorded
 from services.whatif.reproducing import CONFIGURATION, NO_POD, UNRECORDED, reproduce
 from services.whatif.world import Changes, world
 from shared.eventlog.memory import MemoryEventLog
-from shared.events.codec import encode
+from shared.eventlog.port import Commit, Draft
+from shared.events import streams
+from shared.events.codec import decode, encode
 from shared.events.scheduling_facts import PodReserved
+from shared.events.surroundings_facts import ClaimObserved, SurroundingEnded, SurroundingFact, VolumeObserved, stream_of
 from tests.whatif.histories import as_here, dense
 
 SECONDS = 80
@@ -155,6 +158,21 @@ async def test_a_later_beginning_finds_the_running_pods_where_they_ran(log: Memo
     assert len(made.load.running) + len(made.load.arrivals) == len(found.pods)
     fewer = world(found, Changes(nodes=-1))
     assert len(fewer.nodes) == len(made.nodes) - 1
+
+
+async def test_what_surrounded_pods_is_played_with_them_as_it_stood_at_the_beginning(log: MemoryEventLog) -> None:
+    """Without it a pod with a claim would wait for ever in every other world."""
+    told = MemoryEventLog("with claims")
+    before, after = ClaimObserved("ns/a", "v"), ClaimObserved("ns/b", "v")
+    facts = [before, VolumeObserved("v"), SurroundingEnded("volume", "v"), *[decode(e) for e in await log.read(0, 50)], after]
+    for number, fact in enumerate(facts):
+        stream = stream_of(fact) if isinstance(fact, SurroundingFact) else streams.node("x")
+        await told.append([Commit(str(number), "r", 0, 10**6 * number, (Draft(stream, fact),))])
+    found = await recorded(told, 5, len(facts), lambda _: None)
+    played = [(at_s, fact) for at_s, _, fact in world(found, Changes()).load.news if isinstance(fact, SurroundingFact)]
+    assert [fact for _, fact in played] == [before, after], "what had ended by then is not played"
+    assert played[0][0] == 0.0
+    assert played[1][0] > 0.0
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,15 @@ def environment(options: UpOptions, database_url: str, nats_url: str, kubeconfig
         "TOPOLOG_CACHE": options.cache,
         "TOPOLOG_TRACE_FILE": os.environ.get("TOPOLOG_TRACE_FILE", str(trace_file)),
         "TOPOLOG_TRACE_RATIO": os.environ.get("TOPOLOG_TRACE_RATIO", "0.01"),
-        "TOPOLOG_REPORT_MAX_AGE_S": str(max(3 * options.report_interval_s, 10.0)),
+        **_patience(options),
         **options.extra_env,
     }
+
+
+def _patience(options: UpOptions) -> dict[str, str]:
+    """Three reports of a simulated node. The exporters of an outside cluster have intervals of their own, and the services the
+    silence that goes with those."""
+    return {} if options.kubeconfig else {"TOPOLOG_REPORT_MAX_AGE_S": str(max(3 * options.report_interval_s, 10.0))}
 
 
 def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:

@@ -28,6 +28,7 @@ from services.scheduler.deciding.shape import Shape, key_of
 from services.scheduler.deciding.verdicts.table import salt_of
 from services.scheduler.preemption.search import Nomination
 from services.scheduler.setting_aside.asides import Asides
+from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.pod import Pod
 from shared.events.catalog import Fact
 from shared.events.scheduling_facts import Wanted
@@ -61,7 +62,7 @@ class UpstreamPlacing:
         self.driver = Driver(config.profile, config.arguments, profiles, mended=not config.faithful)
         self._nodes: dict[str, NodeFacts] = {}
         self._ranks: dict[str, int] = {}
-        self._around = Around(self._nodes, Neighbours(), Asides())
+        self._around = Around(self._nodes, Neighbours(), Asides(), Surroundings())
         self._started = False
 
     def hear(self, fact: Fact) -> None:
@@ -75,9 +76,9 @@ class UpstreamPlacing:
         else:
             self._around.neighbours.remove(uid)
 
-    def learn(self, asides: Asides) -> None:
-        """They bar nodes as constraints do."""
-        self._around = self._around._replace(asides=asides)
+    def learn(self, asides: Asides, surroundings: Surroundings) -> None:
+        """Constraints look at them."""
+        self._around = self._around._replace(asides=asides, surroundings=surroundings)
 
     def want(self, wanted: tuple[Wanted, ...]) -> None:
         """The plugin does not ask."""

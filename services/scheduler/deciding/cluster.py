@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.deciding.blocking import blocked, plan_for
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.columns import ConstraintColumns
 from services.scheduler.deciding.constraints.constraint import Around
@@ -28,14 +27,15 @@ from services.scheduler.deciding.policy import RESTRICTED, SINGLE
 from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.reservation import claim_restored, reserve
 from services.scheduler.deciding.scores import scorer
-from services.scheduler.deciding.shape import Items, Plan, Shape, key_of
-from services.scheduler.deciding.verdicts.columns import Columns, Delta, Selection
+from services.scheduler.deciding.shape import Items, Plan, Shape, key_of, without_kept
+from services.scheduler.deciding.verdicts.columns import Columns, Delta, Group
 from services.scheduler.deciding.verdicts.room import NOWHERE, Room
 from services.scheduler.deciding.verdicts.score_bounds import ScoreDrops
-from services.scheduler.deciding.verdicts.sweep import Sweep
+from services.scheduler.deciding.verdicts.sweeping import Sweeping
 from services.scheduler.deciding.verdicts.table import BARRED, OPTIMISTIC, RULED_OUT, Lifts, VerdictTable
 from services.scheduler.scoring.strategy import Want
 from services.scheduler.setting_aside.asides import Asides
+from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.pod import Pod
 from shared.events.scheduling_facts import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
@@ -55,6 +55,7 @@ class Cluster:
         self.strategy = scorer(config.strategy, config.weights)
         self.verdicts, self.counts = VerdictTable(), Counts()
         self._columns, self._constraints, self._drops = Columns(), ConstraintColumns(config.max_shapes), ScoreDrops()
+        self._sweeping = Sweeping(self._columns, self._constraints, config, self.strategy)
         self._by_name: dict[str, NodeFacts] = {}
         self._slots: list[NodeFacts | None] = []
         self.slots: dict[str, int] = {}
@@ -66,7 +67,7 @@ class Cluster:
         self._latest = nobody, Shape("", nobody, -1)
         self._unsettled: set[str] = set()
         self._passed_over: dict[int, int] = {}
-        self.around = Around(self._by_name, Neighbours(), Asides())
+        self.around = Around(self._by_name, Neighbours(), Asides(), Surroundings())
         self._preferences = Preferences(config.max_shapes)
         self.homes = Homes()
         self._wanted: tuple[Wanted, ...] = ()
@@ -97,18 +98,18 @@ class Cluster:
 
     def aligning(self) -> Profile | None:
         """What most of the nodes share whose kubelets put what is aligned together into one zone; None without such nodes."""
-        found = [(count, at, profile) for at, (profile, _, count) in enumerate(self._aligning())]
+        found = [(group.size, at, group.profile) for at, group in enumerate(self._aligning())]
         return max(found, key=lambda each: (each[0], -each[1]))[2] if found else None
 
     def room(self, wants: Sequence[Items]) -> list[int]:
         """How many more of each these nodes' zones would hold, each want for itself; NOWHERE if none would even when empty."""
         self._write_columns()
-        rooms = [Room(self._columns, selection).of(wants) for _, selection, _ in self._aligning()]
+        rooms = [Room(self._columns, group.selection).of(wants) for group in self._aligning()]
         found = [[held for held in each if held != NOWHERE] for each in zip(*rooms, strict=True)] or [[]] * len(wants)
         return [sum(held) if held else NOWHERE for held in found]
 
-    def _aligning(self) -> list[tuple[Profile, Selection, int]]:
-        return [group for group in self._columns.groups(None) if group[0][1].policy in (SINGLE, RESTRICTED)]
+    def _aligning(self) -> list[Group]:
+        return [group for group in self._columns.groups(None) if group.profile[1].policy in (SINGLE, RESTRICTED)]
 
     # -- facts in ------------------------------------------------------------------------------------------------
 
@@ -260,7 +261,14 @@ class Cluster:
 
     def _judged(self, shape: Shape, facts: NodeFacts, steps: int) -> int:
         plan, barred = self.plan(shape, facts)
-        return RULED_OUT if barred else judge(shape, plan, facts, self.config, self.strategy, steps)
+        ranked = self._ranked(shape, facts)
+        return RULED_OUT if barred else judge(shape, plan, facts, self.config, self.strategy, steps, ranked)
+
+    def _ranked(self, shape: Shape, facts: NodeFacts) -> int | None:
+        """What the node scores if it takes the pod, where a sweep or a ranking said so since it changed."""
+        known = self.sweeps_score and self.at(facts.slot) is facts
+        score = int(self.verdicts.scores[shape.row, facts.slot]) if known else OPTIMISTIC
+        return score if RULED_OUT < score < OPTIMISTIC else None
 
     def undecided(self, shape: Shape) -> list[NodeFacts]:
         """Nodes on which the ordinary budget was not enough, as they stand."""
@@ -316,16 +324,17 @@ class Cluster:
         return claim_restored(facts, uid) if facts is not None else None
 
     def shape(self, pod: Pod) -> Shape:
-        """The pod's shape; the longest unused one makes room for a new one."""
+        """The pod's shape; the longest unused one makes room for a new one. What constraints keep of a pod bars nodes beside it:
+        pods that differ in their claims only share one."""
         if pod is self._latest[0]:
             return self._latest[1]
-        key = key_of(pod)
+        key = key_of(judged := without_kept(pod))
         shape = self._shapes.pop(key, None)
         if shape is None:
             row = len(self._shapes)
             if row >= self.config.max_shapes:
                 row = self._shapes.pop(next(iter(self._shapes))).row
-            shape = Shape(key, pod, row)
+            shape = Shape(key, judged, row)
             self.verdicts.start(row)
             self._drops.learn(row, shape.evenly, self._columns.rows)
             shape.swept = False
@@ -342,15 +351,23 @@ class Cluster:
     def rank_changed(self, shape: Shape, many: int) -> None:
         """Score every node that changed since the shape was asked for: at once where they are `many`. Whether they take the pod
         is asked when they come out on top."""
-        slots = self.verdicts.unsure_at(shape.row, OPTIMISTIC)
-        if len(slots) >= many:
-            self._sweep(shape, slots)
+        slots = self.verdicts.news(shape.row)
+        if not len(slots):
+            self.verdicts.swept(shape.row)
             return
-        for slot in slots.tolist():
-            facts = self.at(slot)
-            plan, barred = self.plan(shape, facts)
-            score = RULED_OUT if barred else rank(shape, plan, facts, self.strategy)
-            self.verdicts.ranked(shape.row, slot, score)
+        if len(slots) >= many:
+            scores, sure = np.empty(len(slots), dtype=np.int64), np.empty(len(slots), dtype=np.bool_)
+            self._write_columns()
+            for at, group in self._columns.among(slots):
+                scores[at], sure[at] = self._sweeping.run(shape, group, self._slots)
+        else:
+            scores = np.array([self._rank(shape, self.at(slot)) for slot in slots.tolist()], dtype=np.int64)
+            sure = scores == RULED_OUT
+        self.verdicts.ranked_all(shape.row, slots, scores, sure)
+
+    def _rank(self, shape: Shape, facts: NodeFacts) -> int:
+        plan, barred = self.plan(shape, facts)
+        return RULED_OUT if barred else rank(shape, plan, facts, self.strategy)
 
     def sweep_unsure(self, shape: Shape, score: int) -> bool:
         """Judge at once all nodes that stand at `score` in doubt; False when no more than doubt comes out of it."""
@@ -360,11 +377,7 @@ class Cluster:
 
     def plan(self, shape: Shape, facts: NodeFacts) -> tuple[Plan, bool]:
         """The shape's plan on this node, and whether the node is barred whatever it has free."""
-        found = shape.verdicts.get(facts.profile_id)
-        if found is None:
-            plan = plan_for(shape, facts.profile, self.config)
-            found = shape.verdicts[facts.profile_id] = plan, blocked(shape, facts.profile, plan, self.config) is not None
-        return found
+        return self._sweeping.plan(shape, facts.profile, facts.profile_id)
 
     def _write_columns(self) -> None:
         self._columns.write([facts for slot in sorted(self._stale) if (facts := self._slots[slot]) is not None])
@@ -373,14 +386,10 @@ class Cluster:
     def _sweep(self, shape: Shape, only: npt.NDArray[np.int64] | None) -> None:
         self._write_columns()
         scores, sure = self.verdicts.row(shape.row)
-        gate = self._constraints.column(shape.pod.constraints, self._slots)
         if only is None:
             scores[:], sure[:] = RULED_OUT, True
             self.verdicts.exact[shape.row] = False
-        for profile, selection, count in self._columns.groups(only):
-            plan = plan_for(shape, profile, self.config)
-            if blocked(shape, profile, plan, self.config) is None:
-                swept = Sweep(self._columns, selection, count, len(profile[4]), self.strategy)
-                scores[selection], sure[selection] = swept.run(shape, plan, gate[selection])
-            else:
-                scores[selection], sure[selection] = RULED_OUT, True
+        for group in self._columns.groups(only):
+            scores[group.selection], sure[group.selection] = self._sweeping.run(shape, group, self._slots)
+        if only is None:
+            self.verdicts.swept(shape.row)

@@ -17,14 +17,18 @@ UNDECIDED = -2
 """No score: the search met its budget. The table keeps it as ruled out."""
 
 
-def judge(shape: Shape, plan: Plan, facts: NodeFacts, config: CycleConfig, strategy: Scorer, steps: int) -> int:
-    """The node's score, RULED_OUT, or UNDECIDED where `steps` were too few."""
+def judge(
+    shape: Shape, plan: Plan, facts: NodeFacts, config: CycleConfig, strategy: Scorer, steps: int, ranked: int | None = None
+) -> int:
+    """The node's score, RULED_OUT, or UNDECIDED where `steps` were too few. `ranked` is its `rank`, where that is known."""
     if not _open(shape, facts):
         return RULED_OUT
     if plan.mode != "free":
         found = verdict(facts, shape, plan, config, steps)
         if found != ADMITTED:
             return UNDECIDED if found == UNKNOWN else RULED_OUT
+    if ranked is not None:
+        return ranked
     return score_node(facts, shape, plan, strategy)
 
 

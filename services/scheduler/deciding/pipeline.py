@@ -15,7 +15,7 @@ from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Shape
-from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT, Lifts, salt_of
+from services.scheduler.deciding.verdicts.table import RULED_OUT, Lifts, salt_of
 from shared.domain.pod import Pod
 
 SWEEP_AFTER = 4
@@ -23,7 +23,7 @@ SWEEP_AFTER = 4
 
 SWEEP_FROM = 24
 """Nodes that changed since a shape was asked for from which a sweep that leaves none in doubt is cheaper than to judge each."""
-SWEEP_FROM_BY_WANTS = 4
+SWEEP_FROM_BY_WANTS = 1
 """The same where each node is scored by every want."""
 
 
@@ -48,6 +48,8 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tupl
     table, salt, row = cluster.verdicts, salt_of(pod.uid), shape.row
     sweep_from = SWEEP_FROM_BY_WANTS if cluster.looks_at_wants else SWEEP_FROM
     unsure, searches = 0, cluster.config.steps_pod // cluster.config.steps_node
+    if cluster.sweeps_score:
+        cluster.rank_changed(shape, sweep_from)
     try:
         while True:
             slot, best = table.top(row, salt) if lifts is None else table.top_lifted(row, salt, lifts)
@@ -58,9 +60,6 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tupl
                 return facts, best
             if not table.sure[row, slot]:
                 unsure += 1
-                if best == OPTIMISTIC and cluster.sweeps_score:
-                    cluster.rank_changed(shape, sweep_from)
-                    continue
                 if unsure % SWEEP_AFTER == 0 and cluster.sweep_unsure(shape, best):
                     continue
             if searches <= 0:

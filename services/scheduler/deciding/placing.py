@@ -15,6 +15,7 @@ from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.verdicts.table import RULED_OUT, salt_of
 from services.scheduler.preemption.search import Nomination, find, still_suffices
 from services.scheduler.setting_aside.asides import Asides
+from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
 from shared.events.catalog import Fact
@@ -34,8 +35,8 @@ class Placing(Protocol):
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """A fact about this pod was folded, or an own reservation of it came to nothing: it stands where the ledger has it."""
 
-    def learn(self, asides: Asides) -> None:
-        """Which nodes are set aside: one value for the life of the state, kept up to date by the caller."""
+    def learn(self, asides: Asides, surroundings: Surroundings) -> None:
+        """Which nodes are set aside, and what surrounds pods: values for the life of the state, kept up to date by the caller."""
 
     def want(self, wanted: tuple[Wanted, ...]) -> None:
         """What pods ask for, weighed: for a strategy that looks at it."""
@@ -87,9 +88,9 @@ class ColumnarPlacing(Cluster):
     def hear(self, fact: Fact) -> None:
         """The ledger's nodes say it all."""
 
-    def learn(self, asides: Asides) -> None:
-        """They bar nodes as constraints do."""
-        self.around = self.around._replace(asides=asides)
+    def learn(self, asides: Asides, surroundings: Surroundings) -> None:
+        """Constraints look at them."""
+        self.around = self.around._replace(asides=asides, surroundings=surroundings)
 
     def share(self, has: Callable[[str], bool] | None) -> None:
         """As a preference below those of pods."""

@@ -7,7 +7,7 @@ then a candidate stands at the highest score. A node label may choose between Ko
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +18,37 @@ from services.scheduler.scoring.containers import score_containers
 from services.scheduler.scoring.node_label import strategy_for
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES
 from services.scheduler.scoring.registry import STRATEGIES as REGISTRY
-from services.scheduler.scoring.strategy import Distances, PlainStrategy, Strategy, Want, WantStrategy, ZoneView
+from services.scheduler.scoring.strategy import (
+    Distances,
+    Landed,
+    LandingStrategy,
+    PlainStrategy,
+    Strategy,
+    Want,
+    WantStrategy,
+    ZoneView,
+)
 from shared.domain.pod import Container
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_device
 
 HIGHEST = 100
 LABELLED = "Koordinator"
+REMEMBERED = 1024
+"""Parts that are kept ready; beyond them all are made anew."""
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 __all__ = ["HIGHEST", "REGISTRY", "Registered"]
+
+
+class Landing(NamedTuple):
+    """A part of a pod in columns: the `least` that a zone must have by row [resource, 1, 1], and what scores it."""
+
+    least: Ints
+    landed: Landed
 
 
 class Registered:
@@ -43,22 +61,22 @@ class Registered:
         self._labelled = name.startswith(LABELLED)
         self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
         self._reports: dict[str, tuple[Report, Distances]] = {}
-        self._wants: tuple[Want, ...] = ()
-        self._wanted: frozenset[str] = frozenset()
+        self._rows = self.generation = 0
         self._take(REGISTRY[name])
         self.looks_at_wants = isinstance(self._strategy, WantStrategy)
         """True for a strategy that must be told what pods ask for."""
 
     def _take(self, strategy: Strategy) -> None:
         self._strategy = strategy
+        self._by_landing = strategy if isinstance(strategy, LandingStrategy) and not self._labelled else None
+        self._landings: dict[Items, Landing] = {}
         self._plain = strategy.score_plain if isinstance(strategy, PlainStrategy) and not self._labelled else None
 
     def want(self, wants: Sequence[Want]) -> None:
         """Score by these from now on: earlier scores are void."""
         if isinstance(self._strategy, WantStrategy):
-            self._wants = tuple(wants)
-            self._wanted = frozenset(name for want in wants for name, _ in want.amounts)
-            self._take(self._strategy.given(self._wants))
+            self._take(self._strategy.given(tuple(wants)))
+            self.generation += 1
 
     @property
     def at_once(self) -> bool:
@@ -66,9 +84,25 @@ class Registered:
         return self._columns is not None
 
     def beside(self, items: Items, names: Iterable[str]) -> Items:
-        """The items, and 0 of each device among `names`, and of what is wanted, that they do not ask for."""
+        """The items, and 0 of each device among `names` that they do not ask for."""
         asked = {name for name, _ in items}
-        return items + tuple((name, 0) for name in names if (is_device(name) or name in self._wanted) and name not in asked)
+        return items + tuple((name, 0) for name in names if is_device(name) and name not in asked)
+
+    @property
+    def by_landing(self) -> bool:
+        """True for a strategy that looks at nothing but the zone where a part lands."""
+        return self._by_landing is not None
+
+    def landing(self, items: Items, rows: Mapping[str, int]) -> Landing | None:
+        """The part made ready for columns of these rows; None where one of its resources has no row. Rows are only ever added."""
+        if self._rows != len(rows) or len(self._landings) >= REMEMBERED:
+            self._rows, self._landings = len(rows), {}
+        found = self._landings.get(items)
+        if found is None and items and self._by_landing is not None and all(name in rows for name, _ in items):
+            asked = dict(items)
+            least = np.array([asked.get(name, -(1 << 63)) for name in rows], dtype=np.int64)
+            found = self._landings[items] = Landing(least[:, None, None], self._by_landing.landed(items, tuple(rows)))
+        return found
 
     def column(self, items: Items, lower: Ints, whole: Floats, fit: Bools) -> Floats:
         """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of items, zone, node]."""
@@ -77,10 +111,6 @@ class Registered:
         weights = np.array([self._weights.get(name, 1) for name, _ in items], dtype=np.int64)
         devices = np.array([is_device(name) for name, _ in items], dtype=np.bool_)
         sizes = cast("Ints", whole)  # the same integers as floats, which are faster
-        if isinstance(self._strategy, WantStrategy):
-            wants = _table(self._wants, [name for name, _ in items])
-            found = self._strategy.score_wanted(request, np.maximum(lower, 0), sizes, whole > 0, fit, *wants)
-            return found.astype(np.float64)
         found = self._columns.score_nodes(request, np.maximum(lower, 0), sizes, whole > 0, fit, weights, devices)
         return found.astype(np.float64)
 
@@ -155,14 +185,3 @@ class Registered:
             return REGISTRY[self.name]
         labels = facts.observed.labels if facts.observed is not None else {}
         return REGISTRY[strategy_for(labels, self.name).strategy]
-
-
-def _table(wants: Sequence[Want], names: Sequence[str]) -> tuple[Ints, Ints]:
-    """The wants as columns over these resources, and their weights; those of which no node has a resource are left out."""
-    at = {name: number for number, name in enumerate(names)}
-    known = [want for want in wants if all(name in at for name, _ in want.amounts)]
-    table = np.zeros((len(known), len(names)), dtype=np.int64)
-    for row, want in enumerate(known):
-        for name, amount in want.amounts:
-            table[row, at[name]] = amount
-    return table, np.array([want.weight for want in known], dtype=np.int64)

@@ -70,7 +70,7 @@ class Shape:
 
     __slots__ = (
         "asked", "deltas", "evenly", "key", "kind", "plans", "pod", "problem", "refusals", "request", "requested",
-        "row", "swept", "undecided", "unplaceable", "untold", "verdicts", "wanted", "zonal",
+        "row", "sweeps", "swept", "undecided", "unplaceable", "untold", "verdicts", "wanted", "zonal",
     )  # fmt: skip
 
     def __init__(self, key: str, pod: Pod, row: int) -> None:
@@ -89,6 +89,7 @@ class Shape:
         self.requested = {**self.kind.request, PODS: 1}
         self.deltas: dict[int, tuple[ZoneAmounts, tuple[int, int, int], Delta]] = {}
         self.verdicts: dict[int, tuple[Plan, bool]] = {}
+        self.sweeps: dict[int, tuple[object, object]] = {}
         self.swept = False
         self.undecided: dict[int, int] = {}
         self.unplaceable: tuple[int, Unplaceable] | None = None
@@ -105,6 +106,13 @@ class Shape:
     def demand(self, tracked: tuple[str, ...]) -> tuple[ContainerDemand, ...]:
         """What the ledger will charge on a node that tracks these resources."""
         return self.kind.demand(tracked)
+
+
+def without_kept(pod: Pod) -> Pod:
+    """The pod without what constraints keep of it."""
+    if not pod.constraints.kept:
+        return pod
+    return msgspec.structs.replace(pod, constraints=msgspec.structs.replace(pod.constraints, kept={}))
 
 
 def key_of(pod: Pod) -> str:

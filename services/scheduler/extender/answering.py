@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, repeat
+from operator import not_
 
 import msgspec
 
@@ -73,9 +74,10 @@ def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Te
     fits = [*(placing.verdicts.scores[shape.row] != RULED_OUT).tolist(), False]
     for name in asides:
         fits[slot_of(name, -1)] = False
-    found.passing = list(compress(names, map(fits.__getitem__, map(slot_of, names, repeat(-1)))))
+    verdicts = list(map(fits.__getitem__, map(slot_of, names, repeat(-1))))
+    found.passing = list(compress(names, verdicts))
     if len(found.passing) < len(names):
-        refused = [name for name in names if not fits[slot_of(name, -1)]]
+        refused = list(compress(names, map(not_, verdicts)))
         _refuse(found, placing, shape, refused, asides, texts.of(shape))
     return found
 

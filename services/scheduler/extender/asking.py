@@ -6,8 +6,10 @@ gives up is withdrawn unless the binder has taken it up. Must not know HTTP."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +27,14 @@ SEEN_LIMIT = 20_000
 """Pods remembered from filter until they are bound."""
 SEEN_WITHIN_S = 3.0
 """How long /bind waits for a pod that another replica filtered, and that the observer has yet to tell."""
+LATER_S = 0.5
+"""How long a pod that fits nowhere, and waited already, waits for news. kube-scheduler asks for it again because something
+happened, which it may hear of before the log does; told no in between, it asks again at the next event: minutes later in a
+quiet cluster."""
+LATER_EVERY_S = 2.0
+"""The least time between two such waits: kube-scheduler asks for one pod at a time."""
+TOGETHER_S = 0.02
+"""News that come so soon after others are judged with them."""
 
 
 T = TypeVar("T")
@@ -48,6 +58,9 @@ class Extender:
         self._seen: dict[str, Pod] = {}
         self._texts = answering.Texts()
         self._waiting: dict[str, asyncio.Future[str]] = {}
+        self._refused: dict[str, None] = {}
+        self._news = asyncio.Event()
+        self._later_from_s = -math.inf
 
     def reset(self) -> None:
         """Another log or timeline: nothing that was asked is under way."""
@@ -56,7 +69,8 @@ class Extender:
                 waiting.set_result("the log began anew; try again")
 
     def folded(self, core: SchedulerCore, folded: Folded) -> None:
-        """Outcomes of bindings that somebody waits for."""
+        """Outcomes of bindings that somebody waits for, and news for pods that fit nowhere."""
+        self._news.set()
         for _, fact in folded if self._waiting else ():
             self._heard(fact)
         self.answered(core)
@@ -83,8 +97,8 @@ class Extender:
 
     # -- verbs -----------------------------------------------------------------------------------------------------
 
-    def filter(self, body: bytes) -> object:
-        """Who may take the pod."""
+    async def filter(self, body: bytes) -> object:
+        """Who may take the pod; where nobody may, perhaps a moment later."""
         asked, core = _decoded(wire.asked, body), self._core()
         pod, problem = news.read(asked.pod)
         names = asked.node_names()
@@ -92,7 +106,30 @@ class Extender:
             return wire.filtered([], {}, dict.fromkeys(names, f"unreadable manifest: {problem}"), asked.cached)
         self._remember(pod)
         found = answering.filtered(_placing(core), pod, names, self._texts)
+        if not found.passing and found.failed and (pod.uid in self._refused or _waits(asked.pod)):
+            found = await self._later(pod, names, found)
+        self._refused.pop(pod.uid, None)
+        if not found.passing:
+            _bounded(self._refused)[pod.uid] = None
         return wire.filtered(found.passing, found.failed, found.unresolvable, asked.cached)
+
+    async def _later(self, pod: Pod, names: Sequence[str], found: answering.Filtered) -> answering.Filtered:
+        """The answer once there are news by which the pod fits, or as it is."""
+        clock = asyncio.get_running_loop().time
+        if clock() < self._later_from_s:
+            return found
+        self._later_from_s = math.inf
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LATER_S):
+                    while not found.passing:
+                        self._news.clear()
+                        await self._news.wait()
+                        await asyncio.sleep(TOGETHER_S)
+                        found = answering.filtered(_placing(self._core()), pod, names, self._texts)
+        finally:
+            self._later_from_s = clock() + LATER_EVERY_S
+        return found
 
     def prioritize(self, body: bytes) -> object:
         """Scores of those that passed."""
@@ -157,9 +194,7 @@ class Extender:
 
     def _remember(self, pod: Pod) -> None:
         self._seen.pop(pod.uid, None)
-        self._seen[pod.uid] = pod
-        if len(self._seen) > SEEN_LIMIT:
-            del self._seen[next(iter(self._seen))]
+        _bounded(self._seen)[pod.uid] = pod
 
     def _core(self) -> SchedulerCore:
         if not self._projector.live:
@@ -167,6 +202,21 @@ class Extender:
         core = self._projector.state
         core.look()
         return core
+
+
+def _bounded(kept: dict[str, T]) -> dict[str, T]:
+    """Room for one more: the oldest is forgotten."""
+    if len(kept) >= SEEN_LIMIT:
+        del kept[next(iter(kept))]
+    return kept
+
+
+def _waits(manifest: Any) -> bool:
+    """Whether kube-scheduler has once found no place for the pod, as its conditions say."""
+    status = manifest.get("status") if isinstance(manifest, dict) else None
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    told = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == "PodScheduled"]
+    return any(one.get("status") == "False" for one in told)
 
 
 def _placing(core: SchedulerCore) -> ColumnarPlacing:

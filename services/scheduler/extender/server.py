@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from services.scheduler.extender.asking import CannotAnswer, Extender
 from services.scheduler.extender.settings import ExtenderSettings
+from shared.runtime import listening
 from shared.runtime.http import json_response
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, timed
@@ -57,7 +57,7 @@ class ExtenderServer:
     async def run(self) -> None:
         """Serve until cancelled. Raises OSError when the address is taken, ssl.SSLError or OSError for unusable certificates."""
         address = self._settings.host, self._settings.port
-        listener = socket.create_server(address, family=socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+        listener = listening.listener(*address)
         host, port = listener.getsockname()[:2]
         self.url = f"{'https' if self._settings.certificate else 'http'}://{host}:{port}"
         self._out.info(names.EXTENDER_SERVES, url=self.url)
@@ -99,6 +99,8 @@ class ExtenderServer:
             body = await _body(request)
             if verb == "bind":
                 return json_response(await _unless_gone(request, self._extender.bind(body)))
+            if verb == "filter":
+                return json_response(await self._extender.filter(body))
             return json_response(getattr(self._extender, verb)(body))
         except CannotAnswer as error:
             return Response(f"topolog: {error}", error.status, media_type="text/plain")

@@ -125,7 +125,10 @@ def _differs(known: LedgerPod, fact: PodObserved) -> bool:
     if known.terminating != fact.terminating or known.problem != fact.problem:
         return True
     if fact.node:
-        return any(getattr(known.pod, name) != getattr(fact.pod, name) for name in ("containers", "qos", "pod_level", "labels"))
+        kept = known.pod.constraints.kept != fact.pod.constraints.kept
+        return kept or any(
+            getattr(known.pod, name) != getattr(fact.pod, name) for name in ("containers", "qos", "pod_level", "labels")
+        )
     return known.pod != fact.pod
 
 
@@ -140,13 +143,13 @@ def pod_deleted(ledger: Ledger, obj: Object) -> PodEnded | None:
     )
 
 
-def absent_pods(ledger: Ledger, listed: list[Object], list_version: str) -> list[PodEnded]:
-    """Live pods that a complete list lacks and that are not younger than it: a DELETE that nobody saw leaks nothing."""
-    present = {str(_part(obj, "metadata").get("uid", "")) for obj in listed}
+def absent_pods(ledger: Ledger, present: Collection[str], list_version: str) -> list[PodEnded]:
+    """Live pods that a complete list (`present` holds its uids) lacks and that are not younger than it: a DELETE that nobody saw
+    leaks nothing."""
     return [
         PodEnded(uid=uid, cause="absent_from_list", node=entry.node, resource_version=list_version)
         for uid, entry in ledger.pods.items()
-        if uid not in present and not _younger(entry.resource_version, list_version)
+        if uid not in present and not is_younger(entry.resource_version, list_version)
     ]
 
 
@@ -157,10 +160,11 @@ def is_mass(absent: int, known: int) -> bool:
 
 def is_older(version: str, than: str) -> bool:
     """Whether a list is surely from before another."""
-    return _younger(than, version)
+    return is_younger(than, version)
 
 
-def _younger(version: str, than: str) -> bool:
+def is_younger(version: str, than: str) -> bool:
+    """Whether an object, or a list, is surely from after a version."""
     return version.isdigit() and than.isdigit() and int(version) > int(than)
 
 
@@ -223,11 +227,11 @@ def node_deleted(ledger: Ledger, obj: Object) -> NodeEnded | None:
     return None if known is None or known.observed is None else NodeEnded(name, uid, "deleted")
 
 
-def absent_nodes(ledger: Ledger, listed: list[Object], list_version: str) -> list[NodeEnded]:
-    """Nodes that a complete list lacks and that are not younger than it: another leader may have seen them since."""
-    present = {str(_part(obj, "metadata").get("name", "")) for obj in listed}
+def absent_nodes(ledger: Ledger, present: Collection[str], list_version: str) -> list[NodeEnded]:
+    """Nodes that a complete list (`present` holds its names) lacks and that are not younger than it: another leader may have seen
+    them since."""
     return [
         NodeEnded(name, node.observed.uid, "absent_from_list")
         for name, node in ledger.nodes.items()
-        if node.observed is not None and name not in present and not _younger(node.observed.resource_version, list_version)
+        if node.observed is not None and name not in present and not is_younger(node.observed.resource_version, list_version)
     ]

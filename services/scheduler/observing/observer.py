@@ -1,28 +1,33 @@
 """The observer: one leased role that tells the log what the Kubernetes API shows.
 
-List, then watch, for nodes and for pods; each event becomes a fact or nothing (`news`). The next events are compared only after
-the fold has reached what was appended, so that one change is told once. Where a list lacks much of what the log holds, a second
-list, later, must agree before anything ends. Must not decide anything.
+List, then watch, for each kind (`kinds`); each event becomes a fact or nothing. Lists come in pages and are told page by page, so
+that a large cluster never stands in memory; what a list lacks is asked once it is whole. The next events are compared only after
+the fold has reached what was appended, so that one change is told once. Where a list lacks much of what the log holds, or shows
+nothing at all, a second list, later, must agree: before anything ends, and before what is there stays unseen until it changes.
+Must not decide anything.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import Any
+from contextlib import aclosing
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.observing import news
+from services.scheduler.observing.kinds import KINDS, SURROUNDINGS, Kinds, Observed, identity, known_count
 from services.scheduler.observing.sightings import Sightings
 from shared.eventlog.port import Commit, Conflict, Draft, EventLog, Fenced, Lease, Place
 from shared.events import streams
-from shared.events.cluster_facts import ClusterFact, NodeEnded, NodeObserved, PodObserved
-from shared.kube.port import Kind, Kube, KubeUnavailableError, Listed, Seen, WatchExpiredError
+from shared.events.cluster_facts import NodeEnded, NodeObserved, PodObserved
+from shared.events.surroundings_facts import SurroundingFact, stream_of
+from shared.kube.port import Kind, Kube, KubeUnavailableError, Object, Seen, WatchExpiredError
+from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.runtime.groups import lease_losses
 from shared.runtime.leadership import LeaseLost
-from shared.runtime.projector import Projector
+from shared.runtime.projector import Folded, Projector
 from shared.runtime.retry import jittered_s
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count
@@ -35,8 +40,6 @@ PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0
 REACH_TIMEOUT_S = 30.0
 CONFIRM_AFTER_S = 2.0
-
-Object = dict[str, Any]
 
 
 class _Relist(Exception):
@@ -52,10 +55,13 @@ class Observer:
         self._log = log
         self._kube = kube
         self._projector = projector
-        self._schedulers = schedulers
         self._clock = clock
         self._generation = 0
+        self._acknowledged = Acknowledged()
         self._sightings = Sightings()
+        self._kinds = Kinds(schedulers, self._sightings)
+        self._untried: set[Kind] = set()
+        self._all_tried = asyncio.Event()
         self._troubles: dict[Kind, str] = {}
         self._out = logs.get("observer")
 
@@ -66,21 +72,36 @@ class Observer:
     def reset(self) -> None:
         """Another log, timeline or history: list again."""
         self._generation += 1
+        self._acknowledged.clear()
         self._sightings.clear()
 
+    def folded(self, folded: Folded) -> None:
+        """The fold went on. Raises Refold where what was told here was lost with the history that it stood in."""
+        self._acknowledged.check(folded)
+
     async def lead(self, lease: Lease) -> None:
-        """Follow nodes and pods until the lease is lost."""
+        """Follow every kind until the lease is lost."""
         await self._projector.wait_live()
         self._sightings.clear()
+        self._untried = set(SURROUNDINGS)
+        self._all_tried.clear()
         try:
             with lease_losses():
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._follow("nodes", lease))
-                    group.create_task(self._follow("pods", lease))
+                    for kind in KINDS:
+                        group.create_task(self._follow(kind, lease))
         finally:
             self._troubles.clear()
 
+    def _tried(self, kind: Kind) -> None:
+        """Pods are told once the first list of all that surrounds them was told, or could not be had."""
+        self._untried.discard(kind)
+        if not self._untried:
+            self._all_tried.set()
+
     async def _follow(self, kind: Kind, lease: Lease) -> None:
+        if kind == "pods":
+            await self._all_tried.wait()
         failures = 0
         while True:
             try:
@@ -92,6 +113,7 @@ class Observer:
                 self._out.warning(names.RELIST, kind=kind, reason=type(reason).__name__)
             except KubeUnavailableError as error:
                 self._troubles[kind] = f"{kind} of the cluster cannot be seen: {error}"
+                self._tried(kind)
                 count(names.KUBE_TROUBLE)
                 self._out.warning(names.KUBE_UNAVAILABLE, kind=kind, problem=str(error))
                 await self._clock.sleep(jittered_s(failures, PAUSE_S, LONGEST_PAUSE_S))
@@ -99,30 +121,52 @@ class Observer:
 
     async def _list(self, kind: Kind, lease: Lease) -> str:
         """Tell what a list shows and what it lacks; the version from which to watch. Much that only this list lacks ends when the
-        next one lacks it too; what went between the two lists no watch will tell, so that it ends by the newer one."""
-        doubted: set[str] = set()
+        next one lacks it too; what went between the two lists no watch will tell, so that it ends by the newer one. A list that
+        shows nothing where nothing was known lacks nothing, and is asked for once more all the same. The fold is at the head
+        first: while it reads another history from its beginning, what a list shows ended would be nobody."""
+        await self._projector.wait_live()
+        generation, doubted = self._generation, set[str]()
         version = ""
         while True:
-            listed = await self._kube.list(kind)
-            if doubted and news.is_older(listed.resource_version, version):
-                raise KubeUnavailableError(
-                    f"list of {kind}: version {listed.resource_version} came after {version}, which lacked {len(doubted)}; "
-                    "several API servers that disagree?"
-                )
-            await self._tell(self._shown(kind, listed), lease)
-            absent, version = self._absent(kind, listed), listed.resource_version
+            before, (present, version) = version, await self._tell_pages(kind, version, generation, lease)
+            self._tried(kind)
+            absent = self._kinds.absent(self._projector.state.followed, kind, present, version)
             if doubted:
                 self._out.warning(names.MASS_ABSENCE_JUDGED, kind=kind, ended=len(absent), doubted=len(doubted))
             fresh = [fact for fact in absent if _address(fact)[1] not in doubted]
-            known = self._projector.state.ledger.pods if kind == "pods" else self._projector.state.ledger.nodes
-            if not news.is_mass(len(fresh), len(known)):
-                break
+            known = known_count(self._projector.state.followed, kind)
+            if not news.is_mass(len(fresh), known):
+                if present or before:
+                    break
+                await self._clock.sleep(PAUSE_S)
+                continue
             count(names.MASS_ABSENCES, kind=kind)
-            self._out.warning(names.MASS_ABSENCE, kind=kind, absent=len(absent), known=len(known), version=version)
+            self._out.warning(names.MASS_ABSENCE, kind=kind, absent=len(absent), known=known, version=version)
             doubted = {_address(fact)[1] for fact in absent}
             await self._clock.sleep(CONFIRM_AFTER_S)
         await self._tell(absent, lease)
         return version
+
+    async def _tell_pages(self, kind: Kind, before: str, generation: int, lease: Lease) -> tuple[set[str], str]:
+        """Tell one list part by part; the identities of all that it has, and its version. A list that is to confirm the one of
+        version `before` is not older, and comes in pages: those are read where writes are."""
+        present, version = set[str](), ""
+        async with aclosing(self._kube.pages(kind, streamed=not before)) as pages:
+            async for page in pages:
+                version = page.resource_version
+                if before and news.is_older(version, before):
+                    raise KubeUnavailableError(
+                        f"list of {kind}: version {version} came after {before}, which lacked what was known or showed nothing; "
+                        "several API servers that disagree?"
+                    )
+                if generation != self._generation:
+                    raise _Relist
+                present.difference_update(identity(kind, obj) for obj in page.gone)
+                present.update(identity(kind, obj) for obj in page.items)
+                if page.gone:
+                    await self._tell_seen(kind, [Seen("DELETED", obj) for obj in page.gone], lease)
+                await self._tell(self._shown(kind, page.items), lease)
+        return present, version
 
     async def _watch(self, kind: Kind, version: str, lease: Lease) -> None:
         """Read the watch into a bounded buffer, so that a slow log slows the watch and never the memory."""
@@ -168,30 +212,17 @@ class Observer:
     async def _tell_seen(self, kind: Kind, batch: Sequence[Seen], lease: Lease) -> None:
         """Several events of one object in a batch: only the last of each is compared, unless it went away in between."""
         self._sightings.prune(self._projector.state.ledger.pods)
-        facts = [self._fact(kind, seen) for seen in _newest(batch)]
-        await self._tell([fact for fact in facts if fact is not None], lease)
+        await self._tell(self._facts(kind, _newest(batch)), lease)
 
-    def _fact(self, kind: Kind, seen: Seen) -> ClusterFact | None:
-        ledger = self._projector.state.ledger
-        if kind == "nodes":
-            return news.node_deleted(ledger, seen.object) if seen.type == "DELETED" else news.node_fact(ledger, seen.object)
-        if seen.type == "DELETED":
-            return news.pod_deleted(ledger, seen.object)
-        return news.pod_fact(ledger, self._schedulers, seen.object, self._sightings)
+    def _shown(self, kind: Kind, items: Sequence[Object]) -> list[Observed]:
+        return self._facts(kind, [Seen("ADDED", obj) for obj in items])
 
-    def _shown(self, kind: Kind, listed: Listed) -> list[ClusterFact]:
-        ledger = self._projector.state.ledger
-        facts = [
-            news.node_fact(ledger, obj) if kind == "nodes" else news.pod_fact(ledger, self._schedulers, obj, self._sightings)
-            for obj in listed.items
-        ]
-        return [fact for fact in facts if fact is not None]
+    def _facts(self, kind: Kind, events: Sequence[Seen]) -> list[Observed]:
+        core = self._projector.state
+        own = core.config.scheduler_name
+        return [fact for seen in events for fact in self._kinds.facts(core.followed, own, kind, seen)]
 
-    def _absent(self, kind: Kind, listed: Listed) -> Sequence[ClusterFact]:
-        absent = news.absent_nodes if kind == "nodes" else news.absent_pods
-        return absent(self._projector.state.ledger, listed.items, listed.resource_version)
-
-    async def _tell(self, facts: Sequence[ClusterFact], lease: Lease) -> None:
+    async def _tell(self, facts: Sequence[Observed], lease: Lease) -> None:
         seen, generation = self._projector.place, self._generation
         for start in range(0, len(facts), BATCH_EVENTS):
             commits = [self._commit(fact, lease, seen) for fact in facts[start : start + BATCH_EVENTS]]
@@ -203,16 +234,22 @@ class Observer:
                 await self._clock.sleep(PAUSE_S)
                 raise _Relist
             count(names.OBSERVED, len(commits))
+            for commit, outcome in zip(commits, outcomes, strict=True):
+                self._acknowledged.keep(commit, outcome, self._projector.position)
             last = max(getattr(outcome, "last", 0) for outcome in outcomes)
             while not await self._projector.wait_for(last, REACH_TIMEOUT_S):
                 if generation != self._generation:
                     raise _Relist
                 self._out.warning(names.FOLD_BEHIND, position=last)
+        if generation != self._generation:
+            raise _Relist
 
-    def _commit(self, fact: ClusterFact, lease: Lease, seen: Place) -> Commit:
+    def _commit(self, fact: Observed, lease: Lease, seen: Place) -> Commit:
         stream, uid, about = _address(fact)
         version = fact.resource_version if not isinstance(fact, NodeEnded) else fact.cause
-        suffix = "" if not isinstance(fact, PodObserved) else f"/{fact.node}"
+        suffix = f"/{fact.node}" if isinstance(fact, PodObserved) else ""
+        if isinstance(fact, SurroundingFact):
+            suffix = f"@{seen.position}"  # what was ended by false lists may be told again as it was
         return Commit(
             commit_id=f"kube/{uid}/{type(fact).__name__}/{version}{suffix}",
             role=ROLE,
@@ -235,8 +272,10 @@ def _newest(batch: Sequence[Seen]) -> list[Seen]:
     return list(newest.values())
 
 
-def _address(fact: ClusterFact) -> tuple[str, str, str]:
+def _address(fact: Observed) -> tuple[str, str, str]:
     """Stream, uid, and what the story is about."""
+    if isinstance(fact, SurroundingFact):
+        return stream_of(fact), stream_of(fact), stream_of(fact)
     if isinstance(fact, NodeObserved | NodeEnded):
         return streams.node(fact.name), fact.uid, fact.name
     uid = fact.about.pod

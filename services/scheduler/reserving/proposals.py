@@ -35,21 +35,27 @@ class Proposal(msgspec.Struct, frozen=True):
     node: str = ""
 
     @property
+    def chained(self) -> frozenset[str]:
+        """The streams at whose versions it stands, for as far as others of a batch may move them: the pod's, and its node's."""
+        if not self.uid:
+            return frozenset()
+        return frozenset([streams.pod(self.uid), *([streams.node(self.node)] if self.node else [])])
+
+    @property
     def nominates(self) -> bool:
         """True for a nomination."""
         return any(isinstance(draft.fact, PodNominated) for draft in self.drafts)
 
 
 def firsts(proposals: Iterable[Proposal]) -> tuple[list[Proposal], list[Proposal]]:
-    """The proposals that stand on none before them, and those that follow another pod's on the same node."""
-    nodes: set[str] = set()
+    """The proposals that stand on none before them, and those that follow another pod's on the same node, or another of the
+    same pod (a nomination its verdict)."""
+    streams_taken: set[str] = set()
     first: list[Proposal] = []
     rest: list[Proposal] = []
     for proposal in proposals:
-        follows = bool(proposal.uid and proposal.node) and proposal.node in nodes
-        (rest if follows else first).append(proposal)
-        if proposal.uid and proposal.node:
-            nodes.add(proposal.node)
+        (rest if proposal.chained & streams_taken else first).append(proposal)
+        streams_taken |= proposal.chained
     return first, rest
 
 

@@ -17,17 +17,12 @@ import numpy as np
 
 from services.scheduler.scoring.fit import available_of, fitting, lowest_plain
 from services.scheduler.scoring.percent import Floats
-from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, Items, Want, ZoneView
+from services.scheduler.scoring.room import MOST_ROOM, UNITS, RoomTable, squared
+from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, Items, Landed, Want, ZoneView
 from shared.domain.resources import Amounts
 
-UNITS = 64
-"""Parts into which the room for one want is divided."""
-MOST_ROOM = 1024
-"""Room for more than so many of a want is as good as this."""
 GRAIN = 1024
 """Weighed loss that is too small to tell apart."""
-BLOCK = 512
-"""Nodes that are looked at together: what is made for them on the way stays in the processor's cache."""
 SHARE = 16
 """What the share left of the requested resources weighs: it decides between zones that lose next to nothing."""
 
@@ -41,6 +36,7 @@ def _levels() -> tuple[int, ...]:
 
 
 LEVELS = _levels()
+_LEVELS = np.array(LEVELS, dtype=np.float64)
 
 
 class KeepRoom:
@@ -89,53 +85,50 @@ class KeepRoom:
         self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, weights: Ints, devices: Bools
     ) -> Ints:
         """The same for columns, without wants; see `ColumnStrategy`."""
-        nobody = np.zeros((0, len(request)), dtype=np.int64)
-        return self.score_wanted(request, available, allocatable, present, fits, nobody, np.zeros(0, dtype=np.int64))
-
-    def score_wanted(
-        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, wants: Ints, weights: Ints
-    ) -> Ints:
-        """The same for columns; see `WantStrategy`."""
         if not fits.shape[0]:
             return np.zeros(fits.shape[1], dtype=np.int64)
         nodes, landing = np.arange(fits.shape[1]), fits.argmax(axis=0)
         whole: Floats = (allocatable[:, landing, nodes] * present[:, landing, nodes]).astype(np.float64)
         free = np.minimum(available[:, landing, nodes], whole)
-        left = np.maximum(free - request[:, None], 0)
-        loss = _weighed_loss(free, left, whole, wants, weights)
         shares, listed = np.zeros(len(nodes)), np.zeros(len(nodes))
         for at in np.flatnonzero(request > 0):
-            shares += np.floor(left[at] * 100.0 / np.maximum(whole[at], 1))
+            shares += np.floor(np.maximum(free[at] - request[at], 0) * 100.0 / np.maximum(whole[at], 1))
             listed += whole[at] > 0
         share = np.floor(shares * SHARE / (np.maximum(listed, 1) * 100))
-        found = BEST - np.searchsorted(LEVELS, np.floor(loss / GRAIN) + share, side="right")
+        found = BEST - _LEVELS.searchsorted(share, side="right")
         scores: Ints = np.where(fits.any(axis=0), np.where(listed == 0, BEST, found), WORST).astype(np.int64)
         return scores
 
-
-def _weighed_loss(free: Floats, left: Floats, whole: Floats, wants: Ints, weights: Ints) -> Floats:
-    """The weighed sum of the room that is lost from `free` to `left`, all [R,N]."""
-    if not len(wants):
-        return np.zeros(free.shape[1])
-    amounts, heavy = wants[:, :, None].astype(np.float64), weights.astype(np.float64)
-    found = []
-    for first in range(0, free.shape[1], BLOCK):
-        block = slice(first, first + BLOCK)
-        holds = np.logical_and.reduce(whole[:, block] >= amounts, axis=1)
-        lost = _rooms(free[:, block], amounts) - _rooms(left[:, block], amounts)
-        found.append(heavy @ (lost * holds))
-    return np.concatenate(found)
+    def landed(self, items: Items, names: Sequence[str]) -> Landed:
+        """The same where the request lands, under the wants; see `LandingStrategy`."""
+        return _Landed(items, names, self._wants)
 
 
-def _rooms(free: Floats, amounts: Floats) -> Floats:
-    """The room of each want, as `_squared` of whole units; what a want does not ask for does not bound it."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        units = (free * float(UNITS)) / amounts
-    least = np.minimum(np.floor(np.fmin.reduce(units, axis=1)), float(MOST_ROOM * UNITS))
-    whole = np.floor(least / UNITS)
-    part = least - whole * UNITS
-    squared: Floats = whole * float(UNITS * UNITS) + part * part
-    return squared
+class _Landed:
+    """One request under these wants, for columns of the zones where it lands."""
+
+    def __init__(self, items: Items, names: Sequence[str], wants: Sequence[Want]) -> None:
+        asked = dict(items)
+        self._request = np.array([[asked.get(name, 0)] for name in names], dtype=np.float64)
+        self._asked = np.flatnonzero(self._request[:, 0])
+        self._table = RoomTable(wants, names)
+
+    def scores(self, free: Ints, whole: Floats) -> Ints:
+        """See `Landed`."""
+        held = np.maximum(free, 0.0)
+        left, asked = held - self._request, self._asked
+        loss = self._table.lost(held, np.maximum(left, 0.0), whole)
+        return BEST - _steps(loss, left.take(asked, axis=0), whole.take(asked, axis=0))
+
+
+def _steps(loss: Floats | float, left: Floats, whole: Floats) -> Ints:
+    """What is taken off the best score: `left` and `whole` are [resource asked for, zone]."""
+    left *= 100.0
+    left /= whole
+    share = np.floor(np.floor(left, out=left).sum(axis=0) / (len(left) * 100 / SHARE))
+    share += np.floor(loss / GRAIN)
+    steps: Ints = _LEVELS.searchsorted(share, side="right")
+    return steps
 
 
 def _lost(want: Items, free: Amounts, wanted: Amounts, whole: Amounts) -> int:
@@ -150,10 +143,4 @@ def _lost(want: Items, free: Amounts, wanted: Amounts, whole: Amounts) -> int:
         if name in wanted:
             units = (held - wanted[name]) * UNITS // amount
         after = min(after, units)
-    return _squared(before) - _squared(after) if after < before else 0
-
-
-def _squared(units: int) -> int:
-    """How often the want fits, in squared units, and the square of the units of the next."""
-    times, part = divmod(units, UNITS)
-    return times * UNITS * UNITS + part * part
+    return squared(before) - squared(after) if after < before else 0

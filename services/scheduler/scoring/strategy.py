@@ -36,6 +36,7 @@ Distances = Mapping[tuple[int, int], int]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 class ZoneView(msgspec.Struct, frozen=True):
@@ -89,17 +90,28 @@ class PlainStrategy(Strategy, Protocol):
         """0..100 for a request above zero that zones decide on; `zones` has what is free by zone, `sizes` what is allocatable."""
 
 
+class Landed(Protocol):
+    """One request made ready to be scored in many zones at once."""
+
+    def scores(self, free: Ints, whole: Floats) -> Ints:
+        """0..100 of each zone from free and whole [resource, zone], whole being 0 where a resource is not listed. The request
+        fits; free is no more than the whole, and may be below 0 where nothing is asked for; amounts are up to `COLUMN_LIMIT`."""
+
+
 @runtime_checkable
-class WantStrategy(ColumnStrategy, Protocol):
+class LandingStrategy(ColumnStrategy, Protocol):
+    """A strategy that looks at nothing but the zone where a request lands: the lowest that fits."""
+
+    def landed(self, items: Items, names: Sequence[str]) -> Landed:
+        """A request above zero for resources among `names`, which is the order of the resources in columns."""
+
+
+@runtime_checkable
+class WantStrategy(LandingStrategy, Protocol):
     """A strategy that is told what pods ask for: a pure function of that, too."""
 
     def given(self, wants: Sequence[Want]) -> WantStrategy:
         """The same strategy under these wants."""
-
-    def score_wanted(
-        self, request: Ints, available: Ints, allocatable: Ints, present: Bools, fits: Bools, wants: Ints, weights: Ints
-    ) -> Ints:
-        """As `score_nodes`, with wants[K,R] and weights[K] instead: every resource of a want is among R."""
 
 
 def weight_of(resource: str, weights: Mapping[str, int]) -> int:

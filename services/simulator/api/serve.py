@@ -9,6 +9,7 @@ import uvicorn
 
 from services.simulator.api.app import ApiApp, build_app
 from services.simulator.api.cluster_store import ClusterStore
+from shared.runtime import listening
 
 
 class ApiServer:
@@ -33,17 +34,7 @@ class ApiServer:
 
 async def start(store: ClusterStore, host: str = "127.0.0.1", port: int = 0) -> ApiServer:
     """Start serving in the running loop; port 0 takes a free one. OSError when the address is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Without the protocol named, asyncio leaves Nagle's algorithm on and each answer waits 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
-    listener.listen(1024)
-    listener.setblocking(False)
+    listener = listening.listener(host, port, both_families=True)
     taken = listener.getsockname()[1]
     address = f"[{host}]:{taken}" if ":" in host else f"{host}:{taken}"
     app = build_app(store)

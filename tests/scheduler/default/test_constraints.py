@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from services.scheduler.deciding.constraints import registry
-from services.scheduler.deciding.constraints.constraint import Around, Check
+from services.scheduler.deciding.constraints.constraint import Around, Check, NotHandled
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.observing import news
+from services.scheduler.observing import around, news
 from services.scheduler.observing.sightings import Sightings
 from shared.domain.constraints import PREFERRED, REQUIRED
 from shared.domain.fields import Json
@@ -129,6 +129,65 @@ async def test_terms_look_into_their_namespaces_only() -> None:
     assert "anti-affinity" in await placed(story, seen("b", **apart(HOST, namespaceSelector={})))
 
 
+async def namespace(story: Story, name: str, **labels: str) -> None:
+    """The observer sees a namespace."""
+    obj = {"metadata": {"name": name, "resourceVersion": "3", "labels": labels}}
+    fact = around.fact_of(story.cores[0].followed.surroundings, "namespace", obj)
+    if fact is not None:
+        await story.tell(f"namespace/{name}", fact)
+
+
+AMONG = {"namespaceSelector": {"matchLabels": {"team": "red"}}}
+
+
+@pytest.mark.parametrize(("labels", "barred"), [({"team": "red"}, True), ({"team": "blue"}, False)])
+async def test_a_running_pods_rule_looks_into_namespaces_by_their_labels(labels: dict[str, str], barred: bool) -> None:
+    story = await world("n1")
+    await story.tell("pod/uid-x", seen("x", "n1", **apart(HOST, **AMONG)))
+    assert "a running pod's rule" in await placed(story, seen("a", labels={"app": "web"})), "its labels are not known yet"
+    await namespace(story, "ns", **labels)
+    assert await story.decide() == ({} if barred else {"uid-a": "n1"})
+    await namespace(story, "ns", team="blue")
+    assert await story.decide() == ({"uid-a": "n1"} if barred else {})
+
+
+async def test_a_pods_own_rules_look_into_namespaces_by_their_labels() -> None:
+    story = await world("n1", "n2")
+    await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
+    assert "labels of namespace ns are not known" in await placed(story, seen("a", **apart(HOST, **AMONG)))
+    assert "labels of namespace ns are not known" in await placed(story, seen("b", **apart(HOST, kind="podAffinity", **AMONG)))
+    await namespace(story, "ns", team="red")
+    assert await story.decide() == {"uid-a": "n2", "uid-b": "n1"}
+    await namespace(story, "ns", team="blue")
+    assert await placed(story, seen("c", **apart(HOST, **AMONG))) in ("n1", "n2"), "nobody is selected"
+    named = apart(HOST, namespaces=["ns"], **AMONG)
+    assert await placed(story, seen("d", **named)) == "n2", "namespaces by name are beside those by labels"
+
+
+async def test_namespaces_by_expressions_and_an_empty_selector() -> None:
+    story = await world("n1")
+    await namespace(story, "ns", team="red")
+    await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
+    absent = {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}
+    assert await placed(story, seen("a", **apart(HOST, namespaceSelector=absent))) == "n1"
+    assert "anti-affinity" in await placed(story, seen("b", **apart(HOST, namespaceSelector={})))
+
+
+async def test_what_constraints_keep_of_a_pod_that_runs_is_news_after_an_upgrade() -> None:
+    """The log was written by code that did not look at namespaces' labels."""
+    story = await world("n1")
+    made = seen("x", "n1", **apart(HOST, **AMONG))
+    bare = msgspec.structs.replace(made.pod.constraints, kept={})
+    await story.tell("pod/uid-x", msgspec.structs.replace(made, pod=msgspec.structs.replace(made.pod, constraints=bare)))
+    body = {"schedulerName": "topolog", "nodeName": "n1", **apart(HOST, **AMONG)}
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    body["containers"] = [{"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}]
+    obj = {"metadata": {"name": "x", "namespace": "ns", "uid": "uid-x"}, "spec": body, "status": {"phase": "Pending"}}
+    fact = news.pod_fact(story.cores[0].ledger, "topolog", obj, Sightings())
+    assert isinstance(fact, PodObserved)
+    assert fact.pod.constraints.kept == made.pod.constraints.kept
+
+
 async def test_affinity_follows_its_selection_and_the_first_of_a_group_goes_anywhere() -> None:
     story = await world()
     beside = apart(ZONE, kind="podAffinity")
@@ -167,11 +226,33 @@ async def test_spread_counts_neither_leaving_pods_nor_domains_that_the_pod_may_n
     assert await placed(story, seen("b", labels=web, **spread(ZONE), **in_a)) in ("n1", "n2")
 
 
+async def test_spread_counts_nodes_as_its_policies_say() -> None:
+    """KEP-3094. A pod runs in zone a; zone b has room where it counts."""
+    story = await world(n3={"taints": (Taint("gone", "", "NoSchedule"),)})
+    web = {"app": "web"}
+    await story.tell("pod/uid-x", seen("x", "n1", labels=web))
+    assert "2 topology spread" in await placed(story, seen("a", labels=web, **spread(ZONE))), "b is emptier, and tainted"
+    assert await placed(story, seen("b", labels=web, **spread(ZONE, nodeTaintsPolicy="Honor"))) in ("n1", "n2")
+    tolerant = {"tolerations": [{"key": "gone", "operator": "Exists"}]}
+    assert await placed(story, seen("c", labels=web, **spread(ZONE, nodeTaintsPolicy="Honor"), **tolerant)) == "n3"
+    in_a = {"nodeSelector": {ZONE: "a"}}
+    assert await placed(story, seen("d", labels=web, **spread(ZONE), **in_a)) in ("n1", "n2"), "b does not count"
+    anywhere = spread(ZONE, nodeAffinityPolicy="Ignore")
+    assert "2 topology spread" in await placed(story, seen("e", labels=web, **anywhere, **in_a))
+
+
 async def test_spread_with_too_few_domains_counts_from_nothing() -> None:
     story = await world()
     for name, node in (("x", "n1"), ("y", "n3")):
         await story.tell(f"pod/uid-{name}", seen(name, node, labels={"app": "web"}))
     assert "topology spread" in await placed(story, seen("a", labels={"app": "web"}, **spread(ZONE, minDomains=3)))
+
+
+@pytest.mark.parametrize("left", ["n1", "n2", "n3"])
+async def test_prefer_no_schedule_moves_a_pod_to_whichever_node_is_left(left: str) -> None:
+    shunned = {"taints": (Taint("old", "", "PreferNoSchedule"),)}
+    story = await world(**{name: shunned for name in ("n1", "n2", "n3") if name != left})
+    assert await placed(story, seen("p")) == left
 
 
 async def test_preferred_affinity_and_prefer_no_schedule_move_pods_that_could_go_anywhere() -> None:
@@ -186,9 +267,8 @@ async def test_preferred_affinity_and_prefer_no_schedule_move_pods_that_could_go
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
-        (apart(HOST, namespaceSelector={"matchLabels": {"a": "b"}}), f"spec.affinity.podAntiAffinity.{REQUIRED}"),
-        (spread(ZONE, nodeAffinityPolicy="Ignore"), "spec.topologySpreadConstraints"),
-        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "spec.volumes.persistentVolumeClaim"),
+        ({"volumes": [{"name": "v", "rbd": {"image": "i", "monitors": ["m"]}}]}, "spec.volumes.rbd"),
+        ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
     ],
 )
 async def test_a_form_that_is_not_handled_keeps_its_clear_verdict(spec: Json, named: str) -> None:
@@ -203,6 +283,8 @@ class Tenant:
     handles = frozenset(("spec.tenant",))
 
     def read(self, spec: Json, pod: Pod) -> Any:
+        if isinstance(spec.get("tenant"), list):
+            raise NotHandled("several tenants")
         return spec.get("tenant")
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
@@ -222,6 +304,16 @@ async def test_a_constraint_is_one_file_and_one_line(monkeypatch: pytest.MonkeyP
     red = await placed(story, seen("a", tenant="red"))
     assert await placed(story, seen("b", tenant="blue")) == ({"n1", "n2"} - {red}).pop()
     assert "tenant" in await placed(story, seen("c", tenant="green"))
+    assert await placed(story, seen("d", tenant=["red"])) == "unsupported constraint: spec.tenant", "a form that it has not"
+
+
+async def test_what_a_newer_release_keeps_of_a_pod_is_not_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two releases share a log: the one that observes knows a constraint that the one that decides does not."""
+    story = await world("n1")
+    monkeypatch.setattr(registry, "_ALL", (*registry._ALL, Tenant()))
+    newer = seen("a", tenant="red")
+    monkeypatch.undo()
+    assert await placed(story, newer) == "0/1 nodes: 1 unsupported constraint: tenant, of a newer release"
 
 
 def test_equal_specs_are_one_shape_whatever_the_order_of_their_fields() -> None:

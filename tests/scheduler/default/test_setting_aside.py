@@ -187,4 +187,6 @@ async def test_a_gated_pod_gets_no_verdict_and_is_decided_when_its_gates_are_lif
     gated = msgspec.structs.replace(made, constraints=msgspec.structs.replace(made.constraints, gates=("example.com/g",)))
     assert await placed(story, gated) == ""
     assert await story.verdicts(made) == []
+    restarted = load(story.cores[0].config, dump(story.cores[0]))
+    assert made.uid not in restarted.queue, "a restart lifts no gate"
     assert await placed(story, made) == "n1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.extender import asking
 from services.scheduler.extender.asking import Extender
 from services.scheduler.extender.server import ExtenderServer
 from services.scheduler.extender.settings import ExtenderSettings
@@ -107,7 +109,7 @@ class World:
             await projector.wait_live()
             await projector.wait_for(await self.log.head(), 10)
             await until(lambda: bool(server.url))
-            self.url, self.core = server.url, projector.state
+            self.url, self.core, self.extender = server.url, projector.state, extender
             yield self
         await self.client.aclose()
 
@@ -146,6 +148,30 @@ async def test_filter_names_zone_resource_and_numbers_and_tells_what_eviction_ca
     assert answer["FailedAndUnresolvableNodes"] == {
         "n3": "no zone as large as 4 cpu (best: 2 in zone 0)", "n4": "no topology report", "nobody": "node not seen yet",
     }  # fmt: skip
+
+
+def waiting(made: Json) -> Json:
+    """As kube-scheduler shows a pod for which it once found no place."""
+    return {**made, "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
+
+
+async def test_a_pod_that_waited_is_told_of_room_that_comes_while_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kube-scheduler asks again when a pod ended, and may know it before the log does; it does not ask again for minutes."""
+    monkeypatch.setattr(asking, "LATER_S", 3600.0)
+    async with (await small_and_large()).at_work() as world, asyncio.timeout(60):
+        assert (await world.filter(pod("new"), "n1"))["NodeNames"] == [], "a new pod is answered at once"
+        asked = asyncio.create_task(world.filter(waiting(pod("p")), "n1"))
+        await until(lambda: world.extender._later_from_s == math.inf)
+        assert (await world.filter(waiting(pod("other")), "n1"))["NodeNames"] == [], "one waits at a time"
+        await world.tell(streams.report("n1"), NodeReported(report(zone(0, 8), zone(1, 8), tracked=("cpu",), at=2)))
+        assert (await asked)["NodeNames"] == ["n1"]
+
+
+async def test_a_pod_for_which_no_room_comes_is_refused_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "LATER_S", 0.05)
+    async with (await small_and_large()).at_work() as world:
+        answer = await world.filter(waiting(pod("p")), "n1")
+        assert answer["FailedNodes"] == {"n1": "no single zone with 4 cpu free (best: 3 in zone 1)"}
 
 
 async def test_without_node_cache_whole_nodes_come_and_nodes_go_back() -> None:

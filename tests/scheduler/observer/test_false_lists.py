@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 import pytest
 
 from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved
-from shared.kube.port import Kind, KubeUnavailableError, Listed
+from shared.kube.port import Kind, KubeUnavailableError, Listed, Object
 from tests.runtime.helpers import until
 from tests.scheduler.observer.test_observer import OURS, Scene
 from tests.simulator.conftest import api  # noqa: F401 - fixture
@@ -35,14 +35,29 @@ async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scen
 
 def falsified(scene: Scene, monkeypatch: pytest.MonkeyPatch, falsify: Falsify) -> list[str]:
     """Every list passes through `falsify(kind, listed, number of lists of this kind before)`; returns the kinds listed."""
-    list_, asked = scene.kube.list, list[str]()
+    asked = list[str]()
 
-    async def listing(kind: Kind) -> Listed:
+    async def listing(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
         asked.append(kind)
-        return falsify(kind, await list_(kind), asked.count(kind) - 1)
+        yield falsify(kind, await scene.kube.list(kind), asked.count(kind) - 1)
 
-    monkeypatch.setattr(scene.kube, "list", listing)
+    relist(scene, monkeypatch, listing)
     return asked
+
+
+def relist(scene: Scene, monkeypatch: pytest.MonkeyPatch, pages: Callable[..., AsyncGenerator[Listed]]) -> None:
+    """The observer's pages come from `pages`, which may ask `scene.kube.list`."""
+    true_pages = scene.kube.pages
+
+    async def list_(kind: Kind) -> Listed:
+        items: list[Object] = []
+        version = ""
+        async for page in true_pages(kind):
+            items, version = [*items, *page.items], page.resource_version
+        return Listed(items, version)
+
+    monkeypatch.setattr(scene.kube, "list", list_)
+    monkeypatch.setattr(scene.kube, "pages", pages)
 
 
 async def ends(scene: Scene) -> list[str]:
@@ -56,6 +71,19 @@ async def test_one_empty_list_ends_nothing_and_is_asked_again(scene: Scene, monk
         await scene.api.pod("after", spec=OURS)
         await scene.told(PodObserved, PODS + 1)
     assert asked.count("pods") == asked.count("nodes") == 2
+
+
+async def test_an_empty_first_list_of_all_hides_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """Nothing was known that could be absent, and no watch tells what was there before it."""
+    monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.05)
+    scene = Scene(api)
+    await scene.node("n0")
+    await scene.api.pod("p0", spec=OURS)
+    falsified(scene, monkeypatch, lambda _kind, listed, before: listed if before else Listed([], listed.resource_version))
+    async with scene.observer(1):
+        await scene.told(PodObserved, 1)
+        await scene.told(NodeObserved, 1)
+    await scene.kube.close()
 
 
 async def test_what_a_second_list_lacks_too_has_ended(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,17 +112,17 @@ async def test_only_what_two_lists_lack_one_after_the_other_has_ended(scene: Sce
 
 async def test_what_went_between_two_lists_has_ended_though_no_watch_tells(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first list lacked everything but p0, which went before the second: the watch begins after that."""
-    list_, asked = scene.kube.list, list[Kind]()
+    asked = list[Kind]()
 
-    async def listing(kind: Kind) -> Listed:
+    async def listing(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
         asked.append(kind)
-        listed = await list_(kind)
-        if kind == "nodes" or asked.count(kind) > 1:
-            return listed
-        await scene.drop("pods", "p0")
-        return Listed([item for item in listed.items if item["metadata"]["name"] == "p0"], listed.resource_version)
+        listed = await scene.kube.list(kind)
+        if kind == "pods" and asked.count(kind) == 1:
+            await scene.drop("pods", "p0")
+            listed = Listed([item for item in listed.items if item["metadata"]["name"] == "p0"], listed.resource_version)
+        yield listed
 
-    monkeypatch.setattr(scene.kube, "list", listing)
+    relist(scene, monkeypatch, listing)
     async with scene.observer(2):
         await scene.told(PodEnded, 1)
         assert await ends(scene) == ["PodEnded"]
@@ -102,7 +130,7 @@ async def test_what_went_between_two_lists_has_ended_though_no_watch_tells(scene
 
 async def test_a_second_list_from_before_the_first_is_no_confirmation(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def from_a_lagging_server(kind: Kind, listed: Listed, before: int) -> Listed:
-        if kind == "nodes" or before > 3:
+        if kind != "pods" or before > 3:
             return listed
         version = int(listed.resource_version) + 1000 - 500 * (before % 2)
         return Listed([], str(version))
@@ -115,16 +143,70 @@ async def test_a_second_list_from_before_the_first_is_no_confirmation(scene: Sce
 
 async def test_a_list_that_is_none_ends_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the client says of an error page (`tests/kube/test_lists.py`)."""
-    list_, failures = scene.kube.list, ["pods", "nodes"] * 3
+    failures = ["pods", "nodes"] * 3
 
-    async def behind_a_proxy(kind: Kind) -> Listed:
+    async def behind_a_proxy(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
         if kind in failures:
             failures.remove(kind)
             raise KubeUnavailableError(f"list of {kind} is none")
-        return await list_(kind)
+        yield await scene.kube.list(kind)
 
-    monkeypatch.setattr(scene.kube, "list", behind_a_proxy)
+    relist(scene, monkeypatch, behind_a_proxy)
     async with scene.observer(2):
         await scene.api.pod("after", spec=OURS)
         await scene.told(PodObserved, PODS + 1)
+        assert await ends(scene) == []
+
+
+async def test_a_stream_that_shows_nothing_is_confirmed_by_pages(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark alone is no reason to believe a mass absence."""
+    asked = list[tuple[Kind, bool]]()
+
+    async def listing(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
+        asked.append((kind, streamed))
+        listed = await scene.kube.list(kind)
+        yield Listed([], listed.resource_version) if streamed else listed
+
+    relist(scene, monkeypatch, listing)
+    async with scene.observer(2):
+        await until(lambda: ("pods", False) in asked)
+        assert await ends(scene) == []
+    assert [streamed for kind, streamed in asked if kind == "pods"] == [True, False]
+
+
+async def test_what_a_stream_shows_and_takes_back_has_ended(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod of an earlier part was deleted before the mark; its version is younger than the list's, which could not end it."""
+
+    async def listing(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
+        listed = await scene.kube.list(kind)
+        first = next((item for item in listed.items if item["metadata"]["name"] == "p0"), None)
+        if first is None:
+            yield listed
+            return
+        yield Listed(listed.items[:2], "")
+        yield Listed(listed.items[2:], "", [first])
+        yield Listed([], listed.resource_version)
+
+    relist(scene, monkeypatch, listing)
+    async with scene.observer(2):
+        (ended,) = await scene.told(PodEnded, 1)
+        assert isinstance(ended, PodEnded)
+        assert ended.cause == "deleted"
+        assert await ends(scene) == ["PodEnded"]
+
+
+async def test_a_stream_that_breaks_off_ends_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = [True] * 3
+
+    async def listing(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
+        listed = await scene.kube.list(kind)
+        if kind == "pods" and broken:
+            broken.pop()
+            yield Listed(listed.items[:1], "")
+            raise KubeUnavailableError("ended before it had shown all")
+        yield listed
+
+    relist(scene, monkeypatch, listing)
+    async with scene.observer(2):
+        await until(lambda: not broken)
         assert await ends(scene) == []

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.observing import news
+from services.scheduler.observing import around, news
 from services.scheduler.observing.sightings import Sightings
+from services.scheduler.surroundings.surroundings import Surroundings
 from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning, Taint
+from shared.events.codec import encode
 from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.surroundings_facts import Surrounding
 from tests.ledger.given import History
 
 Json = dict[str, Any]
@@ -161,7 +164,7 @@ def test_an_unparsable_quantity_is_told_with_field_value_and_remedy(watched: Wat
 def test_after_a_list_absent_pods_end_unless_they_are_younger_than_it(watched: Watched) -> None:
     for name, version in (("old", 5), ("present", 6), ("young", 99)):
         watched.pod(pod(name, version))
-    absent = news.absent_pods(watched.history.ledger, [pod("present")], "50")
+    absent = news.absent_pods(watched.history.ledger, {"uid-present"}, "50")
     assert [(fact.uid, fact.cause, fact.resource_version) for fact in absent] == [("uid-old", "absent_from_list", "50")]
 
 
@@ -197,7 +200,7 @@ def test_an_unparsable_quantity_of_a_node_counts_as_none_of_it(watched: Watched)
 def test_nodes_that_a_list_lacks_end(watched: Watched) -> None:
     watched.node(node("n1"))
     watched.node(node("n2", uid="node-2"))
-    found = news.absent_nodes(watched.history.ledger, [node("n1")], "1000")
+    found = news.absent_nodes(watched.history.ledger, {"n1"}, "1000")
     assert found == [NodeEnded("n2", "node-2", "absent_from_list")]
 
 
@@ -205,8 +208,8 @@ def test_a_node_that_is_younger_than_a_list_is_not_missed_by_it(watched: Watched
     """A slow list of a new leader, told after the leader before it had seen the node: its end would be final, because the
     same version of the node is never told twice."""
     watched.node(node("n1", version=12))
-    assert news.absent_nodes(watched.history.ledger, [], "8") == []
-    assert news.absent_nodes(watched.history.ledger, [], "12") == [NodeEnded("n1", "node-1", "absent_from_list")]
+    assert news.absent_nodes(watched.history.ledger, (), "8") == []
+    assert news.absent_nodes(watched.history.ledger, (), "12") == [NodeEnded("n1", "node-1", "absent_from_list")]
 
 
 JSON = st.recursive(
@@ -230,7 +233,7 @@ def test_no_object_whatsoever_raises(data: st.DataObject) -> None:
     news.node_fact(watched.history.ledger, made)
     news.pod_deleted(watched.history.ledger, made)
     news.node_deleted(watched.history.ledger, made)
-    news.absent_pods(watched.history.ledger, [made], "5")
+    news.absent_pods(watched.history.ledger, (str(made),), "5")
 
 
 @given(st.lists(st.sampled_from(["pending", "bound", "running", "relabel", "resize", "deleting"]), max_size=12))
@@ -251,3 +254,56 @@ def test_remembering_specs_changes_no_fact(events: list[str]) -> None:
         obj = pod(version=version, **state)
         without.sightings.clear()
         assert with_memory.pod(obj) == without.pod(obj), (event, obj)
+
+
+SURROUNDING_OBJECTS: dict[Surrounding, Json] = {
+    "volume": {
+        "metadata": {"name": "v", "labels": {"topology.kubernetes.io/zone": "a"}},
+        "spec": {
+            "claimRef": {"name": "c"},
+            "csi": {"driver": "d", "volumeHandle": "h"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": []}]}},
+        },
+    },
+    "claim": {
+        "metadata": {"name": "c", "namespace": "n", "ownerReferences": [{"kind": "Pod", "controller": True}]},
+        "spec": {"volumeName": "v", "accessModes": ["ReadWriteOncePod"]},
+        "status": {"phase": "Bound"},
+    },
+    "csinode": {"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": 3}}]}},
+    "namespace": {"metadata": {"name": "n", "labels": {"a": "b"}}},
+}
+
+
+def anything_in(data: st.DataObject, obj: Json) -> Json:
+    """The object with one part, at any depth, replaced by anything."""
+    made = copy.deepcopy(obj)
+    at: Any = made
+    while True:
+        key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
+        if not isinstance(at[key], dict | list) or not at[key] or data.draw(st.booleans()):
+            at[key] = data.draw(JSON | st.just(10**30))
+            return made
+        at = at[key]
+
+
+@given(st.data())
+def test_nothing_that_surrounds_pods_raises_and_what_is_told_can_be_stored(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(sorted(SURROUNDING_OBJECTS)))
+    known, made = Surroundings(), anything_in(data, SURROUNDING_OBJECTS[kind])
+    for fact in (around.fact_of(known, kind, made), around.gone(known, kind, made)):
+        if fact is not None:
+            encode(fact)
+            known.hear(fact)
+    around.fact_of(known, kind, SURROUNDING_OBJECTS[kind])
+    around.absent(known, kind, (), "5")
+
+
+@given(st.data())
+def test_no_nomination_whatsoever_raises_and_what_is_told_can_be_stored(data: st.DataObject) -> None:
+    foreign = pod("f", cpu="1")
+    foreign["spec"]["schedulerName"] = "other"
+    foreign["status"]["nominatedNodeName"] = "n1"
+    fact = around.nomination_of(Surroundings(), "topolog", anything_in(data, foreign))
+    if fact is not None:
+        encode(fact)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
@@ -15,6 +16,14 @@ from shared.eventlog.port import Lease
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
+from shared.events.surroundings_facts import (
+    ClaimObserved,
+    NamespaceObserved,
+    NodeVolumesLimited,
+    SurroundingEnded,
+    SurroundingFact,
+    VolumeObserved,
+)
 from shared.kube.client import KubeClient
 from shared.kube.port import Kind, KubeUnavailableError, Listed, Seen, WatchExpiredError
 from shared.runtime.clock import SYSTEM_CLOCK
@@ -62,7 +71,9 @@ class Scene:
             yield observer
 
     async def facts(self) -> list[Fact]:
-        return [decode(envelope) for envelope in await self.log.read(0)]
+        """What was told of pods and nodes: every server has namespaces."""
+        found = [decode(envelope) for envelope in await self.log.read(0)]
+        return [fact for fact in found if not isinstance(fact, SurroundingFact)]
 
     async def told(self, kind: type[Fact], count: int) -> list[Fact]:
         """Wait until the log holds so many facts of a type."""
@@ -70,6 +81,16 @@ class Scene:
             while len(found := [fact for fact in await self.facts() if type(fact) is kind]) < count:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         return found
+
+    async def around(self, wanted: SurroundingFact) -> None:
+        """Wait until this was told, at whatever version."""
+        async with asyncio.timeout(10):
+            while True:
+                found = [decode(envelope) for envelope in await self.log.read(0)]
+                same = (msgspec.structs.replace(fact, resource_version="") for fact in found if type(fact) is type(wanted))
+                if wanted in same:
+                    return
+                await asyncio.sleep(0.01)
 
     async def settled(self) -> list[Fact]:
         """All facts, once no more come."""
@@ -199,14 +220,15 @@ async def test_a_broken_or_expired_watch_lists_again_and_misses_nothing(scene: S
 async def test_a_list_that_fails_is_tried_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     await scene.api.pod("p", spec=OURS)
     failures = [KubeUnavailableError("away")] * 2
-    list_ = scene.kube.list
+    pages = scene.kube.pages
 
-    async def flaky(kind: Kind) -> Listed:
+    async def flaky(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
         if failures and kind == "pods":
             raise failures.pop()
-        return await list_(kind)
+        async for page in pages(kind):
+            yield page
 
-    monkeypatch.setattr(scene.kube, "list", flaky)
+    monkeypatch.setattr(scene.kube, "pages", flaky)
     monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.02)
     async with scene.observer():
         await scene.told(PodObserved, 1)
@@ -217,14 +239,15 @@ async def test_a_cluster_that_cannot_be_listed_is_told_to_readiness_until_it_can
 ) -> None:
     """The API server may answer everything else: without lists nothing becomes a fact, and nobody would look."""
     await scene.api.pod("p", spec=OURS)
-    away, list_ = [True], scene.kube.list
+    away, pages = [True], scene.kube.pages
 
-    async def page(kind: Kind) -> Listed:
+    async def listing(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
         if away and kind == "pods":
             raise KubeUnavailableError("list of pods is none; is a proxy in between?")
-        return await list_(kind)
+        async for page in pages(kind):
+            yield page
 
-    monkeypatch.setattr(scene.kube, "list", page)
+    monkeypatch.setattr(scene.kube, "pages", listing)
     monkeypatch.setattr("services.scheduler.observing.observer.PAUSE_S", 0.02)
     async with scene.observer() as observer:
         await until(observer.problem)
@@ -248,3 +271,54 @@ async def test_a_log_that_begins_anew_is_told_everything_again(scene: Scene) -> 
         await scene.api.pod("q", spec=OURS)
         await scene.told(PodObserved, 2)
         assert len(await scene.settled()) == 3, "what the ledger holds already is no fact again"
+
+
+async def test_what_surrounds_pods_is_told_before_them_followed_and_ended(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed, watched, changed, and gone while nobody looked."""
+    monkeypatch.setattr("services.scheduler.observing.observer.CONFIRM_AFTER_S", 0.1)
+    csi = {"driver": "d", "volumeHandle": "h"}
+    claim = {"metadata": {"name": "c"}, "spec": {"volumeName": "v", "accessModes": ["ReadWriteOncePod"]}}
+    where = "/api/v1/namespaces/apirec/persistentvolumeclaims"
+    reference = {"namespace": "apirec", "name": "c"}
+    await scene.api.ask(
+        "POST", "/api/v1/persistentvolumes", {"metadata": {"name": "v"}, "spec": {"csi": csi, "claimRef": reference}}
+    )
+    driver = {"name": "d", "nodeID": "x", "allocatable": {"count": 5}}
+    node = {"metadata": {"name": "n1"}, "spec": {"drivers": [driver]}}
+    assert (await scene.api.ask("POST", "/apis/storage.k8s.io/v1/csinodes", node)).status_code == 201
+    assert (await scene.api.ask("POST", where, claim)).status_code == 201
+    await scene.api.pod("p", spec=OURS)
+    async with scene.observer(1):
+        await scene.told(PodObserved, 1)
+        told = [decode(envelope) for envelope in await scene.log.read(0)]
+        pod = next(number for number, fact in enumerate(told) if isinstance(fact, PodObserved))
+        before = {type(fact) for fact in told[:pod]}
+        assert {VolumeObserved, NodeVolumesLimited, NamespaceObserved} <= before
+        patch = {"status": {"phase": "Bound"}}
+        answer = await scene.api.ask("PATCH", f"{where}/c/status", patch, {"Content-Type": "application/merge-patch+json"})
+        assert answer.status_code == 200, answer.text
+        await scene.around(ClaimObserved("apirec/c", "v", alone=True))
+    await scene.api.ask("DELETE", f"{where}/c")
+    await scene.api.ask("DELETE", "/apis/storage.k8s.io/v1/csinodes/n1")
+    async with scene.observer(2):
+        await scene.around(SurroundingEnded("claim", "apirec/c", "absent_from_list"))
+        await scene.around(SurroundingEnded("csinode", "n1", "absent_from_list"))
+        await scene.api.ask("DELETE", "/api/v1/persistentvolumes/v")
+        await scene.around(SurroundingEnded("volume", "v", "deleted"))
+
+
+async def test_pods_are_told_where_what_surrounds_them_may_not_be_listed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rights of an older release: readiness says so, and pods without volumes are placed as before."""
+    pages = scene.kube.pages
+
+    async def forbidden(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
+        if kind == "csinodes":
+            raise KubeUnavailableError("list of csinodes failed: HTTP 403")
+        async for page in pages(kind):
+            yield page
+
+    monkeypatch.setattr(scene.kube, "pages", forbidden)
+    await scene.api.pod("p", spec=OURS)
+    async with scene.observer() as observer:
+        await scene.told(PodObserved, 1)
+        assert observer.problem() == "csinodes of the cluster cannot be seen: list of csinodes failed: HTTP 403"

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.scoring.best_fit import BestFit
 from services.scheduler.scoring.fit import fitting, fitting_nodes
 from services.scheduler.scoring.keep_room import KeepRoom
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES, STRATEGIES
-from services.scheduler.scoring.strategy import COLUMN_LIMIT, Bools, Ints, PlainStrategy, Want, ZoneView
+from services.scheduler.scoring.room import BLOCK
+from services.scheduler.scoring.strategy import COLUMN_LIMIT, Bools, Ints, LandingStrategy, PlainStrategy, Want, ZoneView
 from shared.domain.resources import is_device, is_numa_affine
 from tests.fixtures.examples import examples
 
@@ -122,29 +124,52 @@ def _places(want: Want, free: dict[str, int], whole: dict[str, int]) -> int:
     return sixty_fourths // 64 * 4096 + (sixty_fourths % 64) ** 2
 
 
-@given(cluster=clusters(), wanted=wants(), as_floats=st.booleans())
+@given(cluster=clusters(), wanted=wants())
 @settings(max_examples=examples(100), deadline=None)
-def test_room_is_kept_alike_in_columns_in_plain_amounts_and_in_words(
-    cluster: Cluster, wanted: list[Want], as_floats: bool
-) -> None:
+def test_room_is_kept_alike_in_columns_in_plain_amounts_and_in_words(cluster: Cluster, wanted: list[Want]) -> None:
     keep = KeepRoom(wanted)
     request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
-    fits = fitting_nodes(cluster.request, cluster.available, cluster.present, AFFINE)
-    available, allocatable = cluster.available, cluster.allocatable
-    if as_floats:
-        available, allocatable = available.astype(np.float64), allocatable.astype(np.float64)
-    table = np.array([[dict(each.amounts).get(name, 0) for name in RESOURCES] for each in wanted], dtype=np.int64)
-    weights = np.array([each.weight for each in wanted], dtype=np.int64)
-    shaped = table.reshape(len(wanted), len(RESOURCES))
-    scores = keep.score_wanted(cluster.request, available, allocatable, cluster.present, fits, shaped, weights)
-    for node in range(fits.shape[1]):
+    for node in range(cluster.present.shape[2]):
         zones = node_zones(cluster, node)
         listed = {name for zone in zones for name in zone.allocatable}
         asked = {name: amount for name, amount in request.items() if amount and (name in listed or is_numa_affine(name))}
         free, sizes = {zone.id: zone.available for zone in zones}, {zone.id: zone.allocatable for zone in zones}
-        said = plainly(request, zones, wanted)
-        assert (int(scores[node]), keep.score(request, zones, {}, {}, 8)) == (said, said)
+        assert keep.score(request, zones, {}, {}, 8) == plainly(request, zones, wanted)
         assert keep.score_plain(tuple(asked.items()), free, sizes) == keep.score(asked, zones, {}, {}, 8)
+        landing = fitting(asked, zones)
+        items = tuple((name, amount) for name, amount in asked.items() if landing and name in landing[0].allocatable)
+        if items:
+            assert landed(keep, cluster, items, landing[0].id, node) == plainly(dict(items), [landing[0]], wanted)
+
+
+def test_a_zone_that_is_too_small_for_a_want_loses_none_of_its_room() -> None:
+    too_large, held = Want((("cpu", 20),), 4096), Want((("cpu", 16),), 4096)
+    free, whole = np.array([[16, 16]]), np.array([[16.0, 32.0]])
+    scores = {want: KeepRoom([want]).landed((("cpu", 4),), ("cpu",)).scores(free, whole).tolist() for want in (too_large, held)}
+    zones = [ZoneView(0, {"cpu": 16}, {"cpu": size}) for size in (16, 32)]
+    assert scores == {want: [plainly({"cpu": 4}, [zone], [want]) for zone in zones] for want in scores}
+    assert scores[too_large][0] > scores[held][0]
+
+
+@given(cluster=clusters())
+@settings(max_examples=examples(50), deadline=None)
+def test_best_fit_scores_the_zone_where_a_request_lands_like_the_node(cluster: Cluster) -> None:
+    for node in range(cluster.present.shape[2]):
+        for zone in node_zones(cluster, node):
+            request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
+            items = tuple((name, amount) for name, amount in request.items() if amount and name in zone.allocatable)
+            if items and fitting(dict(items), [zone]):
+                assert landed(BestFit(), cluster, items, zone.id, node) == BestFit().score(dict(items), [zone], {}, {}, 8)
+
+
+def landed(strategy: LandingStrategy, cluster: Cluster, items: tuple[tuple[str, int], ...], zone: int, node: int) -> int:
+    """The score of one zone among many like it, in more than one block of columns."""
+    many = [node] * (BLOCK + 1)
+    available, allocatable = cluster.available[:, zone, many], cluster.allocatable[:, zone, many].astype(np.float64)
+    scores = strategy.landed(items, RESOURCES).scores(available, allocatable)
+    assert len(scores) == BLOCK + 1
+    assert len(set(scores.tolist())) == 1
+    return int(scores[0])
 
 
 @pytest.mark.parametrize("name", sorted(name for name, each in STRATEGIES.items() if isinstance(each, PlainStrategy)))

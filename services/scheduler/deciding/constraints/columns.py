@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,7 @@ from services.scheduler.deciding.node_facts import NodeFacts
 from shared.domain.pod import Constraints
 
 UNKNOWN, OPEN, CLOSED = 0, 1, 2
+Slots = npt.NDArray[np.int64]
 _ENCODER = msgspec.msgpack.Encoder()
 
 
@@ -27,20 +30,26 @@ class ConstraintColumns:
             if slot < len(column):
                 column[slot] = UNKNOWN
 
-    def column(self, constraints: Constraints, nodes: list[NodeFacts | None]) -> npt.NDArray[np.bool_]:
-        """True for each slot whose node these constraints allow."""
+    def allowed(
+        self, constraints: Constraints, nodes: Sequence[NodeFacts | None], chosen: slice | Slots
+    ) -> npt.NDArray[np.bool_]:
+        """True for each of the chosen slots whose node these constraints allow."""
         key = _ENCODER.encode(constraints)
         column = self._columns.pop(key, None)
         if column is None:
             column = np.zeros(len(nodes), dtype=np.int8)
         elif len(column) < len(nodes):
             column = np.append(column, np.zeros(len(nodes) - len(column), dtype=np.int8))
-        for slot in np.flatnonzero(column == UNKNOWN).tolist():
-            column[slot] = self._judge(constraints, nodes[slot])
+        known = column[chosen]
+        if not known.all():
+            slots = np.arange(len(column))[chosen]
+            for slot in slots[known == UNKNOWN].tolist():
+                column[slot] = self._judge(constraints, nodes[slot])
+            known = column[chosen]
         self._columns[key] = column
         if len(self._columns) > self._limit:
             del self._columns[next(iter(self._columns))]
-        opened: npt.NDArray[np.bool_] = column == OPEN
+        opened: npt.NDArray[np.bool_] = known == OPEN
         return opened
 
     def _judge(self, constraints: Constraints, facts: NodeFacts | None) -> int:

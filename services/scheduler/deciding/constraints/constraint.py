@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from services.scheduler.deciding.constraints.neighbours import Neighbours
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.setting_aside.asides import Asides
+from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
@@ -25,11 +26,13 @@ class NotHandled(Exception):
 
 
 class Around(NamedTuple):
-    """What a constraint may look at beside the node: all nodes by name, pods that are placed, and what was learnt."""
+    """What a constraint may look at beside the node: all nodes by name, pods that are placed, what was learnt, and what surrounds
+    them (volumes, namespaces)."""
 
     nodes: Mapping[str, NodeFacts]
     neighbours: Neighbours
     asides: Asides
+    surroundings: Surroundings
 
     def label(self, node: str, key: str) -> str | None:
         """A label of a node."""

@@ -1,8 +1,8 @@
 """Who runs where, as constraints ask for it: how many pods of a selection a node has, and which selections bar newcomers.
 
-Counts are kept by selection and node from the first time that a selection is asked for; own reservations count at once. At
-150,000 pods the first count of a selection costs a pass over them, each later change one comparison by selection. Must not know
-zones."""
+What a constraint keeps as a list of texts is counted by text and by node: names of claims differ from pod to pod. Counts are kept
+by selection and node from the first time that a selection is asked for; own reservations count at once. At 150,000 pods the
+first count of a selection costs a pass over them, each later change one comparison by selection. Must not know zones."""
 
 from __future__ import annotations
 
@@ -61,6 +61,37 @@ class Keeping(NamedTuple):
     nodes: Counter[str]
 
 
+class Texts:
+    """How many placed pods have each text, and which texts the pods of a node have."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, int] = {}
+        self.derived: dict[str, Any] = {}
+        """By node what its constraint made of the texts there, until a pod with some comes or goes."""
+        self._on: dict[str, Counter[str]] = {}
+
+    def add(self, node: str, texts: Iterable[str], sign: int) -> None:
+        """A pod with these came to the node, or left it (`sign` -1)."""
+        on = self._on.setdefault(node, Counter())
+        self.derived.pop(node, None)
+        for text in texts:
+            for counts in (self.held, on):
+                counts[text] = counts.get(text, 0) + sign
+                if not counts[text]:
+                    del counts[text]
+        if not on:
+            del self._on[node]
+
+    def on(self, node: str) -> Mapping[str, int]:
+        """The texts of the node's pods."""
+        return self._on.get(node, {})
+
+
+def is_texts(kept: Any) -> bool:
+    """A list of texts and nothing else?"""
+    return isinstance(kept, list) and all(isinstance(each, str) for each in kept)
+
+
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -71,6 +102,7 @@ class Neighbours:
         self._placed: dict[str, Placed] = {}
         self._counts: dict[tuple[Selection, bool], Counter[str]] = {}
         self._keeping: dict[str, dict[bytes, Keeping]] = {}
+        self._texts: dict[str, Texts] = {}
 
     def put(self, pod: Pod, node: str, leaving: bool = False) -> None:
         """The pod stands there, or is on its way."""
@@ -92,6 +124,9 @@ class Neighbours:
 
     def _keep(self, placed: Placed, sign: int) -> None:
         for name, kept in placed.pod.constraints.kept.items():
+            if is_texts(kept):
+                self._texts.setdefault(name, Texts()).add(placed.node, kept, sign)
+                continue
             alike, key = self._keeping.setdefault(name, {}), _encode(kept)
             keeping = alike.setdefault(key, Keeping(kept, Counter()))
             keeping.nodes[placed.node] += sign
@@ -108,8 +143,16 @@ class Neighbours:
                     del counts[placed.node]
 
     def keeping(self, name: str) -> Iterable[Keeping]:
-        """What placed pods have for the constraint of that name, each distinct value once."""
+        """What placed pods have for the constraint of that name, each distinct value once; lists of texts are in `texts`."""
         return self._keeping.get(name, {}).values()
+
+    def texts(self, name: str) -> Texts:
+        """The same of a constraint that keeps lists of texts."""
+        return self._texts.setdefault(name, Texts())
+
+    def stands(self, uid: str) -> bool:
+        """Is the pod placed?"""
+        return uid in self._placed
 
     def counted(self, selection: Selection, leaving: bool = True) -> Mapping[str, int]:
         """Node -> pods of the selection, those being deleted included or not; nodes without any are left out."""

@@ -1,7 +1,8 @@
 """Required pod affinity and anti-affinity, both ways: what a pod asks of its neighbours, and what they ask of it.
 
 Semantics: kube-scheduler's InterPodAffinity (1.36). A node without the topology label satisfies no affinity and breaks no
-anti-affinity. The first pod of a group that wants to be beside itself may go anywhere. Pods being deleted still count.
+anti-affinity. The first pod of a group that wants to be beside itself may go anywhere. Pods being deleted still count. A pod
+that selects namespaces by labels waits until those of its own are known: then others' are too.
 """
 
 from __future__ import annotations
@@ -9,9 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from services.scheduler.deciding.constraints.constraint import Around, Check, NotHandled, label_of
+from services.scheduler.deciding.constraints.constraint import Around, Check, label_of
 from services.scheduler.deciding.constraints.neighbours import Selection
-from services.scheduler.deciding.constraints.selectors import read_selector, selection, with_label_keys
+from services.scheduler.deciding.constraints.selectors import (
+    read_selector,
+    requirements,
+    selection,
+    selection_in,
+    with_label_keys,
+)
 from services.scheduler.deciding.node_facts import NodeFacts
 from shared.domain import fields
 from shared.domain.constraints import REQUIRED
@@ -28,7 +35,7 @@ class Term(NamedTuple):
 
 
 class _Terms:
-    """What both kinds read. Kept: [{key, selector}, ...]."""
+    """What both kinds read. Kept: [{key, selector}, ...]. `among` in a selector is its selector of namespaces."""
 
     def __init__(self, field: str) -> None:
         self.name = field
@@ -39,20 +46,30 @@ class _Terms:
         affinity = fields.mapping(fields.mapping(spec, "affinity", "spec"), self.name, "spec.affinity")
         return [_term(doc, where, pod) for where, doc in fields.objects(affinity, REQUIRED, path)] or None
 
-    def terms(self, kept: Any) -> list[Term]:
-        return [Term(selection(each["selector"]), each["key"]) for each in kept or ()]
+    def terms(self, kept: Any, around: Around) -> list[Term]:
+        known = around.surroundings.namespaces
+        return [Term(selection(each["selector"], known), each["key"]) for each in kept or ()]
 
 
 def _term(doc: Json, path: str, pod: Pod) -> Json:
     key = fields.text(doc, "topologyKey", path)
     if not key:
         raise fields.refuse(f"{path}.topologyKey", key, "write a label of nodes, kubernetes.io/hostname for one node each")
-    named = sorted(fields.text_list(doc, "namespaces", path)) or [pod.namespace]
+    named, among = sorted(fields.text_list(doc, "namespaces", path)), list[Any]()
     if doc.get("namespaceSelector") is not None:
-        if fields.mapping(doc, "namespaceSelector", path):
-            raise NotHandled("labels of namespaces are not observed")
-        named = []
-    return {"key": key, "selector": with_label_keys(read_selector(doc, path, named), doc, path, pod.labels)}
+        among = requirements(doc, "namespaceSelector", path)
+        named = named if among else []
+    else:
+        named = named or [pod.namespace]
+    selector = with_label_keys(read_selector(doc, path, named), doc, path, pod.labels)
+    return {"key": key, "selector": {**selector, "among": among} if among else selector}
+
+
+def _unknown(pod: Pod, kept: Any, reason: Reason, around: Around) -> Check | None:
+    """No node as long as namespaces are selected by labels that are not known."""
+    if pod.namespace in around.surroundings.namespaces or not any("among" in each["selector"] for each in kept or ()):
+        return None
+    return lambda facts: Refusal(facts.name, reason, f"the labels of namespace {pod.namespace} are not known yet")
 
 
 class PodAffinity(_Terms):
@@ -62,9 +79,9 @@ class PodAffinity(_Terms):
         super().__init__("podAffinity")
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
-        terms = self.terms(kept)
-        if not terms:
-            return None
+        terms, unknown = self.terms(kept, around), _unknown(pod, kept, Reason.POD_AFFINITY, around)
+        if unknown is not None or not terms:
+            return unknown
         counts = [around.neighbours.counted(term.selection) for term in terms]
         alone = not any(counts) and all(term.selection.matches(pod) for term in terms)
         domains = [_domains(term.key, count, around) for term, count in zip(terms, counts, strict=True)]
@@ -86,12 +103,16 @@ class PodAntiAffinity(_Terms):
         super().__init__("podAntiAffinity")
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
-        own = [(term.key, _domains(term.key, around.neighbours.counted(term.selection), around)) for term in self.terms(kept)]
+        unknown = _unknown(pod, kept, Reason.POD_ANTI_AFFINITY, around)
+        if unknown is not None:
+            return unknown
+        counted, terms = around.neighbours.counted, self.terms(kept, around)
+        own = [(term.key, _domains(term.key, counted(term.selection), around)) for term in terms]
         others: dict[str, set[str]] = {}
         for held, nodes in around.neighbours.keeping(self.name):
-            for term in self.terms(held):
-                if term.selection.matches(pod):
-                    others.setdefault(term.key, set()).update(_domains(term.key, nodes, around))
+            for each in held:
+                if selection_in(pod.namespace, each["selector"], around.surroundings.namespaces).matches(pod):
+                    others.setdefault(each["key"], set()).update(_domains(each["key"], nodes, around))
         barred = [(key, held, "its own rule") for key, held in own if held]
         barred += [(key, held, "a running pod's rule") for key, held in sorted(others.items()) if held]
         if not barred:

@@ -43,10 +43,16 @@ def _availability(constraints: Constraints, node: NodeObserved) -> Refusal | Non
         return Refusal(node.name, Reason.UNSCHEDULABLE)
     if not node.ready:
         return Refusal(node.name, Reason.NOT_READY)
-    for taint in node.taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, constraints.tolerations):
-            return Refusal(node.name, Reason.TAINT, f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":"))
-    return None
+    taint = untolerated(constraints, node)
+    if taint is None:
+        return None
+    return Refusal(node.name, Reason.TAINT, f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":"))
+
+
+def untolerated(constraints: Constraints, node: NodeObserved) -> Taint | None:
+    """The first taint that keeps the pod away."""
+    barring = (taint for taint in node.taints if taint.effect in ("NoSchedule", "NoExecute"))
+    return next((taint for taint in barring if not tolerated(taint, constraints.tolerations)), None)
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,20 +11,24 @@ import numpy.typing as npt
 
 from services.scheduler.deciding.constraints.constraint import Around, Check, Constraint, NotHandled
 from services.scheduler.deciding.constraints.host_ports import HostPorts
+from services.scheduler.deciding.constraints.nominated import Nominated
 from services.scheduler.deciding.constraints.pod_affinity import PodAffinity, PodAntiAffinity
 from services.scheduler.deciding.constraints.set_aside import SetAside
 from services.scheduler.deciding.constraints.topology_spread import TopologySpread
+from services.scheduler.deciding.constraints.volumes import Volumes
 from services.scheduler.deciding.node_facts import NodeFacts
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
-from shared.domain.refusal import Refusal
+from shared.domain.refusal import Reason, Refusal
 
 _ALL: tuple[Constraint, ...] = (
     SetAside(),
+    Nominated(),
     HostPorts(),
     PodAffinity(),
     PodAntiAffinity(),
     TopologySpread(),
+    Volumes(),
 )
 
 
@@ -68,5 +72,14 @@ class Bars:
 def bars(pod: Pod, around: Around) -> Bars:
     """All constraints that have something to say about this pod now."""
     kept = pod.constraints.kept
-    checks = (each.check(pod, kept.get(each.name), around) for each in _ALL)
+    checks = (_strange(kept), *(each.check(pod, kept.get(each.name), around) for each in _ALL))
     return Bars([check for check in checks if check is not None])
+
+
+def _strange(kept: Mapping[str, Any]) -> Check | None:
+    """An observer of a newer release keeps what this one does not know: the pod is for a scheduler of that release."""
+    strange = sorted(kept.keys() - {each.name for each in _ALL}) if kept else ()
+    if not strange:
+        return None
+    remedy = "replace this scheduler by the release of the one that observes the cluster"
+    return lambda facts: Refusal(facts.name, Reason.UNSUPPORTED, f"{', '.join(strange)}, of a newer release", remedy=remedy)

@@ -1,16 +1,16 @@
 """Topology spread with DoNotSchedule: no domain may be ahead of the emptiest by more than maxSkew.
 
-Semantics: kube-scheduler's PodTopologySpread (1.36). Domains are those of nodes that the pod's selector and affinity allow and
-that have the topology label; pods being deleted do not count. `nodeAffinityPolicy: Ignore` and `nodeTaintsPolicy: Honor` are not
-handled."""
+Semantics: kube-scheduler's PodTopologySpread (1.36). Domains are those of nodes that have the topology label and that count: by
+default those that the pod's selector and affinity allow, whatever their taints (`nodeAffinityPolicy: Honor`, `nodeTaintsPolicy:
+Ignore`). Pods being deleted do not count."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any, NamedTuple
 
-from services.scheduler.deciding.constraints.constraint import Around, Check, NotHandled, label_of
-from services.scheduler.deciding.constraints.predicates import selects
+from services.scheduler.deciding.constraints.constraint import Around, Check, label_of
+from services.scheduler.deciding.constraints.predicates import selects, untolerated
 from services.scheduler.deciding.constraints.selectors import read_selector, selection, with_label_keys
 from services.scheduler.deciding.node_facts import NodeFacts
 from shared.domain import fields
@@ -30,7 +30,7 @@ class _Spread(NamedTuple):
 
 
 class TopologySpread:
-    """Kept: [{key, skew, domains, selector}, ...]."""
+    """Kept: [{key, skew, domains, selector}, ...]; `anywhere` and `untainted` where the policies are not the default ones."""
 
     name = "topologySpread"
     handles = frozenset(("spec.topologySpreadConstraints",))
@@ -43,8 +43,8 @@ class TopologySpread:
         if not kept:
             return None
         keys = [each["key"] for each in kept]
-        nodes = [facts for facts in around.nodes.values() if _counts(facts, pod, keys)]
-        spreads = [_spread(each, pod, nodes, around) for each in kept]
+        nodes = [facts for facts in around.nodes.values() if _labelled(facts, keys)]
+        spreads = [_spread(each, pod, [facts for facts in nodes if _counts(facts, pod, each)], around) for each in kept]
 
         def check(facts: NodeFacts) -> Refusal | None:
             for spread in spreads:
@@ -57,24 +57,41 @@ class TopologySpread:
 
 
 def _kept(doc: Json, path: str, pod: Pod) -> Json:
-    if fields.text(doc, "nodeAffinityPolicy", path) == "Ignore" or fields.text(doc, "nodeTaintsPolicy", path) == "Honor":
-        raise NotHandled("other policies than the default ones")
     selector = with_label_keys(read_selector(doc, path, [pod.namespace]), doc, path, pod.labels)
     skew, domains = fields.integer(doc, "maxSkew", path), fields.integer(doc, "minDomains", path)
     key = fields.text(doc, "topologyKey", path)
     if not key or skew < 1:
         raise fields.refuse(path, doc, "write a topologyKey, and a maxSkew of 1 or more")
-    return {"key": key, "skew": skew, "domains": domains, "selector": selector}
+    kept: dict[str, Any] = {"key": key, "skew": skew, "domains": domains, "selector": selector}
+    if _policy(doc, "nodeAffinityPolicy", path) == "Ignore":
+        kept["anywhere"] = True
+    if _policy(doc, "nodeTaintsPolicy", path) == "Honor":
+        kept["untainted"] = True
+    return kept
 
 
-def _counts(facts: NodeFacts, pod: Pod, keys: list[str]) -> bool:
+def _policy(doc: Json, field: str, path: str) -> str:
+    named = fields.text(doc, field, path)
+    if named not in ("", "Honor", "Ignore"):
+        raise fields.refuse(f"{path}.{field}", named, "write Honor or Ignore")
+    return named
+
+
+def _labelled(facts: NodeFacts, keys: list[str]) -> bool:
+    """Has the node every topology label that the pod spreads by?"""
+    return facts.observed is not None and all(key in facts.observed.labels for key in keys)
+
+
+def _counts(facts: NodeFacts, pod: Pod, kept: Any) -> bool:
     """Is the node one whose pods and whose domain count?"""
     node = facts.observed
-    return node is not None and all(key in node.labels for key in keys) and selects(pod.constraints, node)
+    if node is None or not (kept.get("anywhere") or selects(pod.constraints, node)):
+        return False
+    return not kept.get("untainted") or untolerated(pod.constraints, node) is None
 
 
 def _spread(kept: Any, pod: Pod, nodes: list[NodeFacts], around: Around) -> _Spread:
-    wanted = selection(kept["selector"])
+    wanted = selection(kept["selector"], {})
     by_node = around.neighbours.counted(wanted, leaving=False)
     counts: Counter[str] = Counter()
     for facts in nodes:

@@ -15,10 +15,17 @@ _NAMING = {
     Reason.POLICY_UNKNOWN,
     Reason.POLICY_MISMATCH,
     Reason.SET_ASIDE,
+    Reason.UNSUPPORTED,
+    Reason.NOMINATED,
     Reason.HOST_PORT,
     Reason.POD_AFFINITY,
     Reason.POD_ANTI_AFFINITY,
     Reason.TOPOLOGY_SPREAD,
+    Reason.VOLUME_UNBOUND,
+    Reason.VOLUME_NOT_OURS,
+    Reason.VOLUME_IN_USE,
+    Reason.VOLUME_ELSEWHERE,
+    Reason.VOLUME_LIMIT,
 }
 _ZONAL = {Reason.NO_SINGLE_ZONE: "no single zone with", Reason.NO_ZONE_SET: "no zone set with"}
 

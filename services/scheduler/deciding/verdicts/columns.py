@@ -21,7 +21,23 @@ Ints = npt.NDArray[np.int64]
 Slots = Ints
 Selection = slice | Slots
 _LIMIT = 1 << 62
+FEW = 8
+"""Nodes up to which reservations are taken out one by one."""
 Number = TypeVar("Number", np.int64, np.float64)
+
+
+class Group(NamedTuple):
+    """Nodes of one profile: its number, itself, their slots and how many they are."""
+
+    number: int
+    profile: Profile
+    selection: Selection
+    size: int
+
+    @property
+    def slots(self) -> Slots:
+        """The slots one by one."""
+        return np.arange(self.selection.stop) if isinstance(self.selection, slice) else self.selection
 
 
 class Delta(NamedTuple):
@@ -100,20 +116,33 @@ class Columns:
         self.profile[slot] = new
         return new
 
-    def groups(self, only: Slots | None) -> list[tuple[Profile, Selection, int]]:
-        """Each profile in use with its slots and their number; of the slots in `only` where it is given."""
-        found: list[tuple[Profile, Selection, int]] = []
+    def groups(self, only: Slots | None) -> list[Group]:
+        """Each profile in use with its slots; of the slots in `only` where it is given."""
+        found: list[Group] = []
         profiles = self.profile[: self.size] if only is None else self.profile[only]
         for number, count in enumerate(self._counts):
             if not count:
                 continue
             if count == self.size:
-                found.append((self.profiles[number], slice(0, self.size) if only is None else only, len(profiles)))
+                found.append(Group(number, self.profiles[number], slice(0, self.size) if only is None else only, len(profiles)))
                 continue
             members = np.flatnonzero(profiles == number)
             slots = members if only is None else only[members]
             if len(slots):
-                found.append((self.profiles[number], slots, len(slots)))
+                found.append(Group(number, self.profiles[number], slots, len(slots)))
+        return found
+
+    def among(self, only: Slots) -> list[tuple[npt.NDArray[np.bool_] | slice, Group]]:
+        """The profiles of these slots, none of them empty, and where in `only` the slots of each are."""
+        profiles = self.profile.take(only)
+        if len(only) and (profiles == profiles[0]).all():
+            number = int(profiles[0])
+            return [(slice(None), Group(number, self.profiles[number], only, len(only)))]
+        found: list[tuple[npt.NDArray[np.bool_] | slice, Group]] = []
+        for number in dict.fromkeys(profiles.tolist()):
+            here = profiles == number
+            slots = only[here]
+            found.append((here, Group(number, self.profiles[number], slots, len(slots))))
         return found
 
     def write(self, many: Sequence[NodeFacts]) -> None:
@@ -171,6 +200,12 @@ class Columns:
 
     def apply_due(self) -> None:
         """Take out what is due, of all nodes at once; as many rounds as one node has reservations."""
+        if len(self._due) <= FEW:
+            for slot, taken in self._due.items():
+                for delta in taken:
+                    self.lower[:, :, slot] -= delta.zones
+                    self.free[:, slot] -= delta.whole
+            self._due = {}
         while self._due:
             slots = list(self._due)
             deltas = [self._due[slot].pop() for slot in slots]

@@ -20,17 +20,22 @@ RULED_OUT = -1
 BARRED = -10_000
 """A lift that keeps a node from one pod, whatever its shape scores there."""
 
+LOGGED = 1024
+"""Changes that are remembered at least."""
+
 Slots = npt.NDArray[np.int64]
+NOTHING_NEW: Slots = np.zeros(0, dtype=np.int64)
 Lifts = npt.NDArray[np.int32]
 """What one pod adds to the scores of its shape by node, or BARRED."""
 
 
 class _Top(NamedTuple):
-    """Those who stood at the best score of a row when it was looked for last."""
+    """Those who stood at the best score of a row when it was looked for last, when so many changes were told."""
 
     best: int
     slots: Slots
     ranks: npt.NDArray[np.uint64]
+    told: int
 
 
 class VerdictTable:
@@ -45,6 +50,9 @@ class VerdictTable:
         self.size = self.changes = 0
         self._tops: dict[int, _Top] = {}
         self._candidates: dict[int, int] = {}
+        self._log: list[int] = []
+        self._forgotten = 0
+        self._read: dict[int, int] = {}
 
     def reserve(self, slot: int, name: str) -> None:
         """A new node in this slot: every shape has yet to judge it."""
@@ -72,7 +80,7 @@ class VerdictTable:
         self.changes += 1
         self.scores[:, slot] = OPTIMISTIC
         self.sure[:, slot], self.exact[:, slot] = False, False
-        self._tops.clear()
+        self._tell(slot)
         self._candidates.clear()
 
     def tightened(self, slot: int) -> None:
@@ -82,7 +90,7 @@ class VerdictTable:
         ruled_out = scores == RULED_OUT
         scores[~ruled_out] = OPTIMISTIC
         self.sure[:, slot], self.exact[:, slot] = ruled_out, False
-        self._tops.clear()
+        self._tell(slot)
 
     def reranked(self) -> None:
         """Every score may be any, what is ruled out stays so."""
@@ -92,6 +100,7 @@ class VerdictTable:
         self.sure &= ruled_out
         self.exact[:] = False
         self._tops.clear()
+        self._read.clear()
 
     def lowered(self, slot: int, drops: npt.NDArray[np.int16] | None = None) -> None:
         """Scores on the node can only have fallen, by `drops` at least for each shape; what is ruled out stays so."""
@@ -111,8 +120,11 @@ class VerdictTable:
 
     def judged(self, row: int, slot: int, score: int) -> None:
         """The node's true score for the shape, which is no more than it stood at."""
-        if score == RULED_OUT and row in self._candidates and self.scores[row, slot] != RULED_OUT:
+        before = self.scores[row, slot]
+        if score == RULED_OUT and row in self._candidates and before != RULED_OUT:
             self._candidates[row] -= 1
+        if before == OPTIMISTIC or score > before:  # those who were the best before may not be all of them
+            self._tops.pop(row, None)
         self.scores[row, slot] = score
         self.sure[row, slot] = self.exact[row, slot] = True
 
@@ -127,11 +139,58 @@ class VerdictTable:
         self.scores[row, slots], self.sure[row, slots], self.exact[row, slots] = list(bounds.values()), False, False
         self._tops.pop(row, None)
         self._candidates.pop(row, None)
+        self._read.pop(row, None)
+
+    # -- what changed since a row was ranked -------------------------------------------------------------------------
+
+    def _tell(self, slot: int) -> None:
+        """Some rows stand at OPTIMISTIC on the node from now on."""
+        self._log.append(slot)
+        if len(self._log) > max(LOGGED, 2 * self.size):
+            half = len(self._log) // 2
+            del self._log[:half]
+            self._forgotten += half
+
+    def news(self, row: int) -> Slots:
+        """The nodes that stand at OPTIMISTIC, without being sure of it; those that changed since the row was `ranked_all`, where
+        that is known. Looks at all where much changed."""
+        read, told = self._read.get(row), self._forgotten + len(self._log)
+        if read == told:
+            return NOTHING_NEW
+        if read is None or told - read > self.size // 4:  # whatever was forgotten is more than that
+            return self.unsure_at(row, OPTIMISTIC)
+        slots = np.array(list(dict.fromkeys(self._log[read - self._forgotten :])), dtype=np.int64)
+        found: Slots = slots[self.scores[row].take(slots) == OPTIMISTIC]
+        return found
+
+    def ranked_all(self, row: int, slots: Slots, scores: Slots, sure: npt.NDArray[np.bool_]) -> None:
+        """The scores of all of `news`, upper bounds where they are not sure: no node stands at OPTIMISTIC any more."""
+        top, told, standing = self._tops.get(row), self._forgotten + len(self._log), self.scores[row]
+        if top is not None and len(slots) and top.told == self._read.get(row):
+            best = max(top.best, int(scores.max()))
+            kept = top.slots[standing.take(top.slots) == best]
+            joined = np.concatenate((kept, slots[scores == best]))
+            if len(joined):
+                self._keep(row, best, joined, told)
+        standing[slots] = scores
+        if sure.any():
+            self.sure[row, slots[sure]] = True
+            if row in self._candidates:
+                self._candidates[row] -= int(np.count_nonzero(scores == RULED_OUT))
+        self._read[row] = told
+
+    def swept(self, row: int) -> None:
+        """All nodes of the row were scored as they stand."""
+        self._read[row] = self._forgotten + len(self._log)
+
+    # -- the best ----------------------------------------------------------------------------------------------------
 
     def top(self, row: int, salt: int) -> tuple[int, int]:
         """(slot, score) of the best node, ties in the pod's own order; score RULED_OUT when nobody is left."""
         scores, mixer = self.scores[row], np.uint64(salt)
-        top = self._tops.get(row) or self._found(row)
+        top = self._tops.get(row)
+        if top is None or top.told != self._forgotten + len(self._log):
+            top = self._found(row)
         while top.best != RULED_OUT:
             at = int((top.ranks ^ mixer).argmin()) if len(top.ranks) > 1 else 0
             slot = int(top.slots[at])
@@ -154,15 +213,15 @@ class VerdictTable:
     def _found(self, row: int) -> _Top:
         scores = self.scores[row, : self.size]
         best = int(scores.max()) if self.size else RULED_OUT
-        return self._kept(row, best, (scores == best).nonzero()[0])
+        return self._keep(row, best, (scores == best).nonzero()[0], self._forgotten + len(self._log))
 
     def _after_drops(self, row: int, top: _Top) -> _Top:
         """Without those whose score dropped since; the next best when all of them did."""
         still = top.slots[self.scores[row, top.slots] == top.best]
-        return self._kept(row, top.best, still) if len(still) else self._found(row)
+        return self._keep(row, top.best, still, top.told) if len(still) else self._found(row)
 
-    def _kept(self, row: int, best: int, slots: Slots) -> _Top:
-        top = self._tops[row] = _Top(best, slots, self.ranks[slots])
+    def _keep(self, row: int, best: int, slots: Slots, told: int) -> _Top:
+        top = self._tops[row] = _Top(best, slots, self.ranks[slots], told)
         return top
 
     def unsure_at(self, row: int, score: int) -> Slots:

@@ -73,6 +73,19 @@ PRIORITIES = [
     _column("Global-Default", "globalDefault specifies whether this is the default priority class.", "boolean"),
     AGE,
 ]
+VOLUMES = [
+    NAME,
+    _column("Status", "phase indicates if a volume is available, bound to a claim, or released by a claim."),
+    _column("Claim", "claimRef is part of a bi-directional binding between PersistentVolume and PersistentVolumeClaim."),
+    AGE,
+]
+CLAIMS = [
+    NAME,
+    _column("Status", "phase represents the current phase of PersistentVolumeClaim."),
+    _column("Volume", "volumeName is the binding reference to the PersistentVolume backing this claim."),
+    AGE,
+]
+CSI_NODES = [NAME, _column("Drivers", "drivers is a list of information of all CSI Drivers existing on a node.", "integer"), AGE]
 DEPLOYMENTS = [
     NAME,
     _column("Ready", "Number of the pod with ready state"),

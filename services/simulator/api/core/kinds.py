@@ -103,6 +103,11 @@ CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", "configmap", True, "conf
 PRIORITIES = Kind(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", "priorityclass", False, "priorityclasses", ("pc",)
 )
+VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", "persistentvolume", False, "persistentvolumes", ("pv",),
+               has_status=True, subresources=("status",))  # fmt: skip
+CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "persistentvolumeclaim", True,
+              "persistentvolumeclaims", ("pvc",), has_status=True, subresources=("status",))  # fmt: skip
+CSI_NODES = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", "csinode", False, "csinodes")
 _SCALED = ("scale", "status")
 DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", "deployment", True, "deployments", ("deploy",), generation="spec",
                    has_status=True, subresources=_SCALED, categories=("all",))  # fmt: skip
@@ -115,7 +120,7 @@ JOBS = Kind("batch", "v1", "jobs", "Job", "job", True, "jobs", generation="spec"
 
 KINDS: tuple[Kind, ...] = (
     PODS, NODES, NAMESPACES, SERVICES, EVENTS, EVENTS_V1, LEASES, BUDGETS, TOPOLOGIES, CONFIG_MAPS, PRIORITIES, DEPLOYMENTS,
-    REPLICA_SETS, STATEFUL_SETS, JOBS,
+    REPLICA_SETS, STATEFUL_SETS, JOBS, VOLUMES, CLAIMS, CSI_NODES,
 )  # fmt: skip
 WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS)
 BY_PATH: dict[tuple[str, str, str], Kind] = {(kind.group, kind.version, kind.resource): kind for kind in KINDS}

@@ -1,4 +1,4 @@
-"""Defaults and checks of the small kinds: nodes, namespaces, leases, budgets, topologies. Must not know storage."""
+"""Defaults and checks of the small kinds: nodes, namespaces, volumes, leases, budgets, topologies. Must not know storage."""
 
 from __future__ import annotations
 
@@ -47,6 +47,11 @@ def new_namespace(namespace: Json) -> Json:
     metadata = dict(namespace["metadata"])
     metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata.get("name", "")}
     return {"metadata": metadata, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+
+
+def new_volume(obj: Json, phase: str) -> Json:
+    """A PersistentVolume or a claim at creation."""
+    return {**obj, "spec": obj.get("spec") or {}, "status": {"phase": phase}}
 
 
 def lease_malformed(lease: Json) -> str:

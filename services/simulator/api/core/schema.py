@@ -19,6 +19,7 @@ from lightkube.models import (
     meta_v1,
     policy_v1,
     scheduling_v1,
+    storage_v1,
 )
 from msgspec import inspect
 
@@ -89,6 +90,9 @@ _MODELS: dict[str, Any] = {
     "ReplicaSet": apps_v1.ReplicaSet,
     "StatefulSet": apps_v1.StatefulSet,
     "Job": batch_v1.Job,
+    "PersistentVolume": core_v1.PersistentVolume,
+    "PersistentVolumeClaim": core_v1.PersistentVolumeClaim,
+    "CSINode": storage_v1.CSINode,
 }
 _QUANTITY_MAPS = frozenset({"requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"})
 _STRING_MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})

@@ -111,6 +111,8 @@ def _filled(kind: Kind, obj: Json, stamp: str, taint_nodes: bool) -> Json:
         return others.new_namespace(obj)
     if kind is kinds.BUDGETS:
         return others.new_budget(obj)
+    if kind in (kinds.VOLUMES, kinds.CLAIMS):
+        return others.new_volume(obj, "Available" if kind is kinds.VOLUMES else "Pending")
     if kind in kinds.WORKLOADS:
         return workloads.with_defaults(kind, obj)
     if kind.storage == "events":

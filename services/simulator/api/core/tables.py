@@ -269,6 +269,16 @@ def _job(obj: Json, now: datetime) -> list[Any]:
     return [obj["metadata"]["name"], ended, f"{status.get('succeeded', 0)}/{wanted}", _created(obj, now), _created(obj, now)]
 
 
+def _volume(obj: Json, now: datetime) -> list[Any]:
+    spec, claim = obj.get("spec") or {}, (obj.get("spec") or {}).get("claimRef") or {}
+    of = f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else spec.get("volumeName", "")
+    return [obj["metadata"]["name"], (obj.get("status") or {}).get("phase", ""), of, _created(obj, now)]
+
+
+def _csi_node(obj: Json, now: datetime) -> list[Any]:
+    return [obj["metadata"]["name"], len((obj.get("spec") or {}).get("drivers") or []), _created(obj, now)]
+
+
 _LAYOUTS: dict[str, tuple[list[Json], Cells]] = {
     kinds.PODS.storage: (columns.PODS, _pod),
     kinds.NODES.storage: (columns.NODES, _node),
@@ -279,6 +289,9 @@ _LAYOUTS: dict[str, tuple[list[Json], Cells]] = {
     kinds.TOPOLOGIES.storage: (columns.CUSTOM, _plain),
     kinds.CONFIG_MAPS.storage: (columns.CONFIG_MAPS, _config_map),
     kinds.PRIORITIES.storage: (columns.PRIORITIES, _priority),
+    kinds.VOLUMES.storage: (columns.VOLUMES, _volume),
+    kinds.CLAIMS.storage: (columns.CLAIMS, _volume),
+    kinds.CSI_NODES.storage: (columns.CSI_NODES, _csi_node),
     kinds.DEPLOYMENTS.storage: (columns.DEPLOYMENTS, _deployment),
     kinds.REPLICA_SETS.storage: (columns.REPLICA_SETS, _replica_set),
     kinds.STATEFUL_SETS.storage: (columns.STATEFUL_SETS, _stateful_set),

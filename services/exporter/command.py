@@ -1,0 +1,14 @@
+"""`topolog-exporter`, and `python -m services.exporter`. Must not import a service before `lean` ran."""
+
+import os
+import sys
+
+from services.exporter import lean
+
+
+def main() -> None:
+    """Run with this process' flags and environment; ends the process."""
+    lean.leave_out_what_is_optional()
+    from services.exporter import service
+
+    sys.exit(service.main(sys.argv[1:], dict(os.environ)))

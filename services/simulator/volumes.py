@@ -1,0 +1,55 @@
+"""Binds volume claims of the simulated cluster that name their volume, as the persistent volume controller does.
+
+A claim that names none, or names one that another claim has, stays Pending: nothing is provisioned. Must not know HTTP, kubelets
+or schedulers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from services.simulator.cluster_port import ClusterPort, Json, Seen
+
+VOLUMES, CLAIMS = "persistentvolumes", "persistentvolumeclaims"
+PAUSE_S = 0.05
+
+
+class VolumeBinder:
+    """Hears of volumes and claims, and makes them agree."""
+
+    def __init__(self, cluster: ClusterPort) -> None:
+        self._cluster = cluster
+        self._woken = asyncio.Event()
+        self._stops: list[Callable[[], None]] = []
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._stops = [self._cluster.listen(kind, self._heard) for kind in (VOLUMES, CLAIMS)]
+        self._woken.set()
+        try:
+            while True:
+                await self._woken.wait()
+                await asyncio.sleep(PAUSE_S)
+                self._woken.clear()
+                for claim in self._cluster.list(CLAIMS):
+                    self._bind(claim.obj)
+        finally:
+            for stop in self._stops:
+                stop()
+
+    def _heard(self, _change: Seen) -> None:
+        self._woken.set()
+
+    def _bind(self, claim: Json) -> None:
+        metadata, name = claim["metadata"], str(claim["spec"].get("volumeName") or "")
+        volume = self._cluster.get(VOLUMES, name) if name else None
+        if volume is None:
+            return
+        mine, has = {"namespace": metadata["namespace"], "name": metadata["name"]}, volume.obj["spec"].get("claimRef")
+        if has and (claim["status"].get("phase") == "Bound" or {key: has.get(key) for key in mine} != mine):
+            return
+        reference = {"kind": "PersistentVolumeClaim", **mine, "uid": metadata["uid"]}
+        self._cluster.patch(VOLUMES, name, "", {"spec": {"claimRef": reference}}, form="merge")
+        self._cluster.replace_status(VOLUMES, name, "", {"phase": "Bound"})
+        self._cluster.replace_status(CLAIMS, metadata["name"], metadata["namespace"], {"phase": "Bound"})

@@ -1,0 +1,108 @@
+"""The release before this one, by its own code, beside facts that this one writes: it reads them alike or refuses them by name.
+
+A rolling update has both on one log, and a rollback has the older one alone. What the older one cannot read it passes over,
+or sets its stream aside (`shared.events.setting_aside`); what it reads, it must not read as something else.
+`previous_release.zip` holds its sources (`scripts/previous_release.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.events.catalog import CATALOG, Fact
+from shared.events.codec import encode, type_of
+from shared.events.envelope import Envelope
+from tests.events.reading import read
+from tests.events.samples import full, minimal
+from tests.simulation.runner import run_seed
+
+HERE = Path(__file__).parent
+ARCHIVE = HERE / "previous_release.zip"
+NEW = "of a constraint that the release before does not know: it decides as it always did"
+UNREADABLE = {
+    "VolumeObserved.1": NEW,
+    "ClaimObserved.1": NEW,
+    "NamespaceObserved.1": NEW,
+    "NodeVolumesLimited.1": NEW,
+    "NominationObserved.1": NEW,
+    "SurroundingEnded.1": NEW,
+}
+"""`Type.schema` that the release before cannot read -> why it may do without. What it must not miss goes into CHANGELOG too."""
+SEEDS = (52_035, 20_005, 20_010)
+"""Simulated histories: a log set back, dirty nodes, uncertain bindings, nodes that come and go."""
+
+
+def before(lines: Iterable[str]) -> dict[str, Any]:
+    """What the release before makes of facts."""
+    ran = subprocess.run(
+        [sys.executable, "-I", str(HERE / "reading.py"), str(ARCHIVE)],
+        input="\n".join(lines), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def ours_of(lines: Iterable[str]) -> dict[str, Any]:
+    """What this release makes of them, as JSON says it."""
+    found: dict[str, Any] = json.loads(json.dumps(read(lines)))
+    return found
+
+
+def line(envelope: Envelope) -> str:
+    fields = {name: getattr(envelope, name) for name in envelope.__struct_fields__ if name != "chain"}
+    return json.dumps({**fields, "payload": envelope.payload.decode()})
+
+
+def alone(position: int, fact: Fact) -> str:
+    entry = CATALOG[type_of(fact)]
+    return line(Envelope(position, f"s/{position}", 1, type_of(fact), entry.schema, encode(fact), 0, "r", 0, f"c{position}"))
+
+
+def holds(ours: Any, theirs: Any) -> bool:
+    """Whether all that the older release sees is what we say; we may say more."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        return all(key in ours and holds(ours[key], value) for key, value in theirs.items())
+    if isinstance(theirs, list) and isinstance(ours, list):
+        return len(ours) == len(theirs) and all(map(holds, ours, theirs))
+    return bool(ours == theirs)
+
+
+def test_every_fact_of_ours_reads_the_same_there_or_is_refused_by_name() -> None:
+    facts = [made(CATALOG[name].struct) for name in sorted(CATALOG) for made in (full, minimal)]
+    lines = [alone(position, fact) for position, fact in enumerate(facts, 1)]
+    theirs, ours = before(lines), ours_of(lines)
+    assert set(theirs["refused"]) == set(UNREADABLE), "a fact that the release before cannot read needs its line in UNREADABLE"
+    assert all("unknown type" in why or "schema is newer" in why for why in theirs["refused"].values())
+    for position, fact in theirs["decoded"].items():
+        assert holds(ours["decoded"][position], fact), f"{fact} reads otherwise there"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_history_of_ours_is_folded_to_the_same_charges_there(seed: int) -> None:
+    lines = [line(envelope) for envelope in run_seed(seed).log.read_now(0, 10_000)]
+    assert len(lines) > 50
+    theirs, ours = before(lines), ours_of(lines)
+    assert set(theirs["aside"]) == set(ours["aside"])
+    assert any(charges for charges, _ in ours["promised"])
+    assert theirs["promised"] == ours["promised"], "after some fact they charge a pod otherwise"
+
+
+def test_a_fact_from_the_future_sets_one_stream_aside_there_and_leaves_the_rest() -> None:
+    known = alone(1, full(CATALOG["PodRunning"].struct))
+    future = json.loads(known) | {
+        "position": 2,
+        "stream": "s/2",
+        "type": "PodDreamt",
+        "payload": '{"type":"PodDreamt","uid":"u"}',
+    }
+    theirs = before([known, json.dumps(future), alone(3, full(CATALOG["PodEnded"].struct))])
+    assert set(theirs["aside"]) == {"s/2"}
+    assert set(theirs["decoded"]) == {"1", "3"}

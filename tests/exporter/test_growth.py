@@ -1,0 +1,112 @@
+"""A long life in short: hundreds of pods come and go, the kubelet ends and comes back, the bus is away now and then, and what the
+exporter holds is what it held."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import types
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from services.exporter.service import Exporter
+from services.exporter.settings import ExporterSettings
+from shared.bus.memory import MemoryBus
+from shared.bus.port import BusUnavailable, Message
+from shared.telemetry.setup import TelemetrySettings, set_up
+from tests.exporter.kubelets import Kubelet, write_sysfs
+from tests.exporter.runtimes import Runtime, cgroup, containerd, spec
+
+ROUNDS = 40
+NO_STATE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.FrameType)
+
+
+class Forgetful(MemoryBus):
+    """Takes every tenth batch not, and keeps none."""
+
+    tried = 0
+
+    async def publish_many(self, messages: list[Message]) -> None:
+        self.tried += 1
+        if self.tried % 10 == 0:
+            raise BusUnavailable("away")
+
+
+def held_bytes(root: object) -> int:
+    """Everything that can be reached from an object, code left out."""
+    seen, waiting, size = {id(root)}, [root], 0
+    while waiting:
+        one = waiting.pop()
+        size += sys.getsizeof(one)
+        for other in gc.get_referents(one):
+            if id(other) not in seen and not isinstance(other, NO_STATE):
+                seen.add(id(other))
+                waiting.append(other)
+    return size
+
+
+@pytest.fixture
+async def sources(tmp_path: Path) -> AsyncIterator[tuple[Kubelet, Runtime]]:
+    write_sysfs(tmp_path / "sys")
+    (tmp_path / "kubelet").mkdir()
+    kubelet, runtime = await Kubelet(tmp_path / "k.sock").start(), await Runtime(tmp_path / "r.sock").start()
+    yield kubelet, runtime
+    await kubelet.stop()
+    await runtime.stop()
+
+
+async def live(exporter: Exporter, kubelet: Kubelet, runtime: Runtime, begin: int) -> None:
+    """Rounds of every node with pods that were never there before; in some of them nobody answers."""
+    for number in range(begin, begin + ROUNDS):
+        kubelet.pods = {f"pod-{number}-{index}": [index] for index in (1, 2, 3)}
+        made = containerd(spec(cgroup("", f"c{number}"), "1,2", "0", 2048, memory=1 << 20))
+        runtime.pods = {("default", f"pod-{number}"): {f"c{number}": made}}
+        kubelet.refusals = int(number % 13 == 0)
+        if number % 20 == 10:
+            await kubelet.stop()
+            await kubelet.start()
+        if number % 20 == 15:
+            kubelet.socket.rename(kubelet.socket.with_suffix(".away"))
+        await asyncio.gather(*(reporter.round() for reporter in exporter.reporters.values()))
+        exporter.reporters["n1"].trigger()
+        if number % 20 == 15:
+            kubelet.socket.with_suffix(".away").rename(kubelet.socket)
+        if number % 10 == 5:
+            exporter.ask_full()
+        await asyncio.sleep(0)
+
+
+async def test_what_an_exporter_holds_does_not_grow(sources: tuple[Kubelet, Runtime], tmp_path: Path) -> None:
+    kubelet, runtime = sources
+    telemetry = set_up("exporter-test", TelemetrySettings())
+    folder = f"{tmp_path / 'sys'},{tmp_path / 'kubelet'}"
+    nodes = (f"n1={kubelet.socket},{folder}", f"cri=cri://{runtime.socket},{folder}", f"dead={tmp_path / 'x.sock'},{folder}")
+    exporter = Exporter(Forgetful(), ExporterSettings(nodes=nodes, active_interval_s=0.0, trailing_s=0.0))
+    sending = asyncio.create_task(exporter.outbox.run())
+
+    async def state() -> tuple[int, int, int, int]:
+        await asyncio.sleep(0.5)
+        gc.collect()
+        return (
+            held_bytes(exporter.reporters) + held_bytes(exporter.outbox),
+            len(os.listdir("/proc/self/fd")),
+            len(asyncio.all_tasks()),
+            len(telemetry.metrics_page().splitlines()),
+        )
+
+    await live(exporter, kubelet, runtime, 0)
+    early = await state()
+    for again in (1, 2, 3):
+        await live(exporter, kubelet, runtime, again * ROUNDS)
+    late = await state()
+    sending.cancel()
+    await exporter.close()
+    assert late[0] < early[0] * 1.05
+    assert late[1] <= early[1] + 2
+    assert late[2] <= early[2] + 2
+    assert late[3] == early[3]
+    assert all(exporter.reporters[name].status.scans > ROUNDS for name in ("n1", "cri"))

@@ -1,0 +1,49 @@
+"""What was appended and lost is noticed, though the log has outgrown its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.eventlog.port import Appended, Commit, Conflict
+from shared.events.envelope import Envelope
+from shared.runtime.acknowledged import Acknowledged
+from shared.runtime.consumer import Refold
+
+
+def commit(name: str) -> Commit:
+    return Commit(name, "scheduler", 1, 0, ())
+
+
+def page(*commits: str, after: int = 0) -> list[tuple[Envelope, None]]:
+    """Envelopes from `after` + 1 on, one of each commit."""
+    return [
+        (Envelope(after + at, "pod/a", at, "PodEnded", 1, b"", 0, "scheduler", 1, name), None)
+        for at, name in enumerate(commits, 1)
+    ]
+
+
+def acknowledged(folded_to: int = 0) -> Acknowledged:
+    made = Acknowledged()
+    made.keep(commit("own"), Appended(2, 3, {}), folded_to)
+    return made
+
+
+def test_another_commit_in_the_place_of_ones_own_is_another_history() -> None:
+    with pytest.raises(Refold, match="other_history"):
+        acknowledged().check(page("a", "b", "c"))  # type: ignore[arg-type]
+
+
+def test_ones_own_commit_in_its_place_is_as_promised_also_page_by_page() -> None:
+    made = acknowledged()
+    made.check(page("a"))  # type: ignore[arg-type]
+    made.check(page("own", "own", "d", after=1))  # type: ignore[arg-type]
+    made.check(page("x", "y", "z"))  # type: ignore[arg-type]
+
+
+def test_nothing_is_promised_of_what_was_refused_passed_or_given_up() -> None:
+    for made in (Acknowledged(), acknowledged(folded_to=3)):
+        made.keep(commit("no"), Conflict("pod/a", 0, 1), 0)
+        made.check(page("a", "b", "c"))  # type: ignore[arg-type]
+    given_up = acknowledged()
+    given_up.clear()
+    given_up.check(page("a", "b", "c"))  # type: ignore[arg-type]

@@ -1,0 +1,154 @@
+"""What two folds of one log promise is compared where both stand: one release that folds two ways is red, another one waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shared.eventlog.memory import MemoryEventLog
+from shared.events.catalog import Fact
+from shared.events.envelope import Envelope
+from shared.runtime import marks
+from shared.runtime.health import Health
+from shared.runtime.marks import Differs, Promises
+from shared.runtime.projector import Fold, Projector
+from tests.eventlog.words import given
+from tests.runtime.helpers import QUICK, FaultyLog, running, undecodable, until
+
+State = dict[str, int]
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "EVERY_FACTS", 4)
+
+
+def fold(code: str, worth: int = 1) -> Fold[State]:
+    """A fold that promises `worth` for each fact of a stream."""
+
+    def evolve(state: State, envelope: Envelope, _fact: Fact) -> None:
+        state[envelope.stream] = state.get(envelope.stream, 0) + worth
+
+    return Fold(dict, evolve, code, promises=Promises(lambda state: (repr(each).encode() for each in sorted(state.items())), len))
+
+
+class Replica:
+    def __init__(self, log: MemoryEventLog, fold: Fold[State], differs: Differs = "wait") -> None:
+        self.health, self.seen = Health(), list[tuple[int, ...]]()
+        self.projector = Projector("p", log, fold, after=self._after, health=self.health, differs=differs, options=QUICK)
+
+    def _after(self, _state: State, folded: Any) -> None:
+        self.seen.append(tuple(envelope.position for envelope, _ in folded))
+
+    async def reaches(self, position: int) -> None:
+        await self.projector.wait_live()
+        assert await self.projector.wait_for(position, 60)
+
+
+async def at_work(log: MemoryEventLog, code: str = "blue") -> None:
+    """A release follows the log live over twelve facts."""
+    replica = Replica(log, fold(code))
+    async with running(replica.projector.run()):
+        await replica.projector.wait_live()
+        await given(log, *"abababababab")
+        await replica.reaches(12)
+        await until(lambda: replica.health.status().ready)
+
+
+async def positions(log: MemoryEventLog, code: str) -> list[int]:
+    return [mark.place.position for mark in await log.marks("p") if mark.fingerprint == f"{code}/"]
+
+
+async def test_marks_are_made_live_at_even_places_and_hearers_know_every_fact_once() -> None:
+    log = MemoryEventLog("l")
+    replica = Replica(log, fold("blue"))
+    async with running(replica.projector.run()):
+        await replica.projector.wait_live()
+        await given(log, *"abababababab")
+        await replica.reaches(12)
+        await until(lambda: replica.projector.position == 12)
+    assert [position for page in replica.seen for position in page] == list(range(1, 13))
+    assert set(await positions(log, "blue")) <= {4, 8, 12}
+    assert 8 in await positions(log, "blue")
+
+
+async def test_another_release_that_promises_the_same_is_ready_and_has_compared() -> None:
+    log = MemoryEventLog("l")
+    await at_work(log)
+    green = Replica(log, fold("green"))
+    async with running(green.projector.run()):
+        await green.reaches(12)
+        await until(lambda: green.health.status().ready)
+    assert await positions(log, "green") == await positions(log, "blue"), "it made its marks where the other did"
+
+
+async def test_another_release_that_promises_something_else_waits_until_it_is_told_to_go() -> None:
+    log = MemoryEventLog("l")
+    await at_work(log)
+    green = Replica(log, fold("green", worth=2))
+    async with running(green.projector.run()):
+        await green.reaches(12)
+        waits = green.health.status()
+        assert waits.healthy
+        (problem,) = waits.waiting.values()
+        assert "the release blue" in problem
+        assert "TOPOLOG_FOLD_DIFFERS=go" in problem
+    told = Replica(log, fold("green", worth=2), "go")
+    async with running(told.projector.run()):
+        await told.reaches(12)
+        await until(lambda: told.health.status().ready)
+
+
+async def test_the_release_at_work_goes_on_whatever_comes_beside_it() -> None:
+    log = MemoryEventLog("l")
+    blue, green = Replica(log, fold("blue")), Replica(log, fold("green", worth=2), "go")
+    async with running(green.projector.run(), blue.projector.run()):
+        await blue.projector.wait_live()
+        await green.projector.wait_live()
+        await given(log, *"abababab")
+        await blue.reaches(8)
+        await green.reaches(8)
+        await until(lambda: blue.health.status().ready and green.health.status().ready)
+
+
+async def test_one_release_that_folds_two_ways_is_red() -> None:
+    log = MemoryEventLog("l")
+    await at_work(log)
+    twin = Replica(log, fold("blue", worth=2))
+    async with running(twin.projector.run()):
+        await twin.reaches(12)
+        await until(lambda: not twin.health.status().healthy)
+    assert "another of the same release" in str(twin.health.status().red)
+
+
+async def test_a_restored_log_is_another_history_whose_marks_are_not_compared() -> None:
+    log = FaultyLog()
+    await at_work(log)
+    log.restore(5)
+    await given(log, *"ccccccc")
+    green = Replica(log, fold("green", worth=2))
+    async with running(green.projector.run()):
+        await green.reaches(12)
+        assert [mark.place.position for mark in await log.marks("p") if mark.place.position > 5] == []
+
+
+async def test_a_fold_that_set_a_stream_aside_makes_no_marks() -> None:
+    log = FaultyLog()
+    await at_work(log)
+    log.damage = undecodable(3)
+    green = Replica(log, fold("green"))
+    async with running(green.projector.run()):
+        await green.reaches(12)
+    assert await positions(log, "green") == []
+
+
+def test_a_large_state_makes_marks_more_rarely() -> None:
+    def pieces(_state: int) -> Iterator[bytes]:
+        yield b""
+
+    made = marks.Marks("p", "f", Promises(pieces, lambda state: state), MemoryEventLog("l"), Health())
+    every = {pods: next(at for at in range(1, 10_000) if made.due(pods, at, live=True)) for pods in (0, 4_000, 150_000)}
+    assert every == {0: 4, 4_000: 8, 150_000: 256}
+    assert not made.due(0, 4, live=False)

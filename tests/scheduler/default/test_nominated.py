@@ -1,0 +1,89 @@
+"""Room that another scheduler evicts pods for: from a pending pod as the observer reads it to where our pods do not go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.scheduler.observing.kinds import Kinds
+from services.scheduler.observing.sightings import Sightings
+from shared.domain.fields import Json
+from shared.events import streams
+from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.surroundings_facts import NominationObserved, SurroundingEnded, stream_of
+from shared.kube.port import Seen
+from tests.scheduler.default.story import Story
+from tests.scheduler.default.test_constraints import placed, seen, world
+
+
+def nominee(node: str = "n1", cpu: str = "63", priority: int = 0, bound: str = "", **more: Any) -> Json:
+    spec: Json = {"priority": priority, "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}]}
+    spec |= {"nodeName": bound} if bound else {}
+    metadata = {"name": "other", "namespace": "ns", "uid": "uid-other", "resourceVersion": "7"}
+    return {"metadata": metadata, "spec": {**spec, **more}, "status": {"phase": "Pending", "nominatedNodeName": node}}
+
+
+async def shown(story: Story, obj: Json, kind: str = "MODIFIED", own: str = "topolog") -> list[object]:
+    """The observer sees a pod; what it tells."""
+    core = story.cores[0]
+    kinds = Kinds(("topolog",), Sightings())
+    told = kinds.facts(core.followed, own, "pods", Seen(kind, obj))
+    for fact in told:
+        address = streams.pod(fact.about.pod) if isinstance(fact, PodObserved | PodEnded) else stream_of(fact)  # type: ignore[arg-type]
+        await story.tell(address, fact)
+    return list(told)
+
+
+async def test_our_pods_leave_the_room_that_others_evict_for() -> None:
+    story = await world("n1", "n2")
+    (told,) = await shown(story, nominee())
+    assert isinstance(told, NominationObserved)
+    assert (told.key, told.node, told.requests["cpu"]) == ("ns/other", "n1", 63_000)
+    assert {await placed(story, seen(f"p{number}")) for number in range(3)} == {"n1", "n2"}, "n1 has one CPU more"
+    full = seen("late", nodeSelector={"kubernetes.io/hostname": "n1"})
+    assert "1 kept free for a nominated pod of another scheduler: ns/other" in await placed(story, full)
+    assert await shown(story, nominee()) == [], "told once"
+
+
+async def test_a_pod_of_higher_priority_does_not_wait_for_a_nominee() -> None:
+    story = await world("n1")
+    await shown(story, nominee(cpu="64", priority=5))
+    assert "kept free" in await placed(story, seen("equal", priority=5))
+    assert await placed(story, seen("above", priority=6)) == "n1"
+
+
+async def test_the_room_is_free_when_the_nomination_ends_however_it_ends() -> None:
+    for obj, kind in (
+        (nominee(node=""), "MODIFIED"),
+        (nominee(), "DELETED"),
+        (nominee() | {"status": {"phase": "Failed", "nominatedNodeName": "n1"}}, "MODIFIED"),
+    ):
+        story = await world("n1")
+        await shown(story, nominee(cpu="64"))
+        assert "kept free" in await placed(story, seen("p"))
+        (ended,) = await shown(story, obj, kind)
+        assert isinstance(ended, SurroundingEnded)
+        assert await story.decide() == {"uid-p": "n1"}
+
+
+async def test_a_nominee_that_is_bound_counts_once() -> None:
+    story = await world("n1")
+    await shown(story, nominee(cpu="60"))
+    (told,) = await shown(story, nominee(cpu="60", bound="n1"))
+    assert isinstance(told, PodObserved)
+    assert not story.cores[0].followed.surroundings.nominations
+    assert [await placed(story, seen(f"p{number}")) for number in range(4)] == ["n1"] * 4
+    assert "too little cpu" in await placed(story, seen("late"))
+
+
+async def test_our_own_nominees_hold_room_in_the_ledger_and_not_here() -> None:
+    story = await world("n1")
+    told = await shown(story, nominee(schedulerName="topolog"))
+    assert [type(fact) for fact in told] == [PodObserved]
+
+
+async def test_a_nominee_that_a_list_lacks_is_gone() -> None:
+    story = await world("n1")
+    await shown(story, nominee())
+    kinds, known = Kinds(("topolog",), Sightings()), story.cores[0].followed
+    assert kinds.absent(known, "pods", {"uid-other"}, "9") == []
+    assert kinds.absent(known, "pods", set(), "9") == [SurroundingEnded("nomination", "uid-other", "absent_from_list", "9")]

@@ -1,0 +1,259 @@
+"""Volumes of claims: from PersistentVolumes, claims and CSINodes as the observer reads them to the node that the pod gets, or the
+reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.replay.deciding_state import placing_at
+from services.scheduler.deciding.shape import key_of
+from services.scheduler.extender.answering import Texts, filtered
+from services.scheduler.observing import around
+from shared.domain.fields import Json
+from shared.events import streams
+from shared.events.cluster_facts import PodObserved
+from shared.events.surroundings_facts import Surrounding, stream_of
+from tests.scheduler.default.story import Story
+from tests.scheduler.default.test_constraints import HOST, ZONE, placed, seen, world
+
+
+async def shown(story: Story, kind: Surrounding, obj: Json, deleted: bool = False) -> None:
+    """The observer sees an object."""
+    known = story.cores[0].followed.surroundings
+    fact = (around.gone if deleted else around.fact_of)(known, kind, obj)
+    if fact is not None:
+        await story.tell(stream_of(fact), fact)
+
+
+def volume(name: str, claim: str = "c", labels: Json | None = None, **spec: Any) -> Json:
+    spec = {"claimRef": {"namespace": "ns", "name": claim}, "csi": {"driver": "d", "volumeHandle": f"h-{name}"}, **spec}
+    return {"metadata": {"name": name, "resourceVersion": "3", "labels": labels or {}}, "spec": spec}
+
+
+def claim(name: str, of: str, phase: str = "Bound", mode: str = "ReadWriteOnce", **metadata: Any) -> Json:
+    metadata = {"name": name, "namespace": "ns", "resourceVersion": "4", **metadata}
+    return {"metadata": metadata, "spec": {"volumeName": of, "accessModes": [mode]}, "status": {"phase": phase}}
+
+
+def only(key: str, *values: str) -> Json:
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}]
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
+
+
+def using(name: str, *claims: str, **more: Any) -> PodObserved:
+    return seen(name, volumes=[{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims], **more)
+
+
+async def bound(story: Story, name: str, mode: str = "ReadWriteOnce", **spec: Any) -> None:
+    """A claim with its volume."""
+    await shown(story, "volume", volume(f"pv-{name}", name, **spec))
+    await shown(story, "claim", claim(name, f"pv-{name}", mode=mode))
+
+
+def takes(node: str, count: int | None, driver: str = "d") -> Json:
+    allocatable = {} if count is None else {"allocatable": {"count": count}}
+    drivers = [{"name": driver, "nodeID": node, **allocatable}]
+    return {"metadata": {"name": node, "resourceVersion": "9"}, "spec": {"drivers": drivers}}
+
+
+async def test_a_pod_goes_only_where_all_its_volumes_are_reached() -> None:
+    story = await world()
+    await bound(story, "a", **only(ZONE, "b"))
+    await bound(story, "b", **only(HOST, "n1", "n2"))
+    assert await placed(story, using("p", "a")) == "n3"
+    assert await placed(story, using("q", "b")) in ("n1", "n2")
+    assert await placed(story, using("r", "a", "b")) == "0/3 nodes: 2 volume not reached from there: ns/a, " + (
+        "1 volume not reached from there: ns/b"
+    )
+
+
+async def test_a_pod_waits_for_its_claim_and_goes_once_it_is_bound_and_its_volume_known() -> None:
+    story = await world("n1")
+    text = "0/1 nodes: 1 volume claim not bound: ns/c"
+    assert await placed(story, using("p", "c")) == text
+    await shown(story, "claim", claim("c", "", phase="Pending"))
+    assert await story.decide() == {}
+    await shown(story, "claim", claim("c", "pv"))
+    assert await story.decide() == {}, "where the volume is, nobody knows yet"
+    await shown(story, "volume", volume("pv"))
+    assert await story.decide() == {"uid-p": "n1"}
+
+
+async def test_each_of_many_pods_that_wait_for_claims_of_their_own_is_woken_by_its_own() -> None:
+    """They share their verdicts, and yet none hides another in the queue."""
+    story = await world("n1")
+    for number in range(4):
+        assert "not bound" in await placed(story, using(f"p{number}", f"c{number}"))
+    for number in (2, 0, 3, 1):
+        await bound(story, f"c{number}")
+        assert await story.decide() == {f"uid-p{number}": "n1"}
+    assert len(story.cores[0].cluster._shapes) == 1  # type: ignore[attr-defined]
+    assert key_of(using("x", "a").pod) != key_of(using("x", "b").pod)
+
+
+async def test_a_claim_that_is_lost_or_being_deleted_takes_no_new_pod() -> None:
+    story = await world("n1")
+    await bound(story, "a")
+    await shown(story, "claim", claim("a", "pv-a", phase="Lost"))
+    assert "not bound: ns/a" in await placed(story, using("p", "a"))
+    await bound(story, "b")
+    await shown(story, "claim", claim("b", "pv-b", deletionTimestamp="2026-11-22T00:00:00Z"))
+    assert "being deleted" in await placed(story, using("q", "b"))
+    await bound(story, "c")
+    await shown(story, "volume", volume("pv-c"), deleted=True)
+    assert "not bound: ns/c" in await placed(story, using("r", "c"))
+
+
+UNREADABLE: list[Any] = [
+    {"required": {"nodeSelectorTerms": []}},
+    {"required": {"nodeSelectorTerms": 1}},
+    {"required": {}},
+    {"required": [1]},
+    "n1",
+]
+
+
+@pytest.mark.parametrize("affinity", UNREADABLE)
+async def test_a_volume_whose_affinity_cannot_be_read_is_not_known(affinity: Any) -> None:
+    story = await world("n1")
+    await shown(story, "claim", claim("a", "pv-a"))
+    await shown(story, "volume", volume("pv-a", nodeAffinity=affinity))
+    assert "not bound: ns/a" in await placed(story, using("p", "a"))
+
+
+async def test_a_node_attaches_no_more_volumes_of_a_driver_than_its_csinode_says() -> None:
+    story = await world("n1", "n2")
+    await shown(story, "csinode", takes("n1", 2))
+    await shown(story, "csinode", takes("n2", None))
+    for number in range(2):
+        await bound(story, f"c{number}")
+        foreign = using(f"x{number}", f"c{number}", node="n1", schedulerName="default-scheduler")
+        await story.tell(streams.pod(foreign.pod.uid), foreign)
+    await bound(story, "new")
+    assert await placed(story, using("p", "new")) == "n2", "it names no limit"
+    await shown(story, "csinode", takes("n2", 0))
+    await bound(story, "more")
+    await bound(story, "other", csi={"driver": "e", "volumeHandle": "h"})
+    assert await placed(story, using("q", "more")) == "0/2 nodes: 2 no more volumes attached: d"
+    assert await placed(story, using("r", "other")) in ("n1", "n2")
+    await shown(story, "csinode", takes("n2", 2))
+    assert await story.decide() == {"uid-q": "n2"}
+    await bound(story, "late")
+    assert "no more volumes" in await placed(story, using("s", "late"))
+    await story.ends(using("x0").pod)
+    assert await story.decide() == {"uid-s": "n1"}
+
+
+async def test_a_claim_of_a_pod_that_stands_there_counts_once_it_is_bound_later() -> None:
+    """Foreign pods may be seen before their claims."""
+    story = await world("n1")
+    await shown(story, "csinode", takes("n1", 2))
+    for name in ("x", "y"):
+        await story.tell(streams.pod(f"uid-{name}"), using(name, name, node="n1"))
+    await bound(story, "x")
+    await bound(story, "a")
+    assert "node selector" in await placed(story, using("p", "a", nodeSelector={"other": "node"})), "judged, and not placed"
+    await bound(story, "y")
+    assert "no more volumes attached" in await placed(story, using("q", "a"))
+
+
+async def test_a_volume_that_stands_on_the_node_already_counts_once() -> None:
+    story = await world("n1")
+    await shown(story, "csinode", takes("n1", 1))
+    await bound(story, "shared", mode="ReadWriteMany")
+    for name in ("p", "q"):
+        assert await placed(story, using(name, "shared")) == "n1"
+    await bound(story, "own")
+    assert "no more volumes attached" in await placed(story, using("r", "own"))
+
+
+async def test_a_claim_for_one_pod_is_used_by_one_at_a_time() -> None:
+    story = await world("n1", "n2")
+    await bound(story, "c", mode="ReadWriteOncePod")
+    assert await placed(story, using("p", "c")) in ("n1", "n2")
+    assert await placed(story, using("q", "c")) == "0/2 nodes: 2 volume claim in use by another pod: ns/c"
+    await story.ends(using("p").pod)
+    assert list(await story.decide()) == ["uid-q"]
+
+
+async def test_two_pods_of_one_batch_do_not_share_a_claim_for_one_pod() -> None:
+    story = await world("n1", "n2")
+    await bound(story, "c", mode="ReadWriteOncePod")
+    for name in ("p", "q"):
+        fact = using(name, "c")
+        await story.tell(streams.pod(fact.pod.uid), fact)
+    assert len(await story.decide()) == 1
+
+
+async def test_an_ephemeral_volumes_claim_is_the_pods_own() -> None:
+    story = await world("n1")
+    own = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}
+    assert await placed(story, seen("p", **own)) == "0/1 nodes: 1 volume claim not bound: ns/p-scratch"
+    await shown(story, "volume", volume("pv"))
+    owner = {"ownerReferences": [{"kind": "Pod", "uid": "uid-of-another", "controller": True}]}
+    await shown(story, "claim", claim("p-scratch", "pv", **owner))
+    assert await story.decide() == {}
+    owner["ownerReferences"][0]["uid"] = "uid-p"
+    await shown(story, "claim", claim("p-scratch", "pv", **owner))
+    assert await story.decide() == {"uid-p": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "goes"),
+    [
+        ({ZONE: "b"}, {"n3"}),
+        ({ZONE: "a__b"}, {"n1", "n2", "n3"}),
+        ({"failure-domain.beta.kubernetes.io/zone": "b"}, {"n3"}),
+        ({"topology.kubernetes.io/region": "r"}, set()),
+    ],
+)
+async def test_zone_labels_of_a_volume_hold(labels: Json, goes: set[str]) -> None:
+    story = await world()
+    await bound(story, "c", labels=labels)
+    got = await placed(story, using("p", "c"))
+    assert got in goes if goes else "3 volume not reached from there" in got
+
+
+async def test_zone_labels_bar_no_node_without_such_labels() -> None:
+    story = Story()
+    await story.node("n1")
+    await story.report(node="n1")
+    await bound(story, "c", labels={ZONE: "b"})
+    made = using("p", "c", container={"resources": {}})
+    assert await placed(story, made) == "n1"
+
+
+async def test_a_cycle_without_the_constraint_would_place_these_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worlds above have room: what refuses is the volume alone."""
+    story = await world("n1")
+    made = using("p", "c")
+    assert "not bound" in await placed(story, made)
+    placing = placing_at(story.cores[0].followed, story.cores[0].config.cycle)
+    assert filtered(placing, made.pod, ["n1"], Texts()).passing == ["n1"], "the extender leaves volumes to kube-scheduler"
+
+
+async def test_what_surrounds_pods_survives_a_snapshot() -> None:
+    from services.scheduler import following
+
+    story = await world("n1")
+    await bound(story, "c", **only(HOST, "n1"))
+    await shown(story, "csinode", takes("n1", 3))
+    await shown(story, "namespace", {"metadata": {"name": "ns", "labels": {"team": "red"}}})
+    followed = story.cores[0].followed
+    assert following.load(following.dump(followed)) == followed
+
+
+async def test_a_thing_that_was_told_is_told_again_only_when_it_changed() -> None:
+    story = await world("n1")
+    await bound(story, "c")
+    known = story.cores[0].followed.surroundings
+    assert around.fact_of(known, "volume", volume("pv-c", "c")) is None
+    again = volume("pv-c", "c") | {"metadata": {"name": "pv-c", "resourceVersion": "77"}}
+    assert around.fact_of(known, "volume", again) is None, "a new version alone is no news"
+    assert around.fact_of(known, "volume", volume("pv-c", "c", **only(ZONE, "a"))) is not None
+    assert around.gone(known, "volume", volume("never-seen")) is None
+    assert [fact.name for fact in around.absent(known, "claim", set(), "9")] == ["ns/c"]
+    assert around.absent(known, "claim", {"ns/c"}, "9") == []
+    assert around.absent(known, "claim", set(), "3") == [], "it is younger than the list"
