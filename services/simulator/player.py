@@ -84,6 +84,7 @@ class Player:
     async def run(self) -> None:
         """Play to the end: every pod created and every feasible one over."""
         self._began_at = self._clock.now(), self._clock.real_elapsed()
+        self.progress.begins(time.monotonic())
         stop = self._cluster.listen("pods", self._heard)
         self._resume()
         deleting = asyncio.create_task(self._delete_finished())

@@ -89,7 +89,7 @@ class Progress:
         self._created_at: dict[str, float] = {}
         self._to_bound = _Reached()
         self._to_running = _Reached()
-        self._last_s = 0.0
+        self._last_s: float | None = None
 
     @property
     def asked_before(self) -> int:
@@ -124,6 +124,10 @@ class Progress:
         for one in found:
             self._infeasible[one.task] = one
             self._stuck += sum(self._names[uid] == one.task for uid, stage in self._stages.items() if stage == "waiting")
+
+    def begins(self, now_s: float) -> None:
+        """The workload is played from now on: until then nothing is quiet, it has not begun."""
+        self._last_s = now_s
 
     def asked(self, name: str) -> None:
         """A pod is about to be created: until it is seen, nobody knows whether it was."""
@@ -169,7 +173,7 @@ class Progress:
             infeasible=tuple(self._infeasible[name] for name in sorted(self._infeasible)),
             left=tuple(name for name in left if name not in self._infeasible),
             done=self.done,
-            quiet_s=round(now_s - self._last_s, 3),
+            quiet_s=round(now_s - self._last_s, 3) if self._last_s is not None else 0.0,
             virtual_s=round(virtual_s, 1),
             real_s=round(real_s, 3),
             factor=round(virtual_s / real_s, 2) if real_s > 0 else 0.0,

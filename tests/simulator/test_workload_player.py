@@ -192,6 +192,13 @@ def test_progress_counts_stages_and_ends_when_only_infeasible_pods_wait() -> Non
     assert progress.ended == Ended(3, 1, 1, lately={"a": "succeeded", "b": "rejected"})
 
 
+def test_a_workload_that_goes_on_is_not_quiet_before_it_is_played() -> None:
+    progress = Progress(30, Ended(created=30, succeeded=29))
+    assert progress.summary(5000.0, 0.0, 0.0).quiet_s == 0.0
+    progress.begins(5000.0)
+    assert progress.summary(5002.0, 0.0, 0.0).quiet_s == 2.0
+
+
 def test_pod_that_is_over_is_counted_by_one_of_two_processes_that_see_it() -> None:
     first = Progress(1)
     first.created("a", "pod-a", 0.0)
