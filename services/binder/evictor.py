@@ -7,8 +7,9 @@ list, so that a restart finds every intent without outcome again. Must not decid
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -103,22 +104,21 @@ class Evictor:
         self._tries = {uid: tries for uid, tries in self._tries.items() if uid in evictions}
         for preemptor, victims in evicting.rehearsals(evictions).items():
             if all(self._due(each) for each in victims):
-                self._begin(group, f"rehearse/{preemptor}", self._rehearse(victims, turn))
+                self._begin(group, f"rehearse/{preemptor}", partial(self._rehearse, victims, turn))
         for each in evictions.values():
             if each.intended and self._due(each):
-                self._begin(group, each.uid, self._carry_out(each, turn))
+                self._begin(group, each.uid, partial(self._carry_out, each, turn))
 
-    def _begin(self, group: asyncio.TaskGroup, key: str, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, group: asyncio.TaskGroup, key: str, work: Callable[[], Awaitable[None]]) -> None:
         if key in self._busy or len(self._busy) >= CONCURRENCY:
-            work.close()
             return
         self._busy.add(key)
         group.create_task(self._at_work(key, work))
 
-    async def _at_work(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _at_work(self, key: str, work: Callable[[], Awaitable[None]]) -> None:
         """An outcome is folded before the same is begun anew; an error of this code concerns this work only."""
         try:
-            await work
+            await work()
             await self._projector.wait_for(self._must_reach, REACH_TIMEOUT_S)
         except LeaseLost:
             raise
