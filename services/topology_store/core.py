@@ -12,7 +12,7 @@ import msgspec
 
 from services.topology_store import moments
 from services.topology_store.delta import changes, resembles
-from shared.domain.report import Report
+from shared.domain.report import UNKNOWN, Report
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeEnded, NodeObserved
 from shared.events.report_facts import (
@@ -69,6 +69,11 @@ class Known(msgspec.Struct):
     def left(self) -> bool:
         """Whether neither a Node object nor an exporter speaks of it any more."""
         return self.expired and not self.named and not (self.locked and self.named is None)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was a node of the cluster and has left."""
+        return self.left and self.named is not None
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -131,6 +136,14 @@ def evolve(known: Known, fact: Fact, version: int, at_ms: int) -> Known:
     elif isinstance(fact, NodeReleased):
         known.superseded, known.refused, known.locked, known.released = [], [], "", True
     return known
+
+
+def let_go(known: Known) -> None:
+    """Of a node that has left keep what its next report is judged by: machines come and go, and a report is large. That next one
+    is taken in full, as after any silence."""
+    if known.gone and known.report is not None and known.report.zones:
+        was = known.report
+        known.report = Report(was.node, was.boot_id, was.boot_time_ms, was.exporter, policy=UNKNOWN, source=was.source)
 
 
 def _supersede(known: Known, report: Report) -> None:

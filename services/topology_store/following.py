@@ -24,12 +24,15 @@ _decoder = msgspec.json.Decoder(Nodes)
 def evolve(nodes: Nodes, envelope: Envelope, fact: Fact) -> None:
     """Fold one fact of any stream: reports, and which names Node objects have."""
     if isinstance(fact, NodeObserved | NodeEnded):
-        core.name(nodes.setdefault(fact.name, core.initial()), fact)
-    if not envelope.stream.startswith(PREFIX):
+        known = nodes.setdefault(fact.name, core.initial())
+        core.name(known, fact)
+    elif envelope.stream.startswith(PREFIX):
+        known = nodes.setdefault(envelope.stream.removeprefix(PREFIX), core.initial())
+        if envelope.version > known.version:
+            core.evolve(known, fact, envelope.version, envelope.time_us // 1000)
+    else:
         return
-    known = nodes.setdefault(envelope.stream.removeprefix(PREFIX), core.initial())
-    if envelope.version > known.version:
-        core.evolve(known, fact, envelope.version, envelope.time_us // 1000)
+    core.let_go(known)
 
 
 def pass_over(nodes: Nodes, envelope: Envelope) -> None:

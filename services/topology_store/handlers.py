@@ -100,7 +100,7 @@ class Reports:
         """A node that was of the cluster and has left takes nothing of what may be held. One that never was keeps its place, so
         that invented names stay bounded."""
         known = self.known.get(node)
-        if known is not None and known.left and known.named is not None:
+        if known is not None and known.gone:
             self._allowance.releases(node)
 
     async def run(self) -> None:

@@ -34,6 +34,9 @@ def serve(service: Service, reports: Reports, log: EventLog) -> None:
             return json_response({"error": str(error)}, 500)
         if known is None or known.report is None:
             return json_response({"error": f"node {name!r} has not reported; see /topology for those that have"}, 404)
+        if not at and known.gone:
+            why = f"the Node object of {name!r} is gone and it is silent; /topology/{name}?position=N shows it as it stood"
+            return json_response({"error": why}, 404)
         return json_response({**summary(name, known), "topology": nrt.to_nrt(known.report)})
 
     service.route("/topology", listing)

@@ -5,20 +5,13 @@ from __future__ import annotations
 from shared.domain.resources import PODS, add
 from shared.ledger.alike import Kind, kind_of
 from shared.ledger.charge import listed_demand, pending_zones
+from shared.ledger.nodes import node_of
 from shared.ledger.settle import could_have_freed, settle, widen_possible
 from shared.ledger.state import Alias, Charge, Ended, Expectation, Freed, Ledger, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import listed_of, restore, subtract
 
 HISTORY_LIMIT = 1024
 """Expectations kept a node for the fingerprint path; older ones are dropped, which only delays a match."""
-
-
-def node_of(ledger: Ledger, name: str) -> LedgerNode:
-    """The node's entry, made when it is new: a pod may be seen bound before its node is."""
-    node = ledger.nodes.get(name)
-    if node is None:
-        node = ledger.nodes[name] = LedgerNode(name=name)
-    return node
 
 
 def put(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> None:

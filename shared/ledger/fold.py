@@ -18,8 +18,8 @@ from shared.events import surroundings_facts as surroundings
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 from shared.ledger import pods, reports
-from shared.ledger.charging import node_of
 from shared.ledger.fingerprints import reconciled
+from shared.ledger.nodes import let_go, node_of
 from shared.ledger.state import Ledger
 
 Touched = tuple[str, ...]
@@ -61,6 +61,7 @@ def _report_changed(ledger: Ledger, fact: report.NodeReportChanged, at: Envelope
 
 def _report_expired(ledger: Ledger, fact: report.NodeReportExpired, at: Envelope) -> Touched:
     node_of(ledger, fact.node).expired = True
+    let_go(ledger, [fact.node])
     return (fact.node,)
 
 
@@ -81,7 +82,7 @@ def _released(ledger: Ledger, fact: report.NodeReleased, at: Envelope) -> Touche
 
 def _node_observed(ledger: Ledger, fact: cluster.NodeObserved, at: Envelope) -> Touched:
     node = node_of(ledger, fact.name)
-    node.observed = fact
+    node.observed, node.gone = fact, False
     return (fact.name,)
 
 
@@ -89,20 +90,22 @@ def _node_ended(ledger: Ledger, fact: cluster.NodeEnded, at: Envelope) -> Touche
     node = ledger.nodes.get(fact.name)
     if node is None or node.observed is None or node.observed.uid != fact.uid:
         return ()
-    node.observed = None
-    if node.report is None and not node.charges:
-        del ledger.nodes[fact.name]
+    node.observed, node.gone = None, True
+    let_go(ledger, [fact.name])
     return (fact.name,)
 
 
 def _dirty(ledger: Ledger, fact: scheduling.NodeMarkedDirty, at: Envelope) -> Touched:
-    node = node_of(ledger, fact.node)
-    node.dirty = fact.cause
+    node = ledger.nodes.get(fact.node)
+    if node is not None:
+        node.dirty = fact.cause
     return (fact.node,)
 
 
 def _reconciled(ledger: Ledger, fact: scheduling.NodeReconciled, at: Envelope) -> Touched:
-    reconciled(node_of(ledger, fact.node), fact)
+    node = ledger.nodes.get(fact.node)
+    if node is not None:
+        reconciled(node, fact)
     return (fact.node,)
 
 

@@ -6,7 +6,8 @@ from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events import scheduling_facts as scheduling
 from shared.events.envelope import Envelope
-from shared.ledger.charging import node_of, put, take
+from shared.ledger.charging import put, take
+from shared.ledger.nodes import let_go, node_of
 from shared.ledger.settle import narrow_charge, redemand, settle
 from shared.ledger.state import Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import restore, subtract
@@ -78,6 +79,7 @@ def ended(ledger: Ledger, fact: cluster.PodEnded, at: Envelope) -> Touched:
     if entry.node:
         touched = (*touched, entry.node)
         take(ledger, entry, at.position)
+    let_go(ledger, touched)
     return touched
 
 
@@ -148,6 +150,7 @@ def _unreserve(ledger: Ledger, uid: str, node: str, at: Envelope) -> Touched:
         return ()
     take(ledger, entry, at.position)
     entry.stage, entry.reserved_at = "pending", 0
+    let_go(ledger, [node])
     return (node,)
 
 
@@ -167,7 +170,9 @@ def nominated(ledger: Ledger, fact: scheduling.PodNominated, at: Envelope) -> To
 def nomination_withdrawn(ledger: Ledger, fact: scheduling.NominationWithdrawn, at: Envelope) -> Touched:
     """The claim ends."""
     entry = ledger.pods.get(fact.uid)
-    return () if entry is None else _drop_claim(ledger, entry)
+    touched = () if entry is None else _drop_claim(ledger, entry)
+    let_go(ledger, touched)
+    return touched
 
 
 def _drop_claim(ledger: Ledger, entry: LedgerPod) -> Touched:

@@ -6,7 +6,7 @@ import msgspec
 
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.events.report_facts import NodeReportChanged, NodeReported
-from shared.ledger.charging import node_of
+from shared.ledger.nodes import node_of
 from shared.ledger.settle import forget_places, redemand, settle
 from shared.ledger.state import Expectation, Ledger, LedgerNode
 

@@ -103,7 +103,8 @@ class LedgerNode(msgspec.Struct, gc=False):
     `freed` is what pods that ended and that the basis may still count have given back, where no listing says it (upper bound
     only). `departed`: uid -> what a pod that left is listed with, while expectations name it.
     `requested` is the node-level sum of live pods' effective requests; `claims` are nominees' by uid. `locked` says why the
-    reports of an expired node are refused; `released`: an operator said that the next one counts, as that of a new boot.
+    reports of an expired node are refused; `released`: an operator said that the next one counts, as that of a new boot. `gone`:
+    there was a Node object, and it is there no more.
     """
 
     name: str
@@ -127,6 +128,7 @@ class LedgerNode(msgspec.Struct, gc=False):
     settled_to: int = 0
     history: list[Expectation] = []
     claims: dict[str, ZoneAmounts] = {}
+    gone: bool = False
 
 
 class Ledger(msgspec.Struct):

@@ -344,7 +344,7 @@ def test_a_node_that_is_gone_keeps_its_charges_until_each_pod_ends() -> None:
     history.tell(streams.node("n1"), NodeEnded("n1", "node-uid-1", "deleted"))
     assert list(history.n1.charges) == [made.uid]
     history.end(made)
-    assert history.n1.charges == {}
+    assert history.ledger.nodes == {}
     assert history.ledger.pods == {}
 
 

@@ -7,6 +7,9 @@ from hypothesis import given, settings
 
 from shared.domain.pod import Pod
 from shared.domain.report import Placement
+from shared.events import streams
+from shared.events.cluster_facts import NodeEnded
+from shared.events.report_facts import NodeReportExpired
 from shared.ledger.digest import digest, from_snapshot, to_snapshot
 from shared.ledger.view import lower_bound, upper_bound
 from tests.fixtures.examples import examples
@@ -30,7 +33,7 @@ def placements(draw: st.DrawFn) -> tuple[Placement, ...] | None:
 def histories(draw: st.DrawFn) -> History:
     history, live = History(), dict[str, Pod]()
     for step in range(draw(st.integers(1, 14))):
-        match draw(st.sampled_from(["report", "report", "reserve", "reserve", "end", "node"])):
+        match draw(st.sampled_from(["report", "report", "reserve", "reserve", "end", "node", "silence", "gone"])):
             case "report":
                 zones = [zone(z, 8, draw(st.integers(0, 8)), 2, draw(st.integers(0, 2))) for z in range(draw(st.integers(1, 3)))]
                 policy = draw(st.sampled_from(["single-numa-node", "single-numa-node", "restricted"]))
@@ -50,6 +53,10 @@ def histories(draw: st.DrawFn) -> History:
             case "node":
                 history.node(uid=draw(st.sampled_from(["u1", "u1", "u2"])))
                 live = {uid: made for uid, made in live.items() if uid in history.ledger.pods}
+            case "silence" if "n1" in history.ledger.nodes:
+                history.tell(streams.report("n1"), NodeReportExpired("n1", 60))
+            case "gone":
+                history.tell(streams.node("n1"), NodeEnded("n1", draw(st.sampled_from(["u1", "u2"])), "deleted"))
     return history
 
 

@@ -6,6 +6,11 @@ from services.topology_store.handlers import Reports
 from services.topology_store.service import follow
 from services.upkeep.skipping import skip
 from shared.bus.memory import MemoryBus
+from shared.domain.report import Report
+from shared.eventlog.port import Commit, Draft
+from shared.events import streams
+from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.report_facts import NodeReportExpired
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.health import Health
 from tests.runtime.helpers import FaultyLog, lent, running, undecodable, until
@@ -94,3 +99,24 @@ async def test_a_start_from_a_snapshot_reads_on_from_where_it_was_made() -> None
         assert await again.projector.wait_for(5, 60)
         assert again.free("n1") == free(5)
     assert read[:2] == [4, 5], "the fact where the snapshot stands, and what came after"
+
+
+async def test_of_a_node_that_has_left_only_what_its_next_report_is_judged_by_is_kept() -> None:
+    log = FaultyLog()
+    store = Following(log)
+
+    async def tell(*drafts: Draft) -> None:
+        await log.append([Commit(f"told/{store.projector.position}", "test", 0, 0, drafts)])
+        await until(lambda: store.projector.position == len(log._facts))
+
+    async with running(store.projector.run()):
+        await tell(Draft(streams.node("n1"), NodeObserved("n1", "uid-1")))
+        await store.reports.take([message(report(at=1, free=3))])
+        await tell(Draft(streams.report("n1"), NodeReportExpired("n1", 60)))
+        assert store.free("n1") == free(3), "silent, and of the cluster still"
+        await tell(Draft(streams.node("n1"), NodeEnded("n1", "uid-1", "deleted")))
+        known = store.reports.known["n1"]
+        assert known.report == Report("n1", "boot-1", 1, "exporter-1", policy="unknown")
+        await store.reports.take([message(report(at=1, free=5)), message(report(at=2, free=6))])
+        assert store.free("n1") == free(6), "an older report is old still, the next one is news"
+        assert sum(fact.type == "NodeReported" for fact in log._facts) == 2

@@ -1,0 +1,33 @@
+"""A node's entry in the ledger: made when anything is told of the node, and let go when nothing speaks of it any more.
+
+Names come and go with machines that an autoscaler rents: an entry, which holds a whole report, must not outlive them. Should the
+name come back, its first report is a full one, as after any silence, and what it lists for pods that ended counts as used.
+Must not know charges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shared.ledger.state import Ledger, LedgerNode
+
+
+def node_of(ledger: Ledger, name: str) -> LedgerNode:
+    """The node's entry, made when it is new: a pod may be seen bound before its node is."""
+    node = ledger.nodes.get(name)
+    if node is None:
+        node = ledger.nodes[name] = LedgerNode(name=name)
+    return node
+
+
+def let_go(ledger: Ledger, names: Iterable[str]) -> None:
+    """Forget those of the nodes whose Node objects are gone, that report nothing and hold no pod."""
+    for name in names:
+        node = ledger.nodes.get(name)
+        if node is not None and _left(node):
+            del ledger.nodes[name]
+
+
+def _left(node: LedgerNode) -> bool:
+    silent = node.report is None or node.expired
+    return node.gone and silent and not node.charges and not node.claims

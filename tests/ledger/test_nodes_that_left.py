@@ -1,0 +1,68 @@
+"""What the ledger keeps of nodes that nothing speaks of any more: nothing, so that rented machines do not pile up."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from shared.events import streams
+from shared.events.cluster_facts import NodeEnded
+from shared.events.report_facts import NodeReportExpired, NodeReportRefused
+from shared.events.scheduling_facts import NominationWithdrawn, PodNominated
+from tests.ledger.given import History, pod, zone
+
+EXPIRED = NodeReportExpired("n1", 60)
+GONE = NodeEnded("n1", "node-uid-1", "deleted")
+
+
+def in_use() -> History:
+    history = History()
+    history.node()
+    history.report(zone(0, 8))
+    history.reserve(pod("a", cpus=2))
+    return history
+
+
+@pytest.mark.parametrize("order", list(permutations(["gone", "silent", "empty"])))
+def test_a_node_is_kept_until_it_is_gone_silent_and_empty(order: tuple[str, ...]) -> None:
+    history = in_use()
+    tell = {
+        "gone": lambda: history.tell(streams.node("n1"), GONE),
+        "silent": lambda: history.tell(streams.report("n1"), EXPIRED),
+        "empty": lambda: history.end(pod("a", cpus=2)),
+    }
+    for step in order:
+        assert "n1" in history.ledger.nodes, step
+        tell[step]()
+    assert history.ledger.nodes == {}
+
+
+def test_a_name_that_comes_back_begins_with_its_first_report() -> None:
+    history = in_use()
+    history.end(pod("a", cpus=2))
+    history.tell(streams.node("n1"), GONE)
+    history.tell(streams.report("n1"), EXPIRED)
+    history.report(zone(0, 8, free=5), at=2)
+    assert history.free(0) == 5
+
+
+def test_a_claim_holds_the_node() -> None:
+    history = in_use()
+    history.end(pod("a", cpus=2))
+    history.seen(pod("preemptor", cpus=4))
+    history.tell(streams.pod("uid-preemptor"), PodNominated("uid-preemptor", "n1", victims=(), zones={0: {"cpu": 4000}}))
+    history.tell(streams.node("n1"), GONE)
+    history.tell(streams.report("n1"), EXPIRED)
+    assert "n1" in history.ledger.nodes
+    history.tell(streams.pod("uid-preemptor"), NominationWithdrawn("uid-preemptor", "n1", "gone"))
+    assert history.ledger.nodes == {}
+
+
+def test_who_reports_and_never_was_a_node_is_kept() -> None:
+    """An operator looks for it: the exporter's node has another name, or is locked out."""
+    history = History()
+    history.report(zone(0, 8))
+    history.tell(streams.report("n1"), EXPIRED)
+    history.tell(streams.report("n1"), NodeReportRefused("n1", "boot-0", "exporter-2", "boot boot-0 was superseded"))
+    assert history.n1.locked
