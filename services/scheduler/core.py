@@ -30,7 +30,7 @@ from services.scheduler.sharing import Share
 from services.scheduler.surroundings.stirred import Stirred
 from services.scheduler.weighing.weighing import Weighing
 from shared.domain.pod import Pod
-from shared.events import cluster_facts
+from shared.events import cluster_facts, report_facts
 from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
@@ -168,6 +168,8 @@ class SchedulerCore:
             self.traces[fact.pod.uid] = envelope.trace
         elif isinstance(fact, cluster_facts.PodEnded):
             self.traces.pop(fact.uid, None)
+        elif isinstance(fact, report_facts.NodeReportExpired):
+            self.report_traces.pop(fact.node, None)
         elif envelope.stream.startswith("report/"):
             self.report_traces[envelope.stream.removeprefix("report/")] = envelope.trace
 

@@ -10,6 +10,7 @@ import msgspec
 
 from services.scheduler.setting_aside.asides import Asides, Before
 from services.scheduler.surroundings.surroundings import Surroundings
+from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.events.envelope import Envelope
@@ -20,8 +21,8 @@ from shared.ledger.state import Ledger
 
 
 class Followed(msgspec.Struct):
-    """`versions` is stream -> its version as folded; streams of pods that ended are forgotten. `wanted` is what ranks nodes where
-    the strategy looks at room."""
+    """`versions` is stream -> its version as folded; streams of pods that ended and of nodes that left are forgotten. `wanted`
+    is what ranks nodes where the strategy looks at room."""
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     versions: dict[str, int] = {}
@@ -50,6 +51,9 @@ def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
         followed.versions.pop(envelope.stream, None)
     elif not envelope.stream.startswith("report/"):
         followed.versions[envelope.stream] = envelope.version
+    for name in touched:
+        if name not in followed.ledger.nodes:
+            followed.versions.pop(streams.node(name), None)
     return touched
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from shared.domain.pod import Pod
 
 Shape = str
+SKIPPED_AT_MOST = 1024
+"""Entries of the heap, beyond as many as pods are ready, that may stand for pods that were removed."""
 
 
 class Queue:
@@ -53,6 +55,14 @@ class Queue:
         if shape is not None:
             self._drop_waiting(shape, uid)
         self._arrivals.pop(uid, None)
+        if len(self._heap) > SKIPPED_AT_MOST + 2 * len(self._ready):
+            self._compact()
+
+    def _compact(self) -> None:
+        """Who follows the log and decides nothing removes pods and pops none."""
+        current = self._arrivals.get
+        self._heap = [entry for entry in self._heap if entry[2] in self._ready and current(entry[2]) == entry[1]]
+        heapq.heapify(self._heap)
 
     def _drop_waiting(self, shape: Shape, uid: str) -> None:
         group = self._waiting[shape]
