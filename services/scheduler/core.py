@@ -7,9 +7,8 @@ facts. This module must not know the log, Kubernetes or a clock.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
-from typing import Protocol, get_args
+from typing import Protocol
 
 import msgspec
 
@@ -34,8 +33,8 @@ from shared.events import cluster_facts, report_facts
 from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.events.surroundings_facts import SurroundingFact
-from shared.ledger.state import LedgerNode, LedgerPod, Stage
+from shared.events.surroundings_facts import is_surrounding
+from shared.ledger.state import LedgerNode, LedgerPod
 
 
 class Instead(Protocol):
@@ -69,16 +68,18 @@ class Counters(msgspec.Struct):
 
 
 class SchedulerCore:
-    """One scheduler's state. `evolve` folds; `decide` proposes; `settle` hears what became of the proposals."""
+    """One scheduler's state. `evolve` folds; `decide` proposes; `conflicted` hears what became of the proposals.
 
-    def __init__(self, config: CoreConfig, followed: Followed | None = None) -> None:
+    What is made of the ledger (columns, queue, counts) follows each fact once somebody has looked: until then, while the log is
+    replayed, the ledger alone is folded, and `begin` makes the rest of it at once. `begun` makes it follow from the start."""
+
+    def __init__(self, config: CoreConfig, followed: Followed | None = None, begun: bool = True) -> None:
         self.config = config
         self.followed = followed if followed is not None else Followed()
         self.ledger, self.versions = self.followed.ledger, self.followed.versions
         self.asides = self.followed.asides
         self.cluster = _placing(config)
         self.cluster.learn(self.asides, self.followed.surroundings)
-        self.cluster.want(self.followed.wanted)
         self.weighing = Weighing(self.cluster)
         self.setting_aside = SettingAside()
         self.queue = Queue(self.cluster.shape_of)
@@ -96,9 +97,18 @@ class SchedulerCore:
         self._changed: set[str] = set()
         self._behind: set[str] = set()
         self._stirred = Stirred()
-        for node in self.ledger.nodes.values():
-            if node.observed is not None:
-                self.cluster.put_node(node)
+        self._begun = False
+        if begun or config.shadow or config.upstream is not None:
+            self.begin()
+
+    def begin(self) -> None:
+        """Make of the ledger what deciding needs, once; from here on it follows every fact."""
+        if self._begun:
+            return
+        self._begun = True
+        self.nominations = Nominations(self.ledger)
+        self.cluster.want(self.followed.wanted)
+        self._changed.update(self.ledger.nodes)
         for uid, entry in self.ledger.pods.items():
             self.cluster.follow(uid, entry)
             self.weighing.follow(uid, entry)
@@ -121,25 +131,25 @@ class SchedulerCore:
 
     def evolve(self, envelope: Envelope, fact: Fact) -> None:
         """Fold one fact; the nodes it touched are refreshed before the next decision."""
+        if not self._begun:
+            following.evolve(self.followed, envelope, fact)
+            return
         if self.config.shadow and isinstance(self.cluster, ColumnarPlacing):
             self._refresh()
             self.shadow.before(fact, self.ledger, self.cluster)
-        touched = following.evolve(self.followed, envelope, fact)
+        self._changed.update(following.evolve(self.followed, envelope, fact))
         self.shadow.after(fact)
         uid = fact.about.pod
-        self._changed.update(touched)
-        if uid:
-            self.cluster.follow(uid, self.ledger.pods.get(uid))
-            self.weighing.follow(uid, self.ledger.pods.get(uid))
         if isinstance(fact, scheduling.PodReserved):
             self.setting_aside.won(uid, fact.node)
-        if isinstance(fact, SurroundingFact):
+        if is_surrounding(fact):
             self._stirred.hear(fact)
         self.cluster.hear(fact)
         self.cluster.want(self.followed.wanted)
         self.nominations.hear(fact, self.ledger)
         self._keep_trace(envelope, fact)
-        self._follow_pod(fact)
+        if uid:
+            self._follow_pod(uid, self.ledger.pods.get(uid), fact)
 
     def pass_over(self, envelope: Envelope) -> None:
         """A fact that is not folded. A skipped one moves its stream's version all the same; on a stream that is set aside the
@@ -173,22 +183,23 @@ class SchedulerCore:
         elif envelope.stream.startswith("report/"):
             self.report_traces[envelope.stream.removeprefix("report/")] = envelope.trace
 
-    def _follow_pod(self, fact: Fact) -> None:
-        uid = fact.about.pod
-        if not uid:
-            return
-        entry = self.ledger.pods.get(uid)
-        if entry is None or entry.stage != "pending" or entry.pod.constraints.gates or uid in self.asides.barred:
+    def _follow_pod(self, uid: str, entry: LedgerPod | None, fact: Fact) -> None:
+        self.cluster.follow(uid, entry)
+        self.weighing.follow(uid, entry)
+        if entry is None or not self._waits(entry):
             self.queue.remove(uid)
         elif not isinstance(fact, scheduling.PodVerdictChanged):
             self._enqueue(entry)
 
     def _enqueue(self, entry: LedgerPod) -> None:
         ours = entry.pod.scheduler_name == self.config.scheduler_name and not self.config.shadow
+        if ours and self._waits(entry) and self.share.has(entry.pod.uid):
+            self.queue.add(entry.pod, entry.observed_at)
+
+    def _waits(self, entry: LedgerPod) -> bool:
         uid = entry.pod.uid
         held_back = f"pod/{uid}" in self._aside or entry.pod.constraints.gates or uid in self.asides.barred
-        if ours and entry.stage == "pending" and not entry.terminating and not held_back and self.share.has(uid):
-            self.queue.add(entry.pod, entry.observed_at)
+        return entry.stage == "pending" and not entry.terminating and not held_back
 
     def _refresh(self) -> list[str]:
         """Bring the touched nodes' columns up to date and wake who may be helped; returns the nodes that changed."""
@@ -229,6 +240,7 @@ class SchedulerCore:
         aside or to try again (by `now_s`, monotonic), and what to take back from nodes that ended."""
         if self.config.shadow:
             return []
+        self.begin()
         proposals = self.marks.proposals(self.ledger, self._changed, self.versions)
         proposals += self.setting_aside.proposals(self.asides, self.ledger.position, self.versions)
         proposals += self.setting_aside.again(self.asides, self.ledger, now_s, self.versions)
@@ -261,6 +273,7 @@ class SchedulerCore:
     def look(self) -> None:
         """Bring the columns of touched nodes up to date for somebody who only asks; a node with own reservations under way waits
         for the next decision, as its overlay must not be lost."""
+        self.begin()
         if not isinstance(self.cluster, ColumnarPlacing):
             return
         for name in self._changed:
@@ -350,23 +363,14 @@ class SchedulerCore:
         return self.versions.get(stream, 0)
 
     def stats(self) -> dict[str, int]:
-        """Numbers for people: pods by stage, queue, nodes that are of the cluster (and names without a Node object), counters."""
-        stages = Counter(entry.stage for entry in self.ledger.pods.values())
-        nodes = [node for node in self.ledger.nodes.values() if node.observed is not None or node.charges]
+        """Numbers for people: those of the ledger, of the queue, and counters."""
         return {
-            "position": self.ledger.position,
-            **{f"pods_{stage}": stages.get(stage, 0) for stage in get_args(Stage)},
+            **tallies.of(self.ledger),
             "queue_ready": self.queue.ready_count(),
             "queue_waiting": self.queue.waiting_count(),
             "nominated": len(self.nominations.open),
-            "nodes": len(nodes),
-            "nodes_unnamed": sum(map(tallies.is_unnamed, self.ledger.nodes.values())),
             "nodes_set_aside": len(self.asides.nodes),
             "pods_barred": len(self.asides.barred),
-            "nodes_in_use": sum(bool(node.charges) for node in nodes),
-            "zones": sum(len(node.upper) for node in nodes),
-            "zones_in_use": sum(tallies.zones_in_use(node) for node in nodes),
-            "unproven": sum(not charge.proven for node in nodes for charge in node.charges.values()),
             **msgspec.structs.asdict(self.counters),
         }
 

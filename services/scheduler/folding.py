@@ -26,7 +26,7 @@ def fold_of(config: CoreConfig) -> Fold[SchedulerCore]:
             set_aside=SchedulerCore.set_aside,
         )
     return Fold(
-        initial=lambda: SchedulerCore(config),
+        initial=lambda: SchedulerCore(config, begun=False),
         evolve=SchedulerCore.evolve,
         pass_over=SchedulerCore.pass_over,
         set_aside=SchedulerCore.set_aside,
@@ -44,4 +44,4 @@ def dump(core: SchedulerCore) -> bytes:
 
 def load(config: CoreConfig, data: bytes) -> SchedulerCore:
     """A core that stands where the snapshot was made. Raises msgspec.MsgspecError on anything else."""
-    return SchedulerCore(config, following.load(data))
+    return SchedulerCore(config, following.load(data), begun=False)

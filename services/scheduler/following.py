@@ -15,7 +15,7 @@ from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.scheduling_facts import DemandWeighed, Wanted
-from shared.events.surroundings_facts import SurroundingFact
+from shared.events.surroundings_facts import is_surrounding
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 
@@ -36,20 +36,22 @@ _decoder = msgspec.json.Decoder(Followed)
 
 def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
     """Fold one fact; returns the nodes that it touched."""
-    entry = followed.ledger.pods.get(fact.about.pod)
+    entry = followed.ledger.pods.get(followed.asides.pod_before(fact))
     before = Before(entry.pod, entry.node) if entry is not None else None
     touched = fold.evolve(followed.ledger, envelope, fact)
     touched += followed.asides.hear(envelope.position, fact, followed.ledger, before)
-    if isinstance(fact, DemandWeighed):
-        followed.wanted = fact.wanted
-    if isinstance(fact, SurroundingFact):
+    if is_surrounding(fact):
         followed.surroundings.hear(fact)
         return touched
-    if isinstance(fact, PodObserved | PodEnded):
-        followed.surroundings.hear_pod(fact)
+    if isinstance(fact, DemandWeighed):
+        followed.wanted = fact.wanted
     if isinstance(fact, PodEnded):
+        followed.surroundings.hear_pod(fact)
         followed.versions.pop(envelope.stream, None)
-    elif not envelope.stream.startswith("report/"):
+        return touched
+    if isinstance(fact, PodObserved):
+        followed.surroundings.hear_pod(fact)
+    if not envelope.stream.startswith("report/"):
         followed.versions[envelope.stream] = envelope.version
     for name in touched:
         if name not in followed.ledger.nodes:

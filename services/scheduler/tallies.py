@@ -1,8 +1,27 @@
-"""Numbers of a ledger's nodes for people. Must not know deciding."""
+"""Numbers of a ledger for people. Must not know deciding."""
 
 from __future__ import annotations
 
-from shared.ledger.state import LedgerNode
+from collections import Counter
+from typing import get_args
+
+from shared.ledger.state import Ledger, LedgerNode, Stage
+
+
+def of(ledger: Ledger) -> dict[str, int]:
+    """Pods by stage, nodes that are of the cluster (and names without a Node object), what of them is in use."""
+    stages = Counter(entry.stage for entry in ledger.pods.values())
+    nodes = [node for node in ledger.nodes.values() if node.observed is not None or node.charges]
+    return {
+        "position": ledger.position,
+        **{f"pods_{stage}": stages.get(stage, 0) for stage in get_args(Stage)},
+        "nodes": len(nodes),
+        "nodes_unnamed": sum(map(is_unnamed, ledger.nodes.values())),
+        "nodes_in_use": sum(bool(node.charges) for node in nodes),
+        "zones": sum(len(node.upper) for node in nodes),
+        "zones_in_use": sum(map(zones_in_use, nodes)),
+        "unproven": sum(not charge.proven for node in nodes for charge in node.charges.values()),
+    }
 
 
 def is_unnamed(node: LedgerNode) -> bool:

@@ -200,8 +200,8 @@ TESTED = (
     Mutation(
         "schedulers decide what is another's",
         "services/scheduler/core.py",
-        "not held_back and self.share.has(uid):",
-        "not held_back:",
+        "self._waits(entry) and self.share.has(entry.pod.uid):",
+        "self._waits(entry):",
         "tests/scheduler/test_sharing.py -k apart",
     ),
     Mutation(

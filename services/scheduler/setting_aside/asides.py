@@ -7,6 +7,7 @@ node). What a policy denied, or others contest, no report tells: it is tried aga
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -64,45 +65,52 @@ class Asides(msgspec.Struct):
         names = shape_of(pod), namespaced(pod)
         return {node: held[name] for node, held in self.nodes.items() for name in names if name in held}
 
+    def pod_before(self, fact: Fact) -> str:
+        """The uid of the pod of which `hear` must be told how it was before the fact; "" for none."""
+        if isinstance(fact, cluster.PodObserved):
+            return fact.pod.uid if self.barred else ""
+        if isinstance(fact, cluster.PodRunning):
+            return fact.uid if self.strikes else ""
+        return fact.uid if isinstance(fact, cluster.PodEnded | binding.BindRefused) else ""
+
     def hear(self, position: int, fact: Fact, ledger: Ledger, before: Before | None) -> tuple[str, ...]:
-        """Fold one fact that the ledger has folded already; `before` is the pod as it was. Returns nodes that are open again."""
-        if isinstance(fact, cluster.PodEnded):
-            self.barred.pop(fact.uid, None)
-            if fact.cause == "rejected" and fact.reason in REJECTIONS and before is not None:
-                self._evidence(
-                    position, fact.node or before.node, shape_of(before.pod), "rejected", _said(fact), ledger, fact.uid
-                )
-        elif isinstance(fact, binding.BindRefused):
-            self._refused(position, fact, ledger, before)
-        elif isinstance(fact, scheduling.NodeSetAside):
-            self._set(position, fact, ledger)
-            self.due.get(fact.node, {}).pop(fact.shape, None)
-        elif isinstance(fact, cluster.PodRunning) and before is not None:
-            for name in (shape_of(before.pod), namespaced(before.pod)) if fact.node in self.strikes else ():
-                _drop(self.strikes, fact.node, name)
-        else:
-            return self._opened(fact, ledger, before)
+        """Fold one fact that the ledger has folded already; `before` is the pod (`pod_before`) as it was. Returns nodes that are
+        open again."""
+        handler = _HANDLERS.get(type(fact))
+        return handler(self, position, fact, ledger, before) if handler is not None else ()
+
+    def _ended(self, position: int, fact: cluster.PodEnded, ledger: Ledger, before: Before | None) -> tuple[str, ...]:
+        self.barred.pop(fact.uid, None)
+        if fact.cause == "rejected" and fact.reason in REJECTIONS and before is not None:
+            self._evidence(position, fact.node or before.node, shape_of(before.pod), "rejected", _said(fact), ledger, fact.uid)
         return ()
 
-    def _refused(self, position: int, fact: binding.BindRefused, ledger: Ledger, before: Before | None) -> None:
+    def _told(self, position: int, fact: NodeSetAside, ledger: Ledger, _before: Before | None) -> tuple[str, ...]:
+        self._set(position, fact, ledger)
+        self.due.get(fact.node, {}).pop(fact.shape, None)
+        return ()
+
+    def _ran(self, _position: int, fact: cluster.PodRunning, _ledger: Ledger, before: Before | None) -> tuple[str, ...]:
+        for name in (shape_of(before.pod), namespaced(before.pod)) if before is not None and fact.node in self.strikes else ():
+            _drop(self.strikes, fact.node, name)
+        return ()
+
+    def _refused(self, position: int, fact: binding.BindRefused, ledger: Ledger, before: Before | None) -> tuple[str, ...]:
         if fact.cause in ("forbidden", "invalid"):
             self.barred[fact.uid] = f"binding {fact.cause}: {fact.message}"
         elif fact.cause == "denied" and before is not None:
             self._evidence(position, fact.node, namespaced(before.pod), "denied", fact.message, ledger, fact.uid)
+        return ()
 
-    def _opened(self, fact: Fact, ledger: Ledger, before: Before | None) -> tuple[str, ...]:
-        if isinstance(fact, reports.NodeReported):
-            return self._reported(fact.report.node, ledger)
-        if isinstance(fact, reports.NodeReportChanged):
-            return self._reported(fact.node, ledger)
-        if isinstance(fact, scheduling.NodeReadmitted):
-            return self._clear(fact.node, fact.shape, forgive=fact.cause == "operator")
-        if isinstance(fact, cluster.NodeEnded):
-            return self._clear(fact.name, "", forgive=True)
-        if isinstance(fact, scheduling.PodReadmitted):
-            self.barred.pop(fact.uid, None)
-        elif isinstance(fact, cluster.PodObserved) and before is not None and before.pod != fact.pod:
+    def _seen(self, _position: int, fact: cluster.PodObserved, _ledger: Ledger, before: Before | None) -> tuple[str, ...]:
+        if before is not None and before.pod != fact.pod:
             self.barred.pop(fact.pod.uid, None)
+        return ()
+
+    def _readmitted(
+        self, _position: int, fact: scheduling.PodReadmitted, _ledger: Ledger, _before: Before | None
+    ) -> tuple[str, ...]:
+        self.barred.pop(fact.uid, None)
         return ()
 
     def _evidence(self, position: int, node: str, shape: str, cause: AsideCause, detail: str, ledger: Ledger, uid: str) -> None:
@@ -142,6 +150,20 @@ class Asides(msgspec.Struct):
         if forgive:
             _drop(self.strikes, node, shape)
         return (node,) if found else ()
+
+
+_HANDLERS: dict[type[Fact], Callable[[Asides, int, Any, Ledger, Before | None], tuple[str, ...]]] = {
+    cluster.PodObserved: Asides._seen,
+    cluster.PodRunning: Asides._ran,
+    cluster.PodEnded: Asides._ended,
+    binding.BindRefused: Asides._refused,
+    scheduling.NodeSetAside: Asides._told,
+    scheduling.PodReadmitted: Asides._readmitted,
+    scheduling.NodeReadmitted: lambda asides, _at, fact, *_: asides._clear(fact.node, fact.shape, fact.cause == "operator"),
+    cluster.NodeEnded: lambda asides, _at, fact, *_: asides._clear(fact.name, "", forgive=True),
+    reports.NodeReported: lambda asides, _at, fact, ledger, _: asides._reported(fact.report.node, ledger),
+    reports.NodeReportChanged: lambda asides, _at, fact, ledger, _: asides._reported(fact.node, ledger),
+}
 
 
 def _drop(table: dict[str, dict[str, Any]], node: str, shape: str) -> bool:
