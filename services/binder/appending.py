@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from shared.eventlog.port import Commit, EventLog, Fenced, Outcome
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.runtime.leadership import LeaseLost
-from shared.telemetry import logs
 
 
-async def append_fenced(log: EventLog, clock: Clock, commits: Sequence[Commit]) -> list[Outcome]:
-    """The outcomes. Raises LeaseLost when another binder leads."""
-    outcomes = await append_until_answered(log, clock, logs.get("binder"), commits)
+async def append_fenced(log: EventLog, clock: Clock, out: Any, commits: Sequence[Commit]) -> list[Outcome]:
+    """The outcomes; `out` is the logger that hears of vain attempts. Raises LeaseLost when another binder leads."""
+    outcomes = await append_until_answered(log, clock, out, commits)
     if any(isinstance(outcome, Fenced) for outcome in outcomes):
         raise LeaseLost("binder: a newer epoch leads")
     return outcomes

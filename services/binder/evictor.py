@@ -188,7 +188,7 @@ class Evictor:
             self._out.warning(names.EVICT_REFUSED, pod=outcome.uid, preemptor=outcome.preemptor, problem=outcome.message)
 
     async def _append(self, commits: Sequence[Commit]) -> None:
-        for outcome in await append_fenced(self._log, self._clock, commits):
+        for outcome in await append_fenced(self._log, self._clock, self._out, commits):
             if isinstance(outcome, Appended | Duplicate):
                 self._must_reach = max(self._must_reach, outcome.last)
         self._woken.set()

@@ -218,7 +218,7 @@ class Binder:
             self._out.warning(names.BIND_REFUSED, **said, problem=outcome.message, remedy=announcements.remedy(outcome.cause))
 
     async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        return await append_fenced(self._log, self._clock, commits)
+        return await append_fenced(self._log, self._clock, self._out, commits)
 
     def _commit(
         self, commit_id: str, fact: binding.BindingFact, version: int | None, work: Work, lease: Lease, seen: Place

@@ -145,14 +145,51 @@ def test_a_trace_that_is_not_sampled_is_not_written_and_still_has_an_id(tmp_path
 
 
 def test_a_parent_that_is_not_sampled_is_handed_on(tmp_path: Path) -> None:
-    unsampled = PARENT[:-2] + "00"
-    assert child(str(tmp_path / "spans"), 1.0, unsampled) == unsampled
+    assert child(str(tmp_path / "spans"), 1.0, UNSAMPLED) == UNSAMPLED
     assert not (tmp_path / "spans").exists()
 
 
 def test_without_a_file_a_trace_is_handed_on_unchanged() -> None:
     assert child("", 1.0, PARENT) == PARENT
     assert child("", 1.0, "") == ""
+
+
+def test_a_recorded_share_of_new_traces_is_written(tmp_path: Path) -> None:
+    traceparent = child(str(tmp_path / "spans"), 1.0, "")
+    spans = {span["name"]: span for span in map(json.loads, (tmp_path / "spans").read_text().splitlines())}
+    assert spans[OUTER]["parent"] == ""
+    assert traceparent.startswith(f"00-{spans[OUTER]['trace']}-{spans[names.SPAN_APPEND]['span']}-")
+
+
+SHORT = """
+import sys
+from shared.telemetry import names
+from shared.telemetry.propagation import trace_of
+from shared.telemetry.setup import TelemetrySettings, set_up
+
+telemetry = set_up("child", TelemetrySettings(trace_file=sys.argv[1], trace_ratio=float(sys.argv[2])))
+print(trace_of(names.SPAN_APPEND, sys.argv[3]))
+telemetry.flush()
+"""
+UNSAMPLED = PARENT[:-2] + "00"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "parent", "written"), [(0.0, PARENT, True), (1.0, "", True), (0.0, "", False), (1.0, UNSAMPLED, False)]
+)
+def test_what_a_fact_carries_on_is_its_own_span_where_the_trace_is_recorded(
+    tmp_path: Path, ratio: float, parent: str, written: bool
+) -> None:
+    file = tmp_path / "spans"
+    command = [sys.executable, "-c", SHORT, str(file), str(ratio), parent]
+    carried = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    context = parse(carried)
+    assert context is not None
+    assert file.exists() == written == context.trace_flags.sampled
+    if written:
+        assert json.loads(file.read_text())["span"] == carried.split("-")[2]
+    if parent:
+        assert carried.split("-")[1] == parent.split("-")[1]
 
 
 def test_the_span_file_is_bounded(tmp_path: Path) -> None:
