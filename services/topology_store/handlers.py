@@ -12,6 +12,7 @@ from services.topology_store import core, following, validation
 from services.topology_store.allowance import Allowance
 from services.topology_store.core import Accepted, Decision, Known
 from services.topology_store.following import PREFIX, Nodes
+from shared.bus import subjects
 from shared.bus.port import Bus, Message
 from shared.domain.report import Report
 from shared.eventlog.port import Appended, Commit, Draft, EventLog, Fenced, Lease, Outcome
@@ -111,14 +112,17 @@ class Reports:
     async def take(self, messages: Sequence[Message]) -> None:
         """One batch, when the fold has reached the end of the log. Of several reports of one node all are judged, in order, one
         round each."""
+        boots = {node: self._boot(node) for node in (subjects.reporting(message.subject) for message in messages)}
         if self._projector is not None:
             await self._projector.wait_live()
-        await self.judge([found for message in messages if (found := self._read(message)) is not None])
+        await self.judge([found for message in messages if (found := self._read(message)) is not None], boots)
 
-    async def judge(self, waiting: Sequence[Heard]) -> None:
-        """Judge valid reports until none is left or the races are lost too often."""
+    async def judge(self, waiting: Sequence[Heard], boots: dict[str, str] | None = None) -> None:
+        """Judge valid reports until none is left or the races are lost too often. `boots` are those that were believed of their
+        nodes when the reports came; now, where nobody waited since."""
+        boots = boots if boots is not None else {heard.report.node: self._boot(heard.report.node) for heard in waiting}
         for _ in range(MAX_TRIES):
-            waiting = await self._round(waiting)
+            waiting = await self._round(waiting, boots)
             if not waiting:
                 return
         for heard in waiting:
@@ -144,7 +148,7 @@ class Reports:
         now_ms = self.now_ms()
         return Heard(read, len(message.data), from_headers(message.headers), min(message.time_us // 1000 or now_ms, now_ms))
 
-    async def _round(self, waiting: Sequence[Heard]) -> list[Heard]:
+    async def _round(self, waiting: Sequence[Heard], boots: dict[str, str]) -> list[Heard]:
         """Judge the first report of each node; returns what is left to judge. Facts are made under a lease of this store."""
         lease = await self._held.lease()
         left, chosen = [], dict[str, tuple[Heard, Accepted, Known]]()
@@ -152,6 +156,9 @@ class Reports:
             report = heard.report
             if report.node in chosen:
                 left.append(heard)
+                continue
+            if self._is_overtaken(report, boots[report.node]):
+                self._contested(report)
                 continue
             decision = self._decide(heard)
             if isinstance(decision, Accepted):
@@ -166,14 +173,13 @@ class Reports:
             report = heard.report
             if isinstance(outcome, Appended):
                 await self.appended(report.node, known, accepted, heard.at_ms)
+                boots[report.node] = self._boot(report.node)
                 self._tell(heard, accepted)
             elif isinstance(outcome, Fenced):
                 self._held.refused(lease)
                 left.insert(0, heard)
-            elif await self._overtaken(report):
-                self._contested(report)
-                left = [other for other in left if (other.report.node, other.report.boot_id) != (report.node, report.boot_id)]
             else:
+                await self.refold(report.node)
                 left.insert(0, heard)
         return left
 
@@ -201,13 +207,15 @@ class Reports:
             self.heard_s[heard.report.node] = self._clock.monotonic_s()
             self._allowance.holds(heard.report.node, heard.report, heard.size_bytes)
 
-    async def _overtaken(self, report: Report) -> bool:
-        """Learn what another replica appended. True when it saw the node in another boot meanwhile: this report may be of a boot
-        before, kept here for long; taken in, it would shut out the node's own. The next report of the running boot counts."""
-        before = self._known(report.node).report
-        await self.refold(report.node)
-        now = self._known(report.node).report
-        return now is not None and now.boot_id not in (report.boot_id, before.boot_id if before is not None else "")
+    def _boot(self, node: str) -> str:
+        """The boot that is believed to run."""
+        known = self.known.get(node)
+        return known.report.boot_id if known is not None and known.report is not None else ""
+
+    def _is_overtaken(self, report: Report, boot: str) -> bool:
+        """True when a store saw the node in another boot since this report came, when `boot` was believed: it may be of a boot in
+        between, kept here for long; taken in, it would shut out the node's own. The next report of the running boot counts."""
+        return self._boot(report.node) not in ("", report.boot_id, boot)
 
     def _contested(self, report: Report) -> None:
         count(names.REPORTS, verdict="contested")

@@ -51,7 +51,7 @@ class RefusedReport(msgspec.Struct, frozen=True):
 
 def read(subject: str, data: bytes) -> Report | RefusedReport:
     """Decode and check one message of the report stream."""
-    node = subjects.unescape(subject.rsplit(".", 1)[-1])
+    node = subjects.reporting(subject)
     if len(data) > MAX_REPORT_BYTES:
         return RefusedReport(node, f"a report of {len(data)} bytes; at most {MAX_REPORT_BYTES} are read")
     try:

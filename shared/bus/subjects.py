@@ -26,6 +26,11 @@ def report(node: str) -> str:
     return f"topolog.report.{escape(node)}"
 
 
+def reporting(subject: str) -> str:
+    """The node of a report's subject."""
+    return unescape(subject.rsplit(".", 1)[-1])
+
+
 def fact(area: str, type_name: str) -> str:
     """Where the relay publishes a fact."""
     return f"topolog.fact.{area}.{type_name}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from services.topology_store.handlers import Reports
 from services.topology_store.service import follow
 from services.upkeep.skipping import skip
@@ -120,3 +122,18 @@ async def test_of_a_node_that_has_left_only_what_its_next_report_is_judged_by_is
         await store.reports.take([message(report(at=1, free=5)), message(report(at=2, free=6))])
         assert store.free("n1") == free(6), "an older report is old still, the next one is news"
         assert sum(fact.type == "NodeReported" for fact in log._facts) == 2
+
+
+async def test_a_report_that_waited_for_the_fold_does_not_shut_out_a_boot_that_was_seen_meanwhile() -> None:
+    """A boot once superseded never returns: the machine started twice while this store had yet to read the log."""
+    log = FaultyLog()
+    slow, other = Following(log), Following(log)
+    async with running(other.projector.run()):
+        await other.reports.take([message(report(at=1, boot="first"))])
+        late = asyncio.create_task(slow.reports.take([message(report(at=5, boot="second"))]))
+        await asyncio.sleep(0)
+        await other.reports.take([message(report(at=1, boot="third"))])
+        async with running(slow.projector.run()):
+            await late
+        await other.reports.take([message(report(at=2, free=3, boot="third"))])
+    assert [envelope.type for envelope in log._facts] == ["NodeReported", "NodeReported", "NodeReportChanged"]
