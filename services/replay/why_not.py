@@ -88,6 +88,9 @@ def _judged(followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str
     problem = entry.problem or aside.streams.get(streams.pod(uid), "")
     if problem:
         return msgspec.structs.replace(found, answer=f"the pod goes nowhere: {problem}")
+    unread = aside.streams.get(streams.node(node), "") or aside.streams.get(streams.report(node), "")
+    if unread:
+        return msgspec.structs.replace(found, answer=f"no pod goes to {node}: {unread}")
     refusal = placing.verdict(entry.pod, node)
     if refusal is not None:
         return msgspec.structs.replace(found, answer=_headline(refusal), refusal=msgspec.to_builtins(refusal))

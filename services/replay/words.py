@@ -82,8 +82,8 @@ def _observed(fact: cluster.PodObserved, _names: Names) -> str:
     if fact.terminating:
         return "is being deleted"
     if fact.node:
-        by = "its kubelet (a static pod)" if fact.static else fact.pod.scheduler_name
-        return f"seen on {fact.node}, placed by {by}; asks for {asks}"
+        whose = "a static pod" if fact.static else f"schedulerName {fact.pod.scheduler_name}"
+        return f"seen on {fact.node} ({whose}); asks for {asks}"
     gates = f"; held back by {', '.join(fact.pod.constraints.gates)}" if fact.pod.constraints.gates else ""
     return f"queued: {fact.pod.qos}, asks for {asks}{gates}"
 

@@ -7,7 +7,9 @@ import pytest
 from services.replay.moments import At, Back, When, parse
 from services.replay.words import by_container, told
 from shared.events.catalog import CATALOG
+from shared.events.cluster_facts import PodObserved
 from tests.events.samples import full, minimal
+from tests.ledger.given import pod
 
 NOW_US = 1_700_000_000_000_000
 
@@ -27,6 +29,11 @@ def test_zones_are_told_as_people_say_them() -> None:
     assert by_container({"a": (1,), "b": (1,)}) == "zone 1"
     assert by_container({"train": (1,), "feed": (0,)}) == "feed on zone 0, train on zone 1"
     assert by_container({"": (0, 1, 3)}) == "zones 0, 1 and 3"
+
+
+def test_whoever_bound_a_pod_it_is_told_where_it_is_and_which_scheduler_it_names() -> None:
+    """A pod of ours may have been bound by hand: the fact does not say by whom."""
+    assert told(PodObserved(pod("a", cpus=2), node="n1"), {}).text.startswith("seen on n1 (schedulerName topolog); asks for")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,21 @@
+"""Why a pod does not go to a node of which something cannot be read: that is what stands in the way, and it is said."""
+
+from __future__ import annotations
+
+from services.replay.why_not import why_not
+from services.scheduler.deciding.config import CycleConfig
+from shared.eventlog.port import Commit, Draft
+from tests.cli.test_replay import HISTORY
+from tests.runtime.helpers import FaultyLog, undecodable
+
+
+async def test_a_node_whose_stream_cannot_be_read_takes_no_pod_and_it_is_told_why() -> None:
+    log = FaultyLog()
+    for number, drafts in enumerate(HISTORY):
+        facts = tuple(Draft(stream, fact) for stream, fact in drafts)
+        await log.append([Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, facts)])
+    report = next(entry for entry in await log.read(0, 100) if entry.stream == "report/n1")
+    log.damage = undecodable(report.position)
+    found = await why_not(log, "ns/big", "n1", "head", CycleConfig())
+    assert found.answer.startswith("no pod goes to n1: ")
+    assert str(report.position) in found.answer
