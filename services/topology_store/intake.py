@@ -38,15 +38,16 @@ class Intake:
         self._waiting: dict[str, Heard] = {}
         self._out = logs.get("topology intake")
 
-    def listed(self, version: str, objects: list[Object]) -> None:
-        """All objects there are."""
+    def listing(self) -> None:
+        """All objects are shown anew."""
         self._standing.clear()
         self._waiting.clear()
-        for found in objects:
-            self._take(found)
+
+    def complete(self, version: str) -> None:
+        """All were shown; each was taken as it came."""
 
     def seen(self, event: Seen) -> None:
-        """One object changed or went."""
+        """One object stands, changed or went."""
         self._standing.discard(name_of(event.object))
         if event.type != "DELETED":
             self._take(event.object)

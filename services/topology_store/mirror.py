@@ -46,19 +46,22 @@ class Mirror:
         self._writes_per_s = writes_per_s
         self._state = Mirrored()
         self._live: Callable[[], bool] = lambda: False
-        self._present: dict[str, Present] | None = None
+        self._present: dict[str, Present] = {}
+        self._writable = False
         self._due: set[str] = set()
         self._out = logs.get("topology mirror")
 
-    def listed(self, version: str, objects: list[Object]) -> None:
-        """All objects there are; written only where their version can carry what is written."""
-        self._present = {name_of(found): _present(found) for found in objects} if version == WRITABLE else None
+    def listing(self) -> None:
+        """All objects are shown anew; nothing is written before all are known."""
+        self._present, self._writable = {}, False
+
+    def complete(self, version: str) -> None:
+        """All were shown; written only where their version can carry what is written."""
+        self._writable = version == WRITABLE
         self._all_due()
 
     def seen(self, event: Seen) -> None:
-        """One object was changed, by whomever: compared again."""
-        if self._present is None:
-            return
+        """One object stands, or was changed by whomever: compared again."""
         name = name_of(event.object)
         if event.type == "DELETED":
             self._present.pop(name, None)
@@ -93,13 +96,13 @@ class Mirror:
         self._all_due()
 
     def _all_due(self) -> None:
-        self._due.update(self._state.ledger.nodes, self._present or ())
+        self._due.update(self._state.ledger.nodes, self._present)
 
     async def run(self) -> None:
         """Write until cancelled. Before the fold is live and the objects are listed there is nothing to compare."""
         while True:
             await self._clock.sleep(self._interval_s)
-            if self._live() and self._present is not None:
+            if self._live() and self._writable:
                 await self._round(self._present)
 
     async def _round(self, present: dict[str, Present]) -> None:
@@ -140,7 +143,7 @@ class Mirror:
 
     def _keep(self, name: str, answer: Answer) -> None:
         """The answer carries the object: what the watch will show later is known now."""
-        if self._present is not None and name_of(answer.body) == name:
+        if name_of(answer.body) == name:
             self._present[name] = _present(answer.body)
 
 

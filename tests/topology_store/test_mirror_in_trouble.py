@@ -83,6 +83,13 @@ class Scene:
         await self.tell(streams.report(name), NodeReported(report(node=name)))
         await until(lambda: (ledger := self.mirror.ledger()) is not None and name in ledger.nodes)
 
+    def listed(self, version: str, *objects: dict[str, Any]) -> None:
+        """A whole list of what the API has."""
+        self.mirror.listing()
+        for found in objects:
+            self.mirror.seen(Seen("ADDED", found))
+        self.mirror.complete(version)
+
     async def rounds(self, count: int = 3) -> None:
         """Let the mirror look some more times."""
         wanted = self.clock.sleeps.count(0.5) + count
@@ -113,7 +120,7 @@ async def test_a_write_that_failed_is_told_with_its_node_and_tried_again_until_t
     scene: Scene, trouble: Answer | Lost, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.api.troubles = [trouble, trouble]
-    scene.mirror.listed("v1alpha2", [])
+    scene.listed("v1alpha2")
     await scene.node()
     await until(lambda: "n1" in scene.api.objects)
     assert is_mirrored(scene.api.objects["n1"])
@@ -124,19 +131,19 @@ async def test_a_write_that_failed_is_told_with_its_node_and_tried_again_until_t
 
 
 async def test_a_version_that_cannot_carry_the_mark_is_not_written(scene: Scene) -> None:
-    scene.mirror.listed("v1alpha1", [])
+    scene.listed("v1alpha1")
     await scene.node()
     await scene.rounds()
     scene.mirror.seen(Seen("MODIFIED", {"metadata": {"name": "n1"}}))
     await scene.rounds()
     assert scene.api.asked == []
-    scene.mirror.listed("v1alpha2", [])
+    scene.listed("v1alpha2")
     await until(lambda: "n1" in scene.api.objects)
 
 
 async def test_what_another_exporter_wrote_is_left_alone_until_it_is_deleted(scene: Scene) -> None:
     foreign = {"metadata": {"name": "n1", "uid": "theirs", "resourceVersion": "7"}, "zones": []}
-    scene.mirror.listed("v1alpha2", [foreign])
+    scene.listed("v1alpha2", foreign)
     await scene.node()
     await scene.rounds()
     scene.mirror.seen(Seen("MODIFIED", foreign))
@@ -148,7 +155,7 @@ async def test_what_another_exporter_wrote_is_left_alone_until_it_is_deleted(sce
 
 
 async def test_a_node_that_stays_silent_loses_exactly_the_object_that_was_seen(scene: Scene) -> None:
-    scene.mirror.listed("v1alpha2", [])
+    scene.listed("v1alpha2")
     await scene.node()
     await until(lambda: "n1" in scene.api.objects)
     scene.clock.now_s = 1000.0
@@ -171,7 +178,7 @@ async def test_many_nodes_are_written_a_few_at_once_and_at_the_rate_that_was_set
     for number in range(20):
         await scene.node(f"n{number:02d}")
     await until(lambda: (ledger := scene.mirror.ledger()) is not None and len(ledger.nodes) == 20)
-    scene.mirror.listed("v1alpha2", [])
+    scene.listed("v1alpha2")
     await until(lambda: len(scene.api.objects) == 20)
     assert scene.api.most_at_once == AT_ONCE
     paused_s = [slept_s for slept_s in scene.clock.sleeps if slept_s != 0.5]

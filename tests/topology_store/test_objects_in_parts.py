@@ -1,0 +1,79 @@
+"""Lists of NodeResourceTopology objects that come part by part: told as they come, whole only at their end, begun anew if cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from services.topology_store.objects import Objects, name_of
+from shared.kube.port import KubeUnavailableError, Listed, Seen
+from tests.runtime.helpers import running, until
+from tests.topology_store.words import Hands
+
+
+def named(*names: str) -> list[dict[str, Any]]:
+    return [{"metadata": {"name": name, "resourceVersion": "1"}} for name in names]
+
+
+class Parts:
+    """An API server whose lists are these, in turn, each in parts; a list that ends with an error is cut off there."""
+
+    def __init__(self, *lists: list[Listed | KubeUnavailableError]) -> None:
+        self._lists = list(lists)
+        self.watched: list[str] = []
+
+    async def served_versions(self, group: str) -> tuple[str, ...]:
+        return ("v1alpha2",)
+
+    async def pages(self, kind: str, streamed: bool = False) -> AsyncGenerator[Listed]:
+        for part in self._lists.pop(0):
+            if isinstance(part, KubeUnavailableError):
+                raise part
+            yield part
+
+    async def watch(self, kind: str, version: str) -> AsyncIterator[Seen]:
+        self.watched.append(version)
+        await asyncio.Event().wait()
+        yield Seen("BOOKMARK", {})
+
+
+class Heard:
+    """What a listener is told, in words."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def listing(self) -> None:
+        self.told.append("listing")
+
+    def seen(self, event: Seen) -> None:
+        self.told.append(f"{event.type} {name_of(event.object)}")
+
+    def complete(self, version: str) -> None:
+        self.told.append(f"complete {version}")
+
+
+async def followed(*lists: list[Listed | KubeUnavailableError]) -> tuple[list[str], list[str]]:
+    """What was told until the watch began, and from which version it began."""
+    kube, heard = Parts(*lists), Heard()
+    objects = Objects(kube, Hands(), heard)  # type: ignore[arg-type]
+    async with running(objects.run()):
+        await until(lambda: bool(kube.watched))
+    return heard.told, kube.watched
+
+
+async def test_what_a_list_shows_is_told_part_by_part_and_it_is_complete_at_its_end() -> None:
+    parts = [Listed(named("a", "b"), ""), Listed(named("c"), "7", gone=named("b"))]
+    told = ["listing", "ADDED a", "ADDED b", "DELETED b", "ADDED c", "complete v1alpha2"]
+    assert await followed(parts) == (told, ["7"])
+
+
+async def test_a_list_that_is_cut_off_is_never_complete_and_begins_anew() -> None:
+    cut: list[Listed | KubeUnavailableError] = [Listed(named("a"), "5"), KubeUnavailableError("reset")]
+    told = ["listing", "ADDED a", "listing", "ADDED a", "ADDED b", "complete v1alpha2"]
+    assert await followed(cut, [Listed(named("a", "b"), "6")]) == (told, ["6"])
+
+
+async def test_an_empty_list_begins_and_ends_too() -> None:
+    assert await followed([Listed([], "3")]) == (["listing", "complete v1alpha2"], ["3"])
