@@ -144,12 +144,15 @@ class Checks:
         self._known.setdefault(name, []).append((position, moment, version))
 
     def _never_back(self) -> None:
-        """S10: what is believed of a node is never older than what was believed before."""
+        """S10: what is believed of a node is never older than what was believed before; of one that left nothing may be believed
+        for a while."""
         for name, node in self.audit.ledger.nodes.items():
-            moment = self._moment(node.report) if node.report is not None else -1
-            if moment < self._believed_ms.get(name, -1):
-                self.broken.append(f"S10: {name} is believed to be as it was at {moment} ms, after {self._believed_ms[name]} ms")
-            self._believed_ms[name] = max(moment, self._believed_ms.get(name, -1))
+            if node.report is None:
+                continue
+            moment, before = self._moment(node.report), self._believed_ms.get(name, -1)
+            if moment < before:
+                self.broken.append(f"S10: {name} is believed to be as it was at {moment} ms, after {before} ms")
+            self._believed_ms[name] = max(moment, before)
 
     def _lower_victims(self, fact: scheduling.PodNominated) -> None:
         """S7: only pods of a lower priority make room."""
