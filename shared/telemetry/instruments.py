@@ -2,7 +2,7 @@
 
 An instrument is made at first use; a meter provider that the process sets later takes over those that are there. Counts and
 gauges are kept here and read when somebody collects: an SDK that is told of each costs ten times as much (opentelemetry-sdk 1.45,
-measured: 6 us for 0.5 to 0.8). Distributions are kept too (`distributions`).
+measured: 6 us for 0.5 to 0.8). It must be told of each value of a histogram (7 us), so those are Prometheus' own (1.6 us).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from threading import Lock
 
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
+from prometheus_client import Histogram, disable_created_metrics
 
 from shared.telemetry.declare import Metric
-from shared.telemetry.distributions import Distributions
 
-distributions = Distributions()
+disable_created_metrics()  # type: ignore[no-untyped-call]
+_histograms: dict[str, Histogram] = {}
 _kept: dict[str, _Kept] = {}
 _lock = Lock()
 
@@ -48,7 +49,9 @@ def count(metric: Metric, amount: float = 1, **labels: str) -> None:
 
 def observe(metric: Metric, value: float, **labels: str) -> None:
     """Record a value of a histogram."""
-    distributions.of(metric).record(_key(metric, labels), value)
+    shown = _histograms.get(metric.name) or _histogram(metric)
+    key = _key(metric, labels)
+    (shown.labels(*key) if key else shown).observe(value)
 
 
 def set_gauge(metric: Metric, value: float, **labels: str) -> None:
@@ -79,4 +82,12 @@ def _kept_of(metric: Metric) -> _Kept:
     found = _kept.get(metric.name)
     if found is None:
         found = _kept[metric.name] = _Kept(metric)
+    return found
+
+
+def _histogram(metric: Metric) -> Histogram:
+    with _lock:
+        found = _histograms.get(metric.name)
+        if found is None:
+            found = _histograms[metric.name] = Histogram(metric.exposed, metric.says, metric.labels, buckets=metric.buckets)
     return found

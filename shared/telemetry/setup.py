@@ -18,7 +18,6 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_ON
 from prometheus_client import REGISTRY, generate_latest
 
 from shared.telemetry import logs
-from shared.telemetry.instruments import distributions
 from shared.telemetry.propagation import begin_traces
 from shared.telemetry.trace_file import FileSpanExporter
 
@@ -60,7 +59,6 @@ def set_up(service: str, settings: TelemetrySettings) -> Telemetry:
         resource = Resource.create({"service.name": service})
         meters = MeterProvider([PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False)], resource)
         metrics.set_meter_provider(meters)
-        REGISTRY.register(distributions)
         _made.append(Telemetry(meters, _tracers(resource, settings)))
     return _made[0]
 
