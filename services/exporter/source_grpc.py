@@ -71,13 +71,13 @@ class GrpcSource:
         return await self._once(path, request)
 
     async def _once(self, path: str, request: bytes) -> bytes:
-        """One try; on a new connection where the one that is open was closed meanwhile."""
+        """One try; on a new connection where the one that is open was closed meanwhile (h2 calls what comes after that wrong)."""
         kept, self._open = self._open, None
         if kept is not None:
             try:
                 return await self._over(kept, path, request)
             except CallFailed as error:
-                if error.code != unary.UNAVAILABLE:
+                if error.code not in (unary.UNAVAILABLE, unary.INTERNAL):
                     raise
         return await self._over(Connection(self._socket), path, request)
 

@@ -1,20 +1,25 @@
-"""Unary gRPC calls over a unix socket: as much of the protocol as asking a kubelet or a runtime takes.
+"""Unary gRPC calls over a unix socket, on h2: as much of the protocol as asking a kubelet or a runtime takes.
 
-grpcio takes 12 MB on every node of a cluster, this next to nothing (docs/adr/0016-unary-calls-on-h2.md). No connection outlives
-what it was made for: a socket that was replaced matters to nobody, and nothing is kept that could be stale. Must not know what is
-asked, nor how frames look (`http2`). Source: grpc/doc/PROTOCOL-HTTP2.md.
+grpcio takes 12 MB on every node of a cluster, h2 takes 2 (docs/adr/0016-unary-calls-on-h2.md). No connection outlives what it was
+made for: a socket that was replaced matters to nobody, and nothing is kept that could be stale. Must not know what is asked.
+Source: grpc/doc/PROTOCOL-HTTP2.md.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 from urllib.parse import unquote
 
-from services.exporter.http2 import Http2, Http2Error, Part
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import ConnectionTerminated, DataReceived, Event, ResponseReceived, StreamEnded, StreamReset, TrailersReceived
+from h2.exceptions import H2Error
+from h2.settings import SettingCodes, Settings
+
 from shared.telemetry.reasons import plain
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+READ_BYTES = 64 * 1024
 OK = "OK"
 UNKNOWN = "UNKNOWN"
 DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
@@ -30,7 +35,7 @@ CODES = (
 )  # fmt: skip
 """The names of gRPC's status codes, by number."""
 _PREFIX = 5
-_WINDOW = MAX_MESSAGE_BYTES + 64 * 1024
+_WINDOW = MAX_MESSAGE_BYTES + READ_BYTES
 
 
 class CallFailed(Exception):
@@ -51,14 +56,14 @@ async def call(socket: str, path: str, request: bytes, timeout_s: float) -> byte
         connection.close()
 
 
-class Connection(asyncio.Protocol):
+class Connection:
     """For a few calls, one after another: making one costs as much as a call. After a failed call it must be closed."""
 
     def __init__(self, socket: str) -> None:
         self._socket = socket
-        self._transport: asyncio.Transport | None = None
-        self._http2 = Http2(_WINDOW)
-        self._answer: _Answer | None = None
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._protocol = _protocol()
+        self._taken_bytes = 0
 
     async def call(self, path: str, request: bytes, timeout_s: float) -> bytes:
         """The answer to one request. Raises CallFailed."""
@@ -69,76 +74,78 @@ class Connection(asyncio.Protocol):
             raise CallFailed(DEADLINE_EXCEEDED, f"no answer within {timeout_s:g} s") from None
         except OSError as error:
             raise CallFailed(UNAVAILABLE, plain(error)) from error
-        except Http2Error as error:
+        except H2Error as error:
             raise CallFailed(INTERNAL, f"not what HTTP/2 allows: {plain(error)}") from error
 
     def close(self) -> None:
         """Let go of the socket."""
-        if self._transport is not None:
-            self._transport.close()
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
 
     async def _asked(self, path: str, request: bytes, timeout_s: float) -> bytes:
-        loop = asyncio.get_running_loop()
-        if self._transport is None:
-            await loop.create_unix_connection(lambda: self, self._socket)
+        if self._streams is None:
+            self._streams = await asyncio.open_unix_connection(self._socket)
+        reader, writer = self._streams
+        stream, answer = self._send(path, request, timeout_s), _Answer()
+        while not answer.ended:
+            writer.write(self._protocol.data_to_send())
+            data = await reader.read(READ_BYTES)
+            if not data:
+                raise CallFailed(UNAVAILABLE, "the connection was closed before the answer's end")
+            for event in self._protocol.receive_data(data):
+                if isinstance(event, DataReceived):
+                    self._taken_bytes += event.flow_controlled_length or 0
+                if getattr(event, "stream_id", stream) == stream:  # late frames of the call before are not this one's
+                    answer.hear(event)
+        return answer.message()
+
+    def _send(self, path: str, request: bytes, timeout_s: float) -> int:
+        """Send the whole request, and let the server send the largest answer without asking again: what earlier answers took of
+        the connection's window is given back."""
+        stream = self._protocol.get_next_available_stream_id()
+        if self._taken_bytes:
+            self._protocol.increment_flow_control_window(self._taken_bytes)
+            self._taken_bytes = 0
         headers = {
             ":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost", "te": "trailers",
             "content-type": "application/grpc", "grpc-timeout": f"{max(1, min(99_999_999, int(timeout_s * 1000)))}m",
         }  # fmt: skip
-        stream = self._http2.request(headers, b"\0" + len(request).to_bytes(4, "big") + request)
-        self._answer = _Answer(stream, loop.create_future())
-        if self._transport is None or self._transport.is_closing():
-            raise CallFailed(UNAVAILABLE, "the connection was closed before it was asked")
-        self._transport.write(self._http2.to_send())
-        await self._answer.ended
-        return self._answer.message()
+        self._protocol.send_headers(stream, list(headers.items()))
+        self._protocol.send_data(stream, b"\0" + len(request).to_bytes(4, "big") + request, end_stream=True)
+        return stream
 
-    # -- called by the event loop ----------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        assert self._transport is not None
-        try:
-            for part in self._http2.receive(data):
-                if self._answer is not None:
-                    self._answer.hear(part)
-        except (CallFailed, Http2Error) as error:
-            self._fail(error)
-        else:
-            self._transport.write(self._http2.to_send())
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(CallFailed(UNAVAILABLE, "the connection was closed before the answer's end"))
-
-    def _fail(self, error: Exception) -> None:
-        self.close()
-        if self._answer is not None and not self._answer.ended.done():
-            self._answer.ended.set_exception(error)
+def _protocol() -> H2Connection:
+    # What is sent is right as it stands above; only what comes need be checked.
+    config = H2Configuration(True, "utf-8", validate_outbound_headers=False, normalize_outbound_headers=False)
+    protocol = H2Connection(config)
+    limits = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW}
+    protocol.local_settings = Settings(client=True, initial_values=limits)
+    protocol.initiate_connection()
+    protocol.increment_flow_control_window(_WINDOW)
+    return protocol
 
 
 class _Answer:
-    """What has come of one answer; `ended` is done with its end."""
+    """What has come of one answer."""
 
-    def __init__(self, stream: int, ended: asyncio.Future[None]) -> None:
-        self.ended = ended
-        self._stream = stream
+    def __init__(self) -> None:
+        self.ended = False
         self._data = bytearray()
         self._said: dict[str, str] = {}
 
-    def hear(self, part: Part) -> None:
-        """One part of what came over the connection. Raises CallFailed."""
-        own = part.stream == self._stream and not self.ended.done()
-        if part.broken is not None and (own or not part.stream):
-            raise CallFailed(UNAVAILABLE, f"the server broke off (HTTP/2 error {part.broken})")
-        if not own:
-            return  # late frames of the call before are not this one's
-        self._said.update(part.headers)
-        self._data += part.data
-        self._check_size()
-        if part.ended:
-            self.ended.set_result(None)
+    def hear(self, event: Event) -> None:
+        """One event of the connection. Raises CallFailed."""
+        if isinstance(event, ResponseReceived | TrailersReceived):
+            self._said.update((str(name), str(value)) for name, value in event.headers or ())
+        elif isinstance(event, DataReceived):
+            self._data += event.data or b""
+            self._check_size()
+        elif isinstance(event, StreamEnded):
+            self.ended = True
+        elif isinstance(event, StreamReset | ConnectionTerminated) and not self.ended:
+            raise CallFailed(UNAVAILABLE, f"the server broke off (HTTP/2 error {event.error_code})")
 
     def message(self) -> bytes:
         """The answer's message. Raises CallFailed for a status that is not OK."""
