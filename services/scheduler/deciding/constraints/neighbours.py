@@ -7,7 +7,7 @@ first count of a selection costs a pass over them, each later change one compari
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -142,7 +142,7 @@ class Neighbours:
                 if not counts[placed.node]:
                     del counts[placed.node]
 
-    def keeping(self, name: str) -> Iterable[Keeping]:
+    def keeping(self, name: str) -> Collection[Keeping]:
         """What placed pods have for the constraint of that name, each distinct value once; lists of texts are in `texts`."""
         return self._keeping.get(name, {}).values()
 

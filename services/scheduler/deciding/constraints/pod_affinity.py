@@ -79,6 +79,8 @@ class PodAffinity(_Terms):
         super().__init__("podAffinity")
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+        if not kept:
+            return None
         terms, unknown = self.terms(kept, around), _unknown(pod, kept, Reason.POD_AFFINITY, around)
         if unknown is not None or not terms:
             return unknown
@@ -103,6 +105,8 @@ class PodAntiAffinity(_Terms):
         super().__init__("podAntiAffinity")
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
+        if not kept and not around.neighbours.keeping(self.name):
+            return None
         unknown = _unknown(pod, kept, Reason.POD_ANTI_AFFINITY, around)
         if unknown is not None:
             return unknown

@@ -70,15 +70,19 @@ class Bars:
 
 
 def bars(pod: Pod, around: Around) -> Bars:
-    """All constraints that have something to say about this pod now."""
+    """All constraints that have something to say about this pod now. Runs for every decision: a plain loop."""
     kept = pod.constraints.kept
-    checks = (_strange(kept), *(each.check(pod, kept.get(each.name), around) for each in _ALL))
-    return Bars([check for check in checks if check is not None])
+    found = [strange] if kept and (strange := _strange(kept)) is not None else []
+    for each in _ALL:
+        check = each.check(pod, kept.get(each.name), around)
+        if check is not None:
+            found.append(check)
+    return Bars(found)
 
 
 def _strange(kept: Mapping[str, Any]) -> Check | None:
     """An observer of a newer release keeps what this one does not know: the pod is for a scheduler of that release."""
-    strange = sorted(kept.keys() - {each.name for each in _ALL}) if kept else ()
+    strange = sorted(kept.keys() - {each.name for each in _ALL})
     if not strange:
         return None
     remedy = "replace this scheduler by the release of the one that observes the cluster"
