@@ -23,7 +23,7 @@ SWEEP_AFTER = 4
 
 SWEEP_FROM = 24
 """Nodes that changed since a shape was asked for from which a sweep that leaves none in doubt is cheaper than to judge each."""
-SWEEP_FROM_BY_WANTS = 1
+SWEEP_FROM_BY_WANTS = 3
 """The same where each node is scored by every want."""
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from services.scheduler.scoring.fit import available_of, fitting, lowest_plain
 from services.scheduler.scoring.percent import Floats
-from services.scheduler.scoring.room import MOST_ROOM, UNITS, RoomTable, squared
+from services.scheduler.scoring.requests import Requests
+from services.scheduler.scoring.room import MOST_ROOM, UNITS, PlainRoom, RoomTable, squared
 from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, Items, Landed, Want, ZoneView
 from shared.domain.resources import Amounts
 
@@ -47,6 +48,7 @@ class KeepRoom:
 
     def __init__(self, wants: Sequence[Want] = ()) -> None:
         self._wants = tuple(wants)
+        self._table, self._plain = RoomTable((), ()), PlainRoom(self._wants)
 
     def given(self, wants: Sequence[Want]) -> KeepRoom:
         """The same under other wants."""
@@ -61,7 +63,8 @@ class KeepRoom:
         if not landing:
             return WORST
         free = {name: available_of(landing[0], name) for name in landing[0].allocatable}
-        return self._zone_score(wanted, free, landing[0].allocatable)
+        loss = sum(want.weight * _lost(want.amounts, free, wanted, landing[0].allocatable) for want in self._wants)
+        return self._scored(loss, wanted, free, landing[0].allocatable)
 
     def score_plain(self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]) -> int:
         """The same; see `PlainStrategy`."""
@@ -70,14 +73,14 @@ class KeepRoom:
             return WORST
         zone, whole = zones[landing], sizes[landing]
         free = {name: max(0, min(zone.get(name, 0), size)) for name, size in whole.items()}
-        return self._zone_score(dict(asked), free, whole)
+        wanted = dict(asked)
+        return self._scored(self._plain.lost(free, wanted, whole), wanted, free, whole)
 
-    def _zone_score(self, wanted: Amounts, free: Amounts, whole: Amounts) -> int:
+    def _scored(self, loss: int, wanted: Amounts, free: Amounts, whole: Amounts) -> int:
         listed = [name for name in wanted if whole.get(name, 0) > 0]
         if not listed:
             return BEST
-        loss = sum(want.weight * _lost(want.amounts, free, wanted, whole) for want in self._wants)
-        shares = sum((free[name] - wanted[name]) * 100 // whole[name] for name in listed)
+        shares = sum([(free[name] - wanted[name]) * 100 // whole[name] for name in listed])
         share = shares * SHARE // (len(listed) * 100)
         return BEST - bisect_right(LEVELS, loss // GRAIN + share)
 
@@ -99,40 +102,33 @@ class KeepRoom:
         scores: Ints = np.where(fits.any(axis=0), np.where(listed == 0, BEST, found), WORST).astype(np.int64)
         return scores
 
-    def landed(self, items: Items, names: Sequence[str]) -> Landed:
-        """The same where the request lands, under the wants; see `LandingStrategy`."""
-        return _Landed(items, names, self._wants)
+    def landed(self, requests: Sequence[Items], names: Sequence[str]) -> Landed:
+        """The same where requests land, under the wants; see `LandingStrategy`."""
+        if self._table.names != names:
+            self._table = RoomTable(self._wants, names)
+        return _Landed(requests, names, self._table)
 
 
 class _Landed:
-    """One request under these wants, for columns of the zones where it lands."""
+    """Requests, for columns of the zones where each lands. Scores run for every decision: few and large steps."""
 
-    def __init__(self, items: Items, names: Sequence[str], wants: Sequence[Want]) -> None:
-        asked = dict(items)
-        self._request = np.array([[asked.get(name, 0)] for name in names], dtype=np.float64)
-        self._asked = np.flatnonzero(self._request[:, 0])
-        self._table = RoomTable(wants, names)
+    def __init__(self, requests: Sequence[Items], names: Sequence[str], table: RoomTable) -> None:
+        self._requests, self._table = Requests(requests, names), table
+        self._divisor = self._requests.counts * (100 / SHARE)
 
     def scores(self, free: Ints, whole: Floats) -> Ints:
         """See `Landed`."""
         held = np.maximum(free, 0.0)
-        left, asked = held - self._request, self._asked
-        loss = self._table.lost(held, np.maximum(left, 0.0), whole)
-        return BEST - _steps(loss, left.take(asked, axis=0), whole.take(asked, axis=0))
-
-
-def _steps(loss: Floats | float, left: Floats, whole: Floats) -> Ints:
-    """What is taken off the best score: `left` and `whole` are [resource asked for, zone]."""
-    left *= 100.0
-    left /= whole
-    share = np.floor(np.floor(left, out=left).sum(axis=0) / (len(left) * 100 / SHARE))
-    share += np.floor(loss / GRAIN)
-    steps: Ints = _LEVELS.searchsorted(share, side="right")
-    return steps
+        left, rows = held - self._requests.amounts, (len(held), -1)
+        lost = self._table.lost(held.reshape(rows), np.maximum(left, 0.0).reshape(rows), whole.reshape(rows))
+        share = np.floor(self._requests.shares(left, whole) / self._divisor)
+        share += np.floor(lost / GRAIN).reshape(share.shape)
+        steps: Ints = BEST - _LEVELS.searchsorted(share, side="right")
+        return steps
 
 
 def _lost(want: Items, free: Amounts, wanted: Amounts, whole: Amounts) -> int:
-    """What the request takes of the want's room. Runs for every node that changed and every want: one plain loop."""
+    """What the request takes of the want's room."""
     before = after = MOST_ROOM * UNITS
     for name, amount in want:
         if whole.get(name, 0) < amount:

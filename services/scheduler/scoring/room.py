@@ -7,18 +7,22 @@ squared units are below 2^24, so that they are integers as float32, too. Must no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.scoring.percent import Floats
 from services.scheduler.scoring.strategy import Want
+from shared.domain.resources import Amounts
 
 UNITS = 64
 """Parts into which the room for one want is divided."""
 MOST_ROOM = 1024
 """Room for more than so many of a want is as good as this."""
+SIZES = 256
+"""Sizes of zones for which it is kept which wants they hold."""
 BLOCK = 512
 """Zones that are looked at together: what is made for them on the way stays in the processor's cache."""
 
@@ -31,13 +35,53 @@ def squared(units: int) -> int:
     return times * UNITS * UNITS + part * part
 
 
-SQUARED: Room = np.array([squared(units) for units in range(MOST_ROOM * UNITS + 1)], dtype=np.float32)
+_SQUARED = [squared(units) for units in range(MOST_ROOM * UNITS + 1)]
+SQUARED: Room = np.array(_SQUARED, dtype=np.float32)
+
+
+class PlainRoom:
+    """Wants in one zone at a time, made ready once: plain integers, which cost least for a zone or two."""
+
+    def __init__(self, wants: Sequence[Want]) -> None:
+        self._wants = [want for want in wants if want.amounts]
+        self._names = tuple(sorted({name for want in self._wants for name, _ in want.amounts}))
+        pairs = sorted({pair for want in self._wants for pair in want.amounts})
+        self._amounts = [(self._names.index(name), amount) for name, amount in pairs]
+        self._places = {pair: at for at, pair in enumerate(pairs)}
+        self._known: dict[tuple[int, ...], Sequence[tuple[int, Callable[[list[int]], tuple[int, ...]]]]] = {}
+
+    def lost(self, free: Amounts, wanted: Mapping[str, int], whole: Amounts) -> int:
+        """The weighed loss of room of a zone that has `free` of the `whole` when what is `wanted` is taken. Runs for every node
+        that changed: plain loops."""
+        held = [free.get(name, 0) * UNITS for name in self._names]
+        left = [max(0, free.get(name, 0) - wanted.get(name, 0)) * UNITS for name in self._names]
+        before, after = [held[at] // amount for at, amount in self._amounts], [left[at] // amount for at, amount in self._amounts]
+        before.append(MOST_ROOM * UNITS)
+        after.append(MOST_ROOM * UNITS)
+        sizes, loss = tuple([whole.get(name, 0) for name in self._names]), 0
+        wants = self._known.get(sizes)
+        for weight, of in self._held_by(sizes) if wants is None else wants:
+            most, least = min(of(before)), min(of(after))
+            if least < most:
+                loss += weight * (_SQUARED[most] - _SQUARED[least])
+        return loss
+
+    def _held_by(self, sizes: tuple[int, ...]) -> Sequence[tuple[int, Callable[[list[int]], tuple[int, ...]]]]:
+        """The weight of each want that an empty zone of these sizes holds, and what picks its units: those of the most last."""
+        if len(self._known) >= SIZES:
+            self._known.clear()
+        whole, last = dict(zip(self._names, sizes, strict=True)), len(self._amounts)
+        held = [want for want in self._wants if all(amount <= whole[name] for name, amount in want.amounts)]
+        found = [(want.weight, itemgetter(*(self._places[pair] for pair in want.amounts), last)) for want in held]
+        self._known[sizes] = found
+        return found
 
 
 class RoomTable:
     """Wants over named rows, made ready once. Those that ask for what is no row are left out: no zone holds them."""
 
     def __init__(self, wants: Sequence[Want], names: Sequence[str]) -> None:
+        self.names = names
         at = {name: number for number, name in enumerate(names)}
         known = [want for want in wants if all(name in at for name, _ in want.amounts)]
         pairs = {pair: number for number, pair in enumerate(dict.fromkeys(pair for want in known for pair in want.amounts))}
@@ -51,11 +95,11 @@ class RoomTable:
         self._units = self._amounts / UNITS
         self._weights = np.array([want.weight for want in known], dtype=np.float64)
 
-    def lost(self, free: Floats, left: Floats, whole: Floats) -> Floats | float:
+    def lost(self, free: Floats, left: Floats, whole: Floats) -> Floats:
         """The weighed loss of room of each zone that goes from `free` to `left` of `whole`, all [row, zone]."""
         count = free.shape[1]
         if not self._shape[1] or not count:
-            return 0.0
+            return np.zeros(count)
         if count <= BLOCK:
             return self._lost(free, left, whole)
         cuts = [slice(first, first + BLOCK) for first in range(0, count, BLOCK)]
