@@ -23,12 +23,15 @@ from shared.kube.nrt_mirrored import content, is_mirrored
 from shared.kube.port import Answer, Kube, Lost, Seen
 from shared.ledger.state import Ledger
 from shared.runtime.clock import Clock
+from shared.runtime.consumer import ConsumerOptions
 from shared.runtime.health import Health
 from shared.runtime.projector import Fold, Projector
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
 
 AT_ONCE = 8
+LINGER_S = 0.25
+"""A round is seconds apart from the next: what of the log came in between is read in few pages, as each has a price."""
 WRITABLE = "v1alpha2"
 """v1alpha1 prunes the attributes, and with them fingerprint and mark."""
 
@@ -79,7 +82,8 @@ class Mirror:
             mirror_fold.load,
             pass_over=mirror_fold.pass_over,
         )
-        made = Projector("mirror", log, fold, on_reset=self._reset, health=health, gates_readiness=False)
+        options = ConsumerOptions(linger_s=LINGER_S)
+        made = Projector("mirror", log, fold, on_reset=self._reset, health=health, gates_readiness=False, options=options)
         self._reset(made.state)
         self._live = lambda: made.live
         return made

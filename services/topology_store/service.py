@@ -37,7 +37,7 @@ from shared.telemetry import logs, names
 
 MIRROR = "mirror"
 """The role that writes NodeResourceTopology objects."""
-LINGER_S = 0.03
+LINGER_S = 0.1
 """Nobody waits for this service's own fold: what follows closely comes in one page, and each page has a price."""
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -248,24 +248,28 @@ class Consumer:
 
     async def _woken(self, after: int) -> bool:
         """Wait for the log or the doorbell; False when neither was heard for a poll interval."""
-        self._rung.clear()
-        waits = {asyncio.ensure_future(self._log.wait(after, self._options.poll_s))}
-        if self._doorbell is not None:
-            waits.add(asyncio.ensure_future(self._rung.wait()))
+        heard = self._log.wait(after, self._options.poll_s)
         try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            # Every result is looked at, so that an error of one is not lost behind the other.
-            woken = sum(bool(wait.result()) for wait in done) > 0
+            woken = await (heard if self._doorbell is None else self._or_rung(heard))
         except LogUnavailable:
             await self._clock.sleep(self._options.pause_s)
             return False
+        if woken:
+            self._cursor = machine.heard(self._cursor, after + 1)
+        return woken
+
+    async def _or_rung(self, heard: Coroutine[Any, Any, bool]) -> bool:
+        """Whichever comes first."""
+        self._rung.clear()
+        waits = {asyncio.ensure_future(heard), asyncio.ensure_future(self._rung.wait())}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            # Every result is looked at, so that an error of one is not lost behind the other.
+            return sum(bool(wait.result()) for wait in done) > 0
         finally:
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
-        if woken:
-            self._cursor = machine.heard(self._cursor, after + 1)
-        return woken
 
     async def _listen(self) -> None:
         """Hear the doorbell; when it breaks, the log's own notifications and polling remain."""
