@@ -14,7 +14,7 @@ from shared.events.setting_aside import UNFOLDABLE, Aside
 from shared.ledger.fold import GapError, Touched, evolve, pass_over
 from shared.ledger.state import Ledger
 
-PAGE = 5000
+PAGE = 1000
 Progress = Callable[[int], None]
 
 

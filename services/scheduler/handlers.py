@@ -78,7 +78,8 @@ class Decider:
         while True:
             await projector.wait_live()
             lease = None if projector.state.config.shadow else await self._held.lease()
-            if not await projector.wait_for(self._must_reach, REACH_TIMEOUT_S):
+            more = projector.state.queue.ready_count() > 0
+            if not await projector.wait_for(self._must_reach, REACH_TIMEOUT_S, hurry=more):
                 continue
             self._woken.clear()
             self._tick(projector.state)

@@ -33,7 +33,8 @@ MAX_WAITERS = 10_000
 
 class ConsumerOptions(msgspec.Struct, frozen=True):
     """`page_facts` a page; `poll_s` between looks at head and identity when nothing is heard; `pause_s` after the log was
-    unavailable; `linger_s` between hearing of a fact and reading, so that what follows closely comes in one page."""
+    unavailable; `linger_s` between hearing of a fact and reading, so that what follows closely comes in one page,
+    unless somebody is in a hurry (`wait_for`)."""
 
     page_facts: int = 1000
     poll_s: float = 1.0
@@ -84,6 +85,7 @@ class Consumer:
         self._options = options
         self._rung = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
+        self._hurry = asyncio.Event()
         self._looked_s = 0.0
         self._hinted = 0
         self._promised = 0
@@ -122,8 +124,9 @@ class Consumer:
                 bell.cancel()
                 await asyncio.gather(bell, return_exceptions=True)
 
-    async def wait_for(self, position: int, timeout_s: float) -> bool:
-        """Wait until everything up to `position`, which the log says it has, was handled; False on timeout or a reset."""
+    async def wait_for(self, position: int, timeout_s: float, hurry: bool = False) -> bool:
+        """Wait until everything up to `position`, which the log says it has, was handled; False on timeout or a reset. In a
+        `hurry` it is read at once, in a page of its own: many small pages cost more."""
         if self.position >= position:
             return True
         self._promised = max(self._promised, position)
@@ -132,6 +135,8 @@ class Consumer:
         reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         waiter = (position, reached)
         self._waiters.append(waiter)
+        if hurry:
+            self._hurry.set()
         try:
             async with asyncio.timeout(timeout_s):
                 return await reached
@@ -229,6 +234,8 @@ class Consumer:
         for waiter in self._waiters:
             if waiter[0] <= position and not waiter[1].done():
                 waiter[1].set_result(True)
+        if all(reached.done() for _, reached in self._waiters):
+            self._hurry.clear()
         behind = max(self._cursor.known - position, 0)
         set_gauge(names.CONSUMER_POSITION, position, consumer=self.name)
         set_gauge(names.CONSUMER_LAG_FACTS, behind, consumer=self.name)
@@ -241,10 +248,12 @@ class Consumer:
             self._out.info(names.CONSUMER_LIVE, position=position)
 
     async def _wait(self, after: int) -> None:
-        if await self._woken(after):
-            await self._clock.sleep(self._options.linger_s)
-        else:
-            await self._look()
+        if not await self._woken(after):
+            return await self._look()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._options.linger_s):
+                await self._hurry.wait()
+        return None
 
     async def _woken(self, after: int) -> bool:
         """Wait for the log or the doorbell; False when neither was heard for a poll interval."""

@@ -72,7 +72,9 @@ class Marks(Generic[S]):
 
     def due(self, state: S, position: int, live: bool) -> bool:
         """Whether a mark is to be made here: where others made one, and from the end of the log on at even distances."""
-        return position in self._awaited or (live and position % self._distance(state) == 0)
+        if position in self._awaited:
+            return True
+        return live and position % EVERY_FACTS == 0 and position % self._distance(state) == 0
 
     async def make(self, state: S, place: Place, live: bool) -> None:
         """Make the mark of a state that stands at `place`, compare and keep it."""

@@ -114,9 +114,9 @@ class Projector(Generic[S]):
             await self._marks.begin(self._aside.skipped)
         await self.consumer.run()
 
-    async def wait_for(self, position: int, timeout_s: float) -> bool:
+    async def wait_for(self, position: int, timeout_s: float, hurry: bool = False) -> bool:
         """Wait until the state stands at `position` or beyond: how a writer reads its own writes. False on timeout."""
-        return await self.consumer.wait_for(position, timeout_s)
+        return await self.consumer.wait_for(position, timeout_s, hurry)
 
     async def wait_live(self) -> None:
         """Wait until the state has caught up with the log."""
@@ -126,7 +126,7 @@ class Projector(Generic[S]):
         start = 0
         while start < len(page):
             start += await self._fold_to_mark(page[start:] if start else page)
-            if self._marks is not None and self._is_mark():
+            if self._marks is not None and self._is_mark(self.position):
                 await self._marks.make(self.state, self.place, self.live)
         if self._fold.keeps_snapshots and self.position - self._saved_at >= self._snapshot_every:
             await self.save()
@@ -138,20 +138,22 @@ class Projector(Generic[S]):
         try:
             for envelope in page:
                 fact = self._folded(envelope)
-                self.place = Place(envelope.position, envelope.chain)
                 done += 1
                 if fact is not None:
                     folded.append((envelope, fact))
-                if self._is_mark():
+                if self._is_mark(envelope.position):
                     break
         finally:
             # What was folded before an error is part of the state, and its hearers must know it.
+            if done:
+                self.place = Place(page[done - 1].position, page[done - 1].chain)
             if folded and self._after is not None:
                 await _finished(self._after(self.state, folded))
         return done
 
-    def _is_mark(self) -> bool:
-        return self._marks is not None and not self._aside.streams and self._marks.due(self.state, self.position, self.live)
+    def _is_mark(self, position: int) -> bool:
+        marks = self._marks
+        return marks is not None and marks.due(self.state, position, self.live) and not self._aside.streams
 
     def _folded(self, envelope: Envelope) -> Fact | None:
         """Fold one fact; None when it was passed over. Raises Refold at news of a skip."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
 import pytest
 
 from shared.bus.memory import MemoryBus
@@ -51,6 +52,21 @@ async def test_everything_is_heard_from_the_start_and_then_as_it_comes(log: Faul
         await given(log, "x", "y")
         assert await consumer.wait_for(9, 60)
     assert heard.positions[:9] == list(range(1, 10))
+
+
+async def test_who_is_in_a_hurry_does_not_wait_for_what_may_follow(log: FaultyLog, heard: Heard) -> None:
+    """Whether the hurry comes before the fact is heard of, or while the reader lingers."""
+    consumer = Consumer("c", log, heard.handle, options=msgspec.structs.replace(QUICK, linger_s=3600))
+    async with running(consumer.run()):
+        await until(consumer.live.is_set)
+        for each in "ab":
+            await given(log, each)
+            assert not await consumer.wait_for(consumer.position + 1, 0.05)
+            assert await consumer.wait_for(consumer.position + 1, 60, hurry=True)
+            early = asyncio.create_task(consumer.wait_for(consumer.position + 1, 60, hurry=True))
+            await asyncio.sleep(0)
+            await given(log, each + each)
+            assert await early
 
 
 async def test_a_deaf_log_and_no_bus_still_converge_by_polling(log: FaultyLog, heard: Heard) -> None:
