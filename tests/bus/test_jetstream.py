@@ -122,6 +122,27 @@ async def test_relayed_facts_are_stored_in_order_and_once(bus: JetStreamBus, ser
     assert stored == list(range(1, 900))
 
 
+async def test_a_fact_that_was_lost_between_two_that_were_acknowledged_is_sent_again(
+    bus: JetStreamBus, server: NatsProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bus.publish_many([fact_message(1)])
+    publish, lost = bus._client.publish, [50, 51, 120]
+
+    async def losing(subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, Any] | None = None) -> None:
+        if lost and headers and headers[subjects.POSITION] == str(lost[0]):
+            lost.pop(0)
+            return
+        await publish(subject, payload, reply, headers)
+
+    monkeypatch.setattr(bus._client, "publish", losing)
+    await bus.publish_many([fact_message(position) for position in range(2, 200)])
+    assert not lost
+    client = await client_of(server)
+    info = await client.jsm().stream_info(subjects.FACT_STREAM)
+    await client.close()
+    assert info.state.messages == 199
+
+
 async def test_a_server_that_is_away_is_told_with_its_address_and_without_its_password(
     server: NatsProcess, capfd: pytest.CaptureFixture[str]
 ) -> None:
