@@ -6,7 +6,7 @@ Built from the ledger's node and kept apart from it: own reservations are subtra
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from services.scheduler.deciding import policy
 from services.scheduler.deciding.config import CycleConfig
@@ -27,6 +27,10 @@ with their resources, and the resources of which some devices lie in no zone."""
 Bounds = Mapping[int, Amounts]
 
 MAX_ZONES = 64
+MAKES = 4096
+"""Makes of nodes that are remembered."""
+NOBODY: frozenset[str] = frozenset()
+NOWHERE: frozenset[int] = frozenset()
 
 
 class NodeFacts:
@@ -159,7 +163,8 @@ class NodeFacts:
         rule = policy.node_rule(report, labels, config.policy_precedence)
         tracked = policy.pinned(report, labels, config.policy_precedence)
         placeless = tuple(sorted({group.resource for group in report.devices or () if not group.zones}))
-        return (state, rule, tracked, tuple(sorted(report.options.items())), self._layout(), placeless)
+        profile = (state, rule, tracked, tuple(sorted(report.options.items())), self._layout(), placeless)
+        return cast("Profile", _shared(profile, profile))
 
     def take_total(self, charge: Charge, totals: Amounts) -> None:
         """Take what a pod holds, beside what the report shows of it, out of `totals`."""
@@ -176,9 +181,21 @@ class NodeFacts:
         yield from (charge for uid, charge in self.overlay.items() if uid not in self.ledger.charges)
 
 
+_known: dict[object, object] = {}
+
+
+def _shared(key: object, value: object) -> object:
+    """The value that was kept for this key first. Nodes come in few makes: what is equal is kept once, read only. A bounded memo;
+    forgetting it changes nothing."""
+    if len(_known) >= MAKES:
+        _known.clear()
+    return _known.setdefault(key, value)
+
+
 def sizes_of(report: Report) -> ZoneAmounts:
-    """Zone -> what scores take for the whole: allocatable, or what is available where a report calls that more."""
-    return {zone.id: {name: max(r.allocatable, r.available) for name, r in zone.resources.items()} for zone in report.zones}
+    """Zone -> what scores take for the whole: allocatable, or what is available where a report calls that more. Read only."""
+    found = {zone.id: {name: max(r.allocatable, r.available) for name, r in zone.resources.items()} for zone in report.zones}
+    return cast("ZoneAmounts", _shared(tuple((zone, *held.items()) for zone, held in found.items()), found))
 
 
 def offered(node: LedgerNode, claimant: str = "") -> Amounts:
@@ -218,7 +235,7 @@ def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
             for item in placement.held:
                 if len(item.zones) > 1 and is_memory(item.resource):
                     tied.update(item.zones)
-    return frozenset(tied)
+    return frozenset(tied) or NOWHERE
 
 
 def _is_wide(charge: Charge, report: Report, sizes: Amounts) -> bool:
@@ -229,7 +246,8 @@ def _is_wide(charge: Charge, report: Report, sizes: Amounts) -> bool:
 
 def arriving(node: LedgerNode) -> frozenset[str]:
     """Pods that are on their way to the node: charged, and not known to be admitted."""
-    return frozenset(charge.uid for charge in node.charges.values() if charge.zones and not charge.proven and not charge.admitted)
+    coming = (charge.uid for charge in node.charges.values() if charge.zones and not charge.proven and not charge.admitted)
+    return frozenset(coming) or NOBODY
 
 
 def is_unsettled(charge: Charge) -> bool:

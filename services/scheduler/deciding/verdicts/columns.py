@@ -23,6 +23,8 @@ Selection = slice | Slots
 _LIMIT = 1 << 62
 FEW = 8
 """Nodes up to which reservations are taken out one by one."""
+AT_ONCE = 1024
+"""Nodes that are written together: what is made on the way is small beside the columns."""
 Number = TypeVar("Number", np.int64, np.float64)
 
 
@@ -148,8 +150,10 @@ class Columns:
     def write(self, many: Sequence[NodeFacts]) -> None:
         """Bring the columns of these nodes up to date."""
         self.apply_due()
-        if not many:
-            return
+        for first in range(0, len(many), AT_ONCE):
+            self._write(many[first : first + AT_ONCE])
+
+    def _write(self, many: Sequence[NodeFacts]) -> None:
         slots = [facts.slot for facts in many]
         zones = max(len(facts.zone_ids) for facts in many)
         if zones > self.lower.shape[1]:
@@ -252,6 +256,8 @@ def _clipped(amount: int) -> int:
 def _grown(array: npt.NDArray[Number], axis: int, size: int) -> npt.NDArray[Number]:
     if array.shape[axis] >= size:
         return array
-    extra = list(array.shape)
-    extra[axis] = size - array.shape[axis]
-    return np.concatenate([array, np.zeros(extra, dtype=array.dtype)], axis=axis)
+    shape = list(array.shape)
+    shape[axis] = size
+    grown = np.zeros(shape, dtype=array.dtype)  # what nobody writes to takes no memory
+    grown[tuple(slice(0, held) for held in array.shape)] = array
+    return grown

@@ -1,0 +1,42 @@
+"""What a large cluster keeps: columns written in portions say the same, and nodes of one make share what they have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from services.scheduler.deciding.verdicts import columns
+from tests.scheduler.cycle_worlds import World, amounts, zone
+
+
+def world(nodes: int) -> World:
+    found = World()
+    for number in range(nodes):
+        zones = [zone(at, amounts(16 - number % 5, 64, at), amounts(16, 64, 4)) for at in range(1 + number % 3)]
+        found.node(f"n{number}", *zones, allocatable={"cpu": 64_000, "pods": 100 + number, f"example.com/of-{number}": 1})
+    return found
+
+
+def test_columns_that_are_written_in_portions_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = world(70).cluster
+    plain.room([])
+    monkeypatch.setattr(columns, "AT_ONCE", 3)
+    portioned = world(70).cluster
+    portioned.room([])
+    for name in ("lower", "upper", "whole", "largest", "widest", "totals", "free", "offered"):
+        one, other = getattr(plain._columns, name), getattr(portioned._columns, name)
+        assert np.array_equal(one, other), name
+    assert plain._columns.free.any()
+    assert plain._columns.lower.any()
+
+
+def test_nodes_of_one_make_share_what_they_have_in_common() -> None:
+    cluster = world(7).cluster
+    one, like, other = (cluster.node(name) for name in ("n1", "n4", "n2"))
+    assert one is not None
+    assert like is not None
+    assert other is not None
+    assert one.lower != like.lower
+    assert one.sizes is like.sizes
+    assert one.profile is like.profile
+    assert one.sizes != other.sizes
