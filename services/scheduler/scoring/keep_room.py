@@ -2,7 +2,7 @@
 
 What pods ask for is a short weighted list (`wants`), given from outside: a fact of the log, so that a replay has the same.
 Judged is the zone where the kubelet will put the request: the lowest that fits. Its room for a want is how often the want fits,
-and of what is left the square of the share: a zone that almost holds one more is worth keeping, one that hardly holds anything
+and of what is left the cube of the share: a zone that almost holds one more is worth keeping, one that hardly holds anything
 is not. Room that no zone of that size could ever give is not lost. Among zones that lose as little, the fullest. Without wants
 this is plain best fit.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from services.scheduler.scoring.fit import available_of, fitting, lowest_plain
 from services.scheduler.scoring.percent import Floats
 from services.scheduler.scoring.requests import Requests
-from services.scheduler.scoring.room import MOST_ROOM, UNITS, PlainRoom, RoomTable, squared
+from services.scheduler.scoring.room import MOST_ROOM, UNITS, PlainRoom, RoomTable, room_of
 from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, Items, Landed, Want, ZoneView
 from shared.domain.resources import Amounts
 
@@ -139,4 +139,4 @@ def _lost(want: Items, free: Amounts, wanted: Amounts, whole: Amounts) -> int:
         if name in wanted:
             units = (held - wanted[name]) * UNITS // amount
         after = min(after, units)
-    return squared(before) - squared(after) if after < before else 0
+    return room_of(before) - room_of(after) if after < before else 0

@@ -1,8 +1,8 @@
 """Room for wants in columns of zones: what is weighed, lost and left, the same integers as one zone at a time.
 
-The room of a zone for a want is how often the want fits, and of what is left the square of the share; see `keep_room`. Amounts
+The room of a zone for a want is how often the want fits, and of what is left the cube of the share; see `keep_room`. Amounts
 that wants share are divided once. Exact: quotients of integers below 2^53 cannot cross an integer when they are rounded, and
-squared units are below 2^24, so that they are integers as float32, too. Must not know what a score is.
+room is below 2^24, so that it is an integer as float32, too. Must not know what a score is.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from shared.domain.resources import Amounts
 
 UNITS = 64
 """Parts into which the room for one want is divided."""
+ONE = 4096
+"""What room for one want counts."""
 MOST_ROOM = 1024
 """Room for more than so many of a want is as good as this."""
 SIZES = 256
@@ -29,14 +31,14 @@ BLOCK = 512
 Room = npt.NDArray[np.float32]
 
 
-def squared(units: int) -> int:
-    """How often the want fits, in squared units, and the square of the units of the next."""
+def room_of(units: int) -> int:
+    """How often the want fits, in parts of `ONE`, and of the next the cube of the share, rounded down."""
     times, part = divmod(units, UNITS)
-    return times * UNITS * UNITS + part * part
+    return times * ONE + part**3 * ONE // UNITS**3
 
 
-_SQUARED = [squared(units) for units in range(MOST_ROOM * UNITS + 1)]
-SQUARED: Room = np.array(_SQUARED, dtype=np.float32)
+_ROOM_OF = [room_of(units) for units in range(MOST_ROOM * UNITS + 1)]
+ROOM_OF: Room = np.array(_ROOM_OF, dtype=np.float32)
 
 
 class PlainRoom:
@@ -63,7 +65,7 @@ class PlainRoom:
         for weight, of in self._held_by(sizes) if wants is None else wants:
             most, least = min(of(before)), min(of(after))
             if least < most:
-                loss += weight * (_SQUARED[most] - _SQUARED[least])
+                loss += weight * (_ROOM_OF[most] - _ROOM_OF[least])
         return loss
 
     def _held_by(self, sizes: tuple[int, ...]) -> Sequence[tuple[int, Callable[[list[int]], tuple[int, ...]]]]:
@@ -115,6 +117,6 @@ class RoomTable:
             held = units.reshape(len(rows), 2, count)
             held *= holds[:, None, :]
         asked = units.astype(np.int32).take(self._asked, axis=0).reshape(*self._shape, 2 * count)
-        room: Room = SQUARED.take(asked.min(axis=0))
+        room: Room = ROOM_OF.take(asked.min(axis=0))
         loss: Floats = self._weights @ (room[:, :count] - room[:, count:])
         return loss

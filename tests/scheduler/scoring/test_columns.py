@@ -121,7 +121,7 @@ def _places(want: Want, free: dict[str, int], whole: dict[str, int]) -> int:
     if any(whole.get(name, 0) < amount for name, amount in want.amounts):
         return 0
     sixty_fourths = min([1024 * 64, *(int(Fraction(free[name] * 64, amount)) for name, amount in want.amounts)])
-    return sixty_fourths // 64 * 4096 + (sixty_fourths % 64) ** 2
+    return sixty_fourths // 64 * 4096 + (sixty_fourths % 64) ** 3 // 64
 
 
 @given(cluster=clusters(), wanted=wants())
