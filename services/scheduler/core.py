@@ -241,14 +241,14 @@ class SchedulerCore:
         if self.config.shadow:
             return []
         self.begin()
-        proposals = self.marks.proposals(self.ledger, self._changed, self.versions)
-        proposals += self.setting_aside.proposals(self.asides, self.ledger.position, self.versions)
+        proposals = self.setting_aside.proposals(self.asides, self.ledger.position, self.versions)
         proposals += self.setting_aside.again(self.asides, self.ledger, now_s, self.versions)
+        marks = self.marks.proposals(self.ledger, self._changed, self.versions)
+        pending = {stream: self._version(stream) + 1 for stream in (f"node/{each.node}" for each in marks)}
         changed = self._refresh()
-        proposals += withdrawals(self.ledger, changed, self.versions)
+        proposals += marks + withdrawals(self.ledger, changed, self.versions)
         proposals += self.weighing.proposals(self.followed)
         self.nominations.begin()
-        pending: dict[str, int] = {}
         proposals += self._asked_binds(pending)
         for order in range(limit):
             popped = self.queue.pop()

@@ -136,8 +136,8 @@ class Decider:
         """Append the first of each node and pod; returns what is left to append.
 
         The next reservation on a node expects the version that the one before it makes, and was decided with that one in mind; so
-        does a pod's nomination after its verdict. Others' facts may make the same version: so it is sent only after the one
-        before it was appended.
+        does a node's first reservation after its dirty mark, and a pod's nomination after its verdict. Others' facts may make the
+        same version: so it is sent only after the one before it was appended.
         """
         first, rest = firsts(proposals)
         commits = [self._commit(core, proposal, seen, lease) for proposal in first]
@@ -150,7 +150,7 @@ class Decider:
         for proposal, commit, outcome in zip(first, commits, outcomes, strict=True):
             self._acknowledged.keep(commit, outcome, self._place.position)
             self._hear(core, proposal, outcome)
-            if proposal.uid and not isinstance(outcome, Appended):
+            if not isinstance(outcome, Appended):
                 lost |= proposal.chained
         for proposal in rest:
             if proposal.chained & lost:

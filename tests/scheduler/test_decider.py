@@ -240,3 +240,42 @@ async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_e
     made = [envelope for envelope in await scene.log.read(0) if envelope.type == "PodReserved"]
     assert {(envelope.role, envelope.epoch) for envelope in made} == {(new.role, new.epoch)}
     assert sorted(fact.uid for fact in await scene._reserved()) == ["uid-p0", "uid-p1"]
+
+
+async def test_a_dirty_mark_costs_the_reservations_of_its_batch_nothing(scene: Scene) -> None:
+    """Both move the node's stream: the reservations expect the mark, and are sent after it."""
+    await scene.node("n1")
+    await scene.pods(1)
+    core = SchedulerCore(CoreConfig(dirty_after_rejections=1))
+    decider, lease = Decider(scene.log, Held(), SYSTEM_CLOCK), Lease("scheduler/topolog/0", "s", 1)
+    await fold_all(scene, core)
+    await decider._decide(core, lease)
+    for one in (pod("large", cpus=9), pod("small-1", cpus=1), pod("small-2", cpus=1)):
+        await scene.tell(streams.pod(one.uid), PodObserved(one))
+        await fold_all(scene, core)
+        if one.name == "large":
+            core.decide(10)
+    await decider._decide(core, lease)
+    told = [(one.type, one.stream) for one in await scene.log.read(0) if one.type in ("NodeMarkedDirty", "NodeCharged")]
+    assert told == [("NodeCharged", "node/n1"), ("NodeMarkedDirty", "node/n1"), *[("NodeCharged", "node/n1")] * 2]
+    assert core.counters.conflicts == 0
+
+
+async def test_what_follows_a_dirty_mark_that_was_lost_is_decided_again(scene: Scene) -> None:
+    """Another scheduler's charge made the version that the mark was to make: who comes after it has not seen that charge."""
+    await scene.node("n1")
+    await scene.pods(1)
+    core = SchedulerCore(CoreConfig(dirty_after_rejections=1))
+    decider, lease = Decider(scene.log, Held(), SYSTEM_CLOCK), Lease("scheduler/topolog/0", "s", 1)
+    await fold_all(scene, core)
+    await decider._decide(core, lease)
+    large, small = pod("large", cpus=9), pod("small", cpus=3)
+    await scene.tell(streams.pod(large.uid), PodObserved(large))
+    await fold_all(scene, core)
+    core.decide(10)
+    await scene.tell(streams.pod(small.uid), PodObserved(small))
+    await fold_all(scene, core)
+    await scene.tell(streams.node("n1"), NodeCharged("n1", "uid-of-another"))
+    await decider._decide(core, lease)
+    assert [one.uid for one in await scene._reserved()] == ["uid-p0"]
+    assert core.counters.conflicts == 2

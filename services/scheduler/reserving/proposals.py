@@ -25,7 +25,8 @@ from shared.events.scheduling_facts import (
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """One commit to be. `uid` and `node` are what to decide again on a conflict ("" for none)."""
+    """One commit to be. `uid` and `node` are what to decide again on a conflict ("" for none). What else a batch decides on the
+    node of one that `leads` stands at the version that this one makes: it changes nothing that was decided."""
 
     commit_id: str
     drafts: tuple[Draft, ...]
@@ -33,12 +34,13 @@ class Proposal(msgspec.Struct, frozen=True):
     causation: int
     uid: str = ""
     node: str = ""
+    leads: bool = False
 
     @property
     def chained(self) -> frozenset[str]:
         """The streams at whose versions it stands, for as far as others of a batch may move them: the pod's, and its node's."""
         if not self.uid:
-            return frozenset()
+            return frozenset([streams.node(self.node)] if self.leads else [])
         return frozenset([streams.pod(self.uid), *([streams.node(self.node)] if self.node else [])])
 
     @property
