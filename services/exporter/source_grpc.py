@@ -10,12 +10,14 @@ import asyncio
 
 from services.exporter import unary, wire
 from services.exporter.answers import Allocatable, ListedPod
+from services.exporter.folders import signature
 from services.exporter.podresources import podresources_pb2 as pb
 from services.exporter.unary import CallFailed, Connection
 
 SERVICE = "/v1.PodResourcesLister"
 DEADLINE_S = 10.0
 BACKOFF_S = (0.05, 0.2, 0.8)
+KEPT_CALLS = 20
 
 
 class SourceError(Exception):
@@ -28,23 +30,23 @@ class SourceError(Exception):
 
 
 class GrpcSource:
-    """One kubelet's podresources socket; a kubelet may replace it at any time. List goes over the connection that asked what is
-    allocatable just before, where there is one."""
+    """One kubelet's podresources socket; a kubelet may replace it at any time. A connection is used again while the socket is the
+    file that it was made for, and for KEPT_CALLS at most: making one costs as much as a call, and h2 remembers every call."""
 
     def __init__(self, socket: str, deadline_s: float = DEADLINE_S) -> None:
         self._socket = socket
         self._deadline_s = deadline_s
         self._open: Connection | None = None
+        self._made_for = (0, 0, 0)
+        self._calls = 0
 
     async def pods(self) -> tuple[ListedPod, ...]:
         """The listed pods. Raises SourceError."""
         data = await self._call("List", pb.ListPodResourcesRequest().SerializeToString())
-        await self.close()
         return wire.pods(pb.ListPodResourcesResponse.FromString(data))
 
     async def allocatable(self) -> Allocatable:
         """What the node's managers may hand out. Raises SourceError."""
-        await self.close()
         data = await self._call("GetAllocatableResources", pb.AllocatableResourcesRequest().SerializeToString())
         return wire.allocatable(pb.AllocatableResourcesResponse.FromString(data))
 
@@ -72,6 +74,9 @@ class GrpcSource:
 
     async def _once(self, path: str, request: bytes) -> bytes:
         """One try; on a new connection where the one that is open was closed meanwhile (h2 calls what comes after that wrong)."""
+        there = signature(self._socket)
+        if self._calls >= KEPT_CALLS or there != self._made_for:
+            await self.close()
         kept, self._open = self._open, None
         if kept is not None:
             try:
@@ -79,6 +84,7 @@ class GrpcSource:
             except CallFailed as error:
                 if error.code not in (unary.UNAVAILABLE, unary.INTERNAL):
                     raise
+        self._made_for, self._calls = there, 0
         return await self._over(Connection(self._socket), path, request)
 
     async def _over(self, connection: Connection, path: str, request: bytes) -> bytes:
@@ -88,6 +94,7 @@ class GrpcSource:
             connection.close()
             raise
         self._open = connection
+        self._calls += 1
         return answer
 
     def _failed(self, name: str, error: CallFailed) -> SourceError:

@@ -1,8 +1,7 @@
 """Unary gRPC calls over a unix socket, on h2: as much of the protocol as asking a kubelet or a runtime takes.
 
-grpcio takes 12 MB on every node of a cluster, h2 takes 2 (docs/adr/0016-unary-calls-on-h2.md). No connection outlives what it was
-made for: a socket that was replaced matters to nobody, and nothing is kept that could be stale. Must not know what is asked.
-Source: grpc/doc/PROTOCOL-HTTP2.md.
+grpcio takes 12 MB on every node of a cluster, h2 takes 2 (docs/adr/0016-unary-calls-on-h2.md). Must not know what is asked, nor
+how long a connection is good for. Source: grpc/doc/PROTOCOL-HTTP2.md.
 """
 
 from __future__ import annotations

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from services.exporter import source_grpc
 from services.exporter.answers import Allocatable, ListedContainer, ListedPod
 from services.exporter.source_grpc import GrpcSource, SourceError
+from services.exporter.unary import Connection
 from tests.exporter.kubelets import Kubelet
 
 
@@ -101,12 +104,48 @@ async def test_a_list_after_a_restart_in_the_middle_of_a_scan_goes_over_a_new_co
         await again.stop()
 
 
-@pytest.mark.parametrize("refusals", [0, 2, 99])
-async def test_no_connection_outlives_a_scan(kubelet: Kubelet, refusals: int) -> None:
-    kubelet.refusals = refusals
+async def test_calls_share_a_connection_until_it_has_borne_enough_of_them(
+    kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[Connection]()
+
+    def counted(socket: str) -> Connection:
+        made.append(Connection(socket))
+        return made[-1]
+
+    monkeypatch.setattr(source_grpc, "Connection", counted)
     source = GrpcSource(str(kubelet.socket))
-    for _ in range(3):
+    for _ in range(source_grpc.KEPT_CALLS):
         await source.allocatable()
+        await source.pods()
+    assert len(made) == 2
+    await source.close()
+
+
+async def test_a_kubelet_that_took_the_place_of_another_is_asked_though_the_other_still_answers(
+    kubelet: Kubelet, tmp_path: Path
+) -> None:
+    source = GrpcSource(str(kubelet.socket))
+    await source.pods()
+    other = await Kubelet(tmp_path / "other.sock").start()
+    other.pods = {"a": [1]}
+    other.socket.rename(kubelet.socket)
+    try:
+        assert [pod.name for pod in await source.pods()] == ["a"]
+    finally:
+        await source.close()
+        await other.stop()
+
+
+@pytest.mark.parametrize("refusals", [2, 99])
+async def test_a_call_that_failed_leaves_no_connection(kubelet: Kubelet, refusals: int) -> None:
+    source = GrpcSource(str(kubelet.socket))
+    await source.pods()
+    before = len(os.listdir("/proc/self/fd"))
+    kubelet.refusals = refusals
+    for _ in range(3):
         with contextlib.suppress(SourceError):
             await source.pods()
-    assert source._open is None
+    await asyncio.sleep(0.1)
+    assert len(os.listdir("/proc/self/fd")) <= before
+    await source.close()
