@@ -63,7 +63,7 @@ class Sweeping:
             return np.full(group.size, RULED_OUT), np.ones(group.size, dtype=np.bool_)
         gate, zones = self._constraints.allowed(shape.pod.constraints, slots, group.selection), len(group.profile[4])
         if plan.mode == "aligned" and self.by_landing:
-            scores, sure = self._landing_sweep(shape, plan, group.number, zones).run(group.slots, gate)
+            scores, sure = self._landing_sweep(shape, plan, group.number, zones).run(group.slots, gate[None])
             return scores[0], sure[0]
         return Sweep(self._columns, group.selection, group.size, zones, self._strategy).run(shape, plan, gate)
 
