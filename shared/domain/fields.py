@@ -7,6 +7,7 @@ outside only `ManifestError` values are seen. This module must not know what the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -58,15 +59,17 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
 
 
+@lru_cache(4096)
 def join(path: str, key: str) -> str:
-    """`path.key`, or `path["key"]` where the key itself holds dots or slashes."""
+    """`path.key`, or `path["key"]` where the key itself holds dots or slashes. Paths are few, and asked for by every pod."""
     step = f'["{key[:MAX_NAME_CHARS]}"]' if any(sign in key for sign in './[" ') else key
     return step if not path else path + step if step.startswith("[") else f"{path}.{step}"
 
 
 def mapping(doc: Json, key: str, path: str) -> Json:
     """The object at `key`; absent and null read as empty."""
-    return as_mapping(doc.get(key), join(path, key))
+    value = doc.get(key)
+    return {} if value is None else as_mapping(value, join(path, key))
 
 
 def as_mapping(value: object, path: str) -> Json:
@@ -97,8 +100,9 @@ def items(doc: Json, key: str, path: str) -> list[Any]:
 
 def objects(doc: Json, key: str, path: str) -> list[tuple[str, Json]]:
     """The list of objects at `key`, each with its path."""
-    where = join(path, key)
-    return [(f"{where}[{i}]", as_mapping(entry, f"{where}[{i}]")) for i, entry in enumerate(items(doc, key, path))]
+    found = items(doc, key, path)
+    paths = [f"{join(path, key)}[{i}]" for i in range(len(found))]
+    return [(where, as_mapping(entry, where)) for where, entry in zip(paths, found, strict=True)]
 
 
 def text(doc: Json, key: str, path: str, default: str = "") -> str:
