@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from services.scheduler.core import SchedulerCore
-from services.scheduler.reserving.proposals import Proposal, firsts
+from services.scheduler.reserving.proposals import Proposal, together
 from services.scheduler.sharing import Share
 from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Lease, Outcome, Place
 from shared.events.scheduling_facts import NodeReadmitted, NodeSetAside, PodReadmitted
@@ -133,29 +133,32 @@ class Decider:
         return True
 
     async def _send(self, core: SchedulerCore, proposals: Sequence[Proposal], seen: Place, lease: Lease) -> list[Proposal]:
-        """Append the first of each node and pod; returns what is left to append.
+        """Append; returns what is left to append.
 
         The next reservation on a node expects the version that the one before it makes, and was decided with that one in mind; so
         does a node's first reservation after its dirty mark, and a pod's nomination after its verdict. Others' facts may make the
-        same version: so it is sent only after the one before it was appended.
+        same version: so it follows the one before it.
         """
-        first, rest = firsts(proposals)
-        commits = [self._commit(core, proposal, seen, lease) for proposal in first]
+        sent, later = together(proposals)
+        commits = [self._commit(core, proposal, seen, lease, follows) for proposal, follows in sent]
         # The overlay stands until the log has answered.
         outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
         crash_point("scheduler.after_reserve")
         if any(isinstance(outcome, Fenced) for outcome in outcomes):
             self._held.refused(lease)
         lost = set[str]()
-        for proposal, commit, outcome in zip(first, commits, outcomes, strict=True):
+        for (proposal, _), commit, outcome in zip(sent, commits, outcomes, strict=True):
             self._acknowledged.keep(commit, outcome, self._place.position)
-            self._hear(core, proposal, outcome)
+            if isinstance(outcome, Conflict) and proposal.chained & lost:
+                core.conflicted(proposal)
+            else:
+                self._hear(core, proposal, outcome)
             if not isinstance(outcome, Appended):
                 lost |= proposal.chained
-        for proposal in rest:
+        for proposal in later:
             if proposal.chained & lost:
                 core.conflicted(proposal)
-        return [proposal for proposal in rest if not proposal.chained & lost]
+        return [proposal for proposal in later if not proposal.chained & lost]
 
     def _complain(self, core: SchedulerCore) -> None:
         for uid, problem in core.undecidable.items():
@@ -169,7 +172,7 @@ class Decider:
             count(names.COMPARISONS, times, result=result)
         core.marks.comparisons.clear()
 
-    def _commit(self, core: SchedulerCore, proposal: Proposal, seen: Place, lease: Lease) -> Commit:
+    def _commit(self, core: SchedulerCore, proposal: Proposal, seen: Place, lease: Lease, follows: str) -> Commit:
         return Commit(
             commit_id=proposal.commit_id,
             role=lease.role,
@@ -180,6 +183,7 @@ class Decider:
             causation=proposal.causation,
             trace=self._trace(core, proposal),
             seen=seen,
+            follows=follows,
         )
 
     def _trace(self, core: SchedulerCore, proposal: Proposal) -> str:

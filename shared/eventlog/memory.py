@@ -71,13 +71,17 @@ class MemoryEventLog:
             check_commit(commit)
             for draft in commit.drafts:
                 check_payload(commit, draft.stream, encode(draft.fact))
-        outcomes = [self._append_one(commit) for commit in commits]
+        appended: dict[str, bool] = {}
+        outcomes: list[Outcome] = []
+        for commit in commits:
+            outcomes.append(self._append_one(commit, not commit.follows or appended.get(commit.follows, False)))
+            appended[commit.commit_id] = isinstance(outcomes[-1], Appended)
         async with self._grown:
             self._grown.notify_all()
         return outcomes
 
-    def _append_one(self, commit: Commit) -> Outcome:
-        refusal = self._refusal(commit)
+    def _append_one(self, commit: Commit, may_follow: bool) -> Outcome:
+        refusal = self._refusal(commit, may_follow)
         if refusal is not None:
             return refusal
         first = len(self._facts) + 1
@@ -87,7 +91,7 @@ class MemoryEventLog:
             self._epochs[commit.role] = commit.epoch
         return Appended(first, len(self._facts), versions)
 
-    def _refusal(self, commit: Commit) -> Outcome | None:
+    def _refusal(self, commit: Commit, may_follow: bool) -> Outcome | None:
         seen = self._seen.get(commit.commit_id)
         if seen is not None:
             return Duplicate(*seen)
@@ -96,6 +100,9 @@ class MemoryEventLog:
             return Fenced(commit.role, commit.epoch, current)
         if commit.seen is not None and not self._holds(commit.seen):
             return Conflict(streams.LOG, commit.seen.position, len(self._facts))
+        if not may_follow:
+            first = commit.drafts[0]
+            return Conflict(first.stream, first.expected, self._heads.get(first.stream, 0))
         checked: set[str] = set()
         for draft in commit.drafts:
             actual = self._heads.get(draft.stream, 0)

@@ -46,6 +46,8 @@ class Commit(msgspec.Struct, frozen=True):
 
     `role` and `epoch` are the writer's fence (epoch 0: the role is not fenced). `time_us` is the writer's clock. `seen` is where
     the fold stood that the commit was decided on: a log with another history there answers Conflict on stream `log`.
+    `follows` is the id of an earlier commit of the same call: this one is appended only if that one was, by this call; else it is
+    a Conflict on its first stream. Versions do not tell whose fact made them.
     """
 
     commit_id: str
@@ -57,6 +59,7 @@ class Commit(msgspec.Struct, frozen=True):
     causation: int = 0
     trace: str = ""
     seen: Place | None = None
+    follows: str = ""
 
 
 class Appended(msgspec.Struct, frozen=True, tag=True):

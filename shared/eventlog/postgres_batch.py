@@ -1,6 +1,6 @@
 """A batch of commits as the parallel arrays that `topolog_append` takes, and its arrays back as outcomes.
 
-Pure: it knows the function's signature (migrations/versions/0003_history.py) and nothing about connections.
+Pure: it knows the function's signature (migrations/versions/0007_following.py) and nothing about connections.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ APPEND = """
 SELECT * FROM topolog_append(
     $1::text[], $2::int[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[], $9::text[],
     $10::int[], $11::int[], $12::text[], $13::int[], $14::bigint[], $15::text[], $16::int[], $17::bytea[],
-    $18::int[], $19::bigint[], $20::bytea[])
+    $18::int[], $19::bigint[], $20::bytea[], $21::int[])
 """
 
 
@@ -85,7 +85,19 @@ def arguments(batch: Sequence[Encoded]) -> list[list[Any]]:
         [CATALOG[name].schema for name in types],
         [payload for encoded in batch for payload in encoded.payloads],
         *_places(commits),
+        _follows(commits),
     ]
+
+
+def _follows(commits: Sequence[Commit]) -> list[int]:
+    """For each commit the 1-based index of the one that it follows, the last of that id before it; 0 for none, -1 where the batch
+    lacks it: a call that is larger than a batch is cut."""
+    index: dict[str, int] = {}
+    found = []
+    for number, commit in enumerate(commits, 1):
+        found.append(index.get(commit.follows, -1) if commit.follows else 0)
+        index[commit.commit_id] = number
+    return found
 
 
 def _places(commits: Sequence[Commit]) -> tuple[list[int], list[int], list[bytes]]:

@@ -65,6 +65,31 @@ class AppendingContract:
         batch = [commit("a", draft("node", 0)), commit("b", draft("node", 0)), commit("c", draft("node", 1))]
         assert await log.append(batch) == [Appended(1, 1, {"node": 1}), Conflict("node", 0, 1), Appended(2, 2, {"node": 2})]
 
+    async def test_what_follows_a_commit_is_appended_with_it(self, log: EventLog) -> None:
+        batch = [commit("a", draft("node", 0)), commit("b", draft("node", 1), follows="a"), commit("c", follows="b")]
+        assert await log.append(batch) == [Appended(1, 1, {"node": 1}), Appended(2, 2, {"node": 2}), Appended(3, 3, {"s": 1})]
+
+    async def test_what_follows_a_refused_commit_is_refused_though_anothers_fact_made_its_version(self, log: EventLog) -> None:
+        await given(log, "node")
+        batch = [
+            commit("a", draft("node", 0)),
+            commit("b", draft("node", 1), follows="a"),
+            commit("c", draft("s", 0), follows="b"),
+        ]
+        assert await log.append(batch) == [Conflict("node", 0, 1), Conflict("node", 1, 1), Conflict("s", 0, 0)]
+
+    async def test_nothing_follows_what_was_appended_by_another_call(self, log: EventLog) -> None:
+        first = commit("a", draft("node", 0))
+        await log.append([first])
+        lone, second = commit("b", draft("node", 1), follows="a"), commit("c", draft("node", 1), follows="a")
+        assert await log.append([lone]) == [Conflict("node", 1, 1)]
+        assert await log.append([first, second]) == [Duplicate(1, 1), Conflict("node", 1, 1)]
+
+    async def test_a_batch_sent_again_is_answered_alike_whoever_follows_whom(self, log: EventLog) -> None:
+        batch = [commit("a", draft("node", 0)), commit("b", draft("node", 1), follows="a")]
+        await log.append(batch)
+        assert await log.append(batch) == [Duplicate(1, 1), Duplicate(2, 2)]
+
     async def test_a_commit_sent_again_is_a_duplicate_with_its_positions(self, log: EventLog) -> None:
         await log.append([commit("c", draft("a", 0), draft("b", 0))])
         assert await log.append([commit("c", draft("a", 0), draft("b", 0))]) == [Duplicate(1, 2)]

@@ -32,6 +32,7 @@ commits = st.builds(
     correlation=names,
     causation=st.integers(0, 5),
     trace=st.just("t"),
+    follows=st.sampled_from(["", "", *(f"c{i}" for i in range(12))]),
 )
 
 

@@ -11,9 +11,9 @@ def draft(stream: str, expected: int = ANY_VERSION, mark: str = "n") -> Draft:
     return Draft(stream, PodRunning("u", mark), expected)
 
 
-def commit(commit_id: str, *drafts: Draft, role: str = "r", epoch: int = 0) -> Commit:
+def commit(commit_id: str, *drafts: Draft, role: str = "r", epoch: int = 0, follows: str = "") -> Commit:
     """A commit of these drafts (default: one on stream `s`)."""
-    return Commit(commit_id, role, epoch, 1, drafts or (draft("s"),))
+    return Commit(commit_id, role, epoch, 1, drafts or (draft("s"),), follows=follows)
 
 
 async def given(log: EventLog, *streams: str) -> None:

@@ -242,8 +242,8 @@ TESTED = (
     Mutation(
         "what was decided with a lost reservation in mind stands",
         "services/scheduler/handlers.py",
-        "                lost |= proposal.chained",
-        "                pass",
+        "            follows=follows,",
+        '            follows="",',
         "tests/scheduler/test_decider.py -k lost",
     ),
     Mutation(

@@ -49,16 +49,25 @@ class Proposal(msgspec.Struct, frozen=True):
         return any(isinstance(draft.fact, PodNominated) for draft in self.drafts)
 
 
-def firsts(proposals: Iterable[Proposal]) -> tuple[list[Proposal], list[Proposal]]:
-    """The proposals that stand on none before them, and those that follow another pod's on the same node, or another of the
-    same pod (a nomination its verdict)."""
-    streams_taken: set[str] = set()
-    first: list[Proposal] = []
-    rest: list[Proposal] = []
+def together(proposals: Iterable[Proposal]) -> tuple[list[tuple[Proposal, str]], list[Proposal]]:
+    """The proposals that may be sent at once, each with the commit id of the one that it follows ("" for none): another pod's on
+    the same node, another of the same pod (a nomination its verdict). And those that follow two, which must wait for both."""
+    latest: dict[str, str] = {}
+    sent: list[tuple[Proposal, str]] = []
+    later: list[Proposal] = []
     for proposal in proposals:
-        (rest if proposal.chained & streams_taken else first).append(proposal)
-        streams_taken |= proposal.chained
-    return first, rest
+        before = {latest[stream] for stream in proposal.chained if stream in latest}
+        waits = len(before) > 1 or _LATER in before
+        if waits:
+            later.append(proposal)
+        else:
+            sent.append((proposal, next(iter(before), "")))
+        latest.update(dict.fromkeys(proposal.chained, _LATER if waits else proposal.commit_id))
+    return sent, later
+
+
+_LATER = " "
+"""No commit id."""
 
 
 def stamped(proposal: Proposal, made: Provenance) -> Proposal:

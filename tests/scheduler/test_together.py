@@ -1,0 +1,67 @@
+"""What was decided in one batch is appended in as few calls as can be, and nothing without what it was decided on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from services.scheduler.reserving.proposals import Proposal, together
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Appended, Commit, Draft
+from shared.events import streams
+from shared.events.cluster_facts import PodRunning
+from tests.fixtures.examples import examples
+
+Decided = tuple[str, str]
+"""A pod, and its node or ""."""
+
+decided = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "n1", "n2"])), max_size=8)
+others = st.lists(st.sampled_from([streams.pod("a"), streams.pod("b"), streams.node("n1"), streams.node("n2")]), max_size=5)
+
+
+def proposals_of(made: list[Decided]) -> list[Proposal]:
+    """Each expects the versions that those before it make."""
+    versions: Counter[str] = Counter()
+    found = []
+    for number, (uid, node) in enumerate(made):
+        on = [streams.pod(uid), *([streams.node(node)] if node else [])]
+        drafts = tuple(Draft(stream, PodRunning(uid, node), versions[stream]) for stream in on)
+        versions.update(on)
+        found.append(Proposal(f"p{number}", drafts, uid, 0, uid, node))
+    return found
+
+
+async def appended(log: MemoryEventLog, proposals: list[Proposal]) -> tuple[set[str], int]:
+    """As the deciding loop sends them: the commit ids that were appended, in how many calls."""
+    done, lost, calls = set[str](), set[str](), 0
+    while proposals:
+        sent, later = together(proposals)
+        outcomes = await log.append([Commit(each.commit_id, "r", 0, 1, each.drafts, follows=after) for each, after in sent])
+        calls += 1
+        for (proposal, _), outcome in zip(sent, outcomes, strict=True):
+            if isinstance(outcome, Appended):
+                done.add(proposal.commit_id)
+            else:
+                lost |= proposal.chained
+        proposals = [each for each in later if not each.chained & lost]
+    return done, calls
+
+
+@given(decided, others)
+@settings(max_examples=examples(200), deadline=None)
+async def test_nothing_is_appended_without_what_it_was_decided_on(made: list[Decided], moved: list[str]) -> None:
+    log, proposals = MemoryEventLog(), proposals_of(made)
+    await log.append([Commit(f"other {n}", "o", 0, 1, (Draft(stream, PodRunning("o", "")),)) for n, stream in enumerate(moved)])
+    done, _ = await appended(log, proposals)
+    for at, proposal in enumerate(proposals):
+        if proposal.commit_id in done:
+            assert all(each.commit_id in done for each in proposals[:at] if each.chained & proposal.chained)
+    if not moved:
+        assert len(done) == len(proposals)
+
+
+async def test_reservations_of_one_node_take_one_call() -> None:
+    done, calls = await appended(MemoryEventLog(), proposals_of([(uid, "n1") for uid in "abcd"]))
+    assert (len(done), calls) == (4, 1)
