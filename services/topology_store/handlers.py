@@ -22,6 +22,7 @@ from shared.events import streams
 from shared.events.cluster_facts import NodeEnded
 from shared.events.report_facts import NodeReportChanged, NodeReported, NodeReportExpired, NodeReportRefused
 from shared.events.setting_aside import Aside
+from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
 from shared.runtime.held import Held
@@ -57,6 +58,7 @@ class Reports:
         self._wall_ms = clock.now_us() // 1000 - int(clock.monotonic_s() * 1000)
         self._out = logs.get("reports")
         self._projector: Projector[Nodes] | None = None
+        self._acknowledged = Acknowledged()
         self._aside: set[str] = set()
         self.heard_s: dict[str, float] = {}
         self.known: Nodes = {}
@@ -69,6 +71,7 @@ class Reports:
     def reset(self, nodes: Nodes) -> None:
         """The fold begins anew, or from a snapshot: what is known of nodes is what it says."""
         self.known = nodes
+        self._acknowledged.clear()
         self._aside.clear()
         for node in nodes:
             self._hold(node)
@@ -81,7 +84,9 @@ class Reports:
 
     def folded(self, _nodes: Nodes, folded: Folded) -> None:
         """Facts were folded, of whomever: reports count toward what may be held, and their nodes are alive. Of two stores one is
-        first to take a report in; to the other it is no news by then, and no less a sign of life."""
+        first to take a report in; to the other it is no news by then, and no less a sign of life. Raises Refold where what was
+        appended here, and believed at once, was lost with the history that it stood in."""
+        self._acknowledged.check(folded)
         for envelope, fact in folded:
             if envelope.stream.startswith(PREFIX):
                 self._hold(envelope.stream.removeprefix(PREFIX))
@@ -250,7 +255,11 @@ class Reports:
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         """The outcomes, one for each commit."""
-        return await append_until_answered(self._log, self._clock, self._out, commits) if commits else []
+        outcomes = await append_until_answered(self._log, self._clock, self._out, commits) if commits else []
+        if self._projector is not None:
+            for commit, outcome in zip(commits, outcomes, strict=True):
+                self._acknowledged.keep(commit, outcome, self._projector.position)
+        return outcomes
 
     def commit(self, node: str, accepted: Accepted, lease: Lease, trace: str = "") -> Commit:
         """The commit of one decision."""

@@ -65,6 +65,21 @@ async def test_a_history_that_lost_facts_and_outgrew_the_store_resets_it() -> No
         assert store.free("lost") == free(6), "what the log has lost is news again"
 
 
+async def test_a_report_that_was_appended_and_lost_before_the_fold_read_it_is_not_believed() -> None:
+    """Another store's report made the version that the lost one had, and would pass for it."""
+    log = FaultyLog()
+    store, other = Following(log), Following(log)
+    async with running(store.projector.run()):
+        await store.projector.wait_live()
+    await store.reports.take([message(report(at=1, free=1))])
+    assert store.projector.position == 0
+    log.restore(0)
+    async with running(other.projector.run()):
+        await other.reports.take([message(report(at=2, free=7))])
+    async with running(store.projector.run()):
+        await until(lambda: store.free("n1") == free(7))
+
+
 async def test_a_row_that_cannot_be_read_sets_one_node_aside_and_the_others_report_on() -> None:
     log = FaultyLog()
     before = Following(log)
