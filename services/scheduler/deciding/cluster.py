@@ -340,7 +340,6 @@ class Cluster:
             self.verdicts.start(row)
             self._in_turn.forget(row)
             self._drops.learn(row, shape.evenly, self._columns.rows)
-            shape.swept = False
         self._shapes[key] = shape
         self._latest = pod, shape
         return shape
@@ -354,8 +353,8 @@ class Cluster:
     def rank_changed(self, shape: Shape, many: int) -> None:
         """Score every node that changed since the shape was asked for: at once where they are `many`. Whether they take the pod
         is asked when they come out on top."""
-        self._write_columns()
-        if self._sweeping.by_landing:
+        if self.looks_at_wants:  # others score a node faster alone
+            self._write_columns()
             self._in_turn.asked(shape, self._slots)
         slots = self.verdicts.news(shape.row)
         if not len(slots):
@@ -363,6 +362,7 @@ class Cluster:
             return
         if len(slots) >= many:
             scores, sure = np.empty(len(slots), dtype=np.int64), np.empty(len(slots), dtype=np.bool_)
+            self._write_columns()
             for at, group in self._columns.among(slots):
                 scores[at], sure[at] = self._sweeping.run(shape, group, self._slots)
         else:

@@ -256,8 +256,6 @@ def _clipped(amount: int) -> int:
 def _grown(array: npt.NDArray[Number], axis: int, size: int) -> npt.NDArray[Number]:
     if array.shape[axis] >= size:
         return array
-    shape = list(array.shape)
-    shape[axis] = size
-    grown = np.zeros(shape, dtype=array.dtype)  # what nobody writes to takes no memory
-    grown[tuple(slice(0, held) for held in array.shape)] = array
-    return grown
+    extra = list(array.shape)
+    extra[axis] = size - array.shape[axis]
+    return np.concatenate([array, np.zeros(extra, dtype=array.dtype)], axis=axis)

@@ -19,7 +19,7 @@ from services.scheduler.deciding.verdicts.table import VerdictTable
 
 RECENT = 64
 """Changes of nodes after which a shape that was not asked for again is weighed with the others no more."""
-FEW, MANY = 2, 16
+FEW, MANY = 3, 16
 """So many nodes that changed are weighed for all shapes at once; each shape looks for itself at fewer, and at more."""
 PROFILES = 64
 """Profiles of nodes for which a sweep is kept."""
@@ -42,7 +42,7 @@ class InTurn:
             self._kept = {}
 
     def asked(self, shape: Shape, slots: Sequence[NodeFacts | None]) -> None:
-        """Weigh what changed; the columns are up to date."""
+        """The shape is decided on: weigh what changed. The columns are up to date."""
         told, last = self._table.told, self._asked.pop(shape.row, None)
         if told - self._told >= FEW:
             changed = self._table.since(self._told)
