@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
-from tests.road.harness import folder, running, topolog, verified, wait_until
+from tests.road.harness import Road, folder, running, topolog, verified, wait_until
 
 SMALL = ("--nodes", "4", "--pods", "30", "--speed", "60", "--report-interval", "1")
 
@@ -51,6 +52,17 @@ def test_kubelets_of_every_policy_admit_what_they_are_sent_from_two_data_folders
     restricted, best_effort = shape("restricted", "pod", "4"), shape("best-effort", "container", "8")
     with folder() as one, folder() as other, running(one, *restricted) as first, running(other, *best_effort) as second:
         assert (first.wait(120), second.wait(120)) == (0, 0), first.output() + second.output()
+        for path, road in ((one, first), (other, second)):
+            every_decision_is_made_again(path, road)
+
+
+def every_decision_is_made_again(path: Path, road: Road) -> None:
+    """What was decided beside a reservation that lost its race cannot be: the log does not hold that one."""
+    done = topolog("replay", "whatif", "--data-dir", str(path), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["decisions"] >= 15
+    assert found["differs"] == 0 or road.summary()["scheduling"]["conflicts"], found
 
 
 def test_kubelets_without_a_policy_admit_what_they_are_sent() -> None:

@@ -273,10 +273,10 @@ class Cluster:
         return score if RULED_OUT < score < OPTIMISTIC else None
 
     def undecided(self, shape: Shape) -> list[NodeFacts]:
-        """Nodes on which the ordinary budget was not enough, as they stand."""
+        """Nodes on which the ordinary budget was not enough, as they stand, by name."""
         slots = [slot for slot, version in shape.undecided.items() if (facts := self._slots[slot]) and facts.version == version]
         shape.undecided = {slot: shape.undecided[slot] for slot in slots}
-        return [self.at(slot) for slot in slots]
+        return sorted((self.at(slot) for slot in slots), key=lambda facts: facts.name)
 
     def bars(self, pod: Pod) -> Bars:
         """The constraints that look beyond the node's own object, as things stand."""

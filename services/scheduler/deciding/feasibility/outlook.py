@@ -28,18 +28,21 @@ class Outlook:
         self.states, self.coming = states, coming
         self._before: Reachable | None = None
         self._steps = -1
+        self._needed = 0
         self._likely: States | None = None
 
     def before(self, steps: int) -> Reachable | None:
-        """Every moment that may come before the newcomer; None where `steps` do not reach that far."""
+        """Every moment that may come before the newcomer; None where `steps` do not reach that far, also where somebody
+        has looked with more of them: a verdict that depends on who asked before could not be made again."""
         states = self.states
         if self._before is None and states is not None and steps > self._steps:
-            self._steps = steps
+            self._steps, budget = steps, Budget(steps)
             try:
-                self._before = reachable(states.rules, states.bases, states.coming, Budget(steps), states.leaving)
+                self._before = reachable(states.rules, states.bases, states.coming, budget, states.leaving)
+                self._needed = steps - budget.left
             except OverBudgetError:
                 self._before = None
-        return self._before
+        return self._before if steps >= self._needed else None
 
     def likely(self, request: Request) -> Admitted | None:
         """What becomes of the newcomer if all on their way came in the order in which they were reserved; None where nobody
@@ -66,7 +69,7 @@ class Outlook:
         request, likely = request_of(charge.demand), self._likely
         states = self.states
         self.states = states._replace(coming=(*states.coming, Coming(request)))
-        self._before, self._steps, self._likely = None, -1, None
+        self._before, self._steps, self._needed, self._likely = None, -1, 0, None
         if likely is not None and len(states.coming) < MOST_COMING:
             try:
                 self._likely = _after(states, likely, request)
@@ -100,12 +103,12 @@ def _look(facts: NodeFacts, plan: Plan) -> Outlook:
 
 
 def reserved(facts: NodeFacts, charge: Charge) -> None:
-    """Tell the node's outlooks of an own reservation. Those that know CPUs by number only are made anew where an init container
-    comes, as then it matters which CPUs are free."""
+    """Tell the node's outlooks of an own reservation. They are made anew where an init container comes, as those that know
+    CPUs by number only must know then which are free, and where pods ended that the report may still count: before or after?"""
     kept = facts.outlooks
     if kept is None:
         return
-    if any(part.kind == "init" for part in charge.demand):
+    if facts.ledger.ended or facts.ledger.freed or any(part.kind == "init" for part in charge.demand):
         facts.outlooks = None
         return
     for outlook in kept[2].values():

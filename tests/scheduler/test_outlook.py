@@ -1,0 +1,79 @@
+"""What is kept of a node while own reservations are added is what a fresh look gives: a verdict does not depend on who asked."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.deciding.feasibility.outlook import Outlook, _look, outlook_of
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.shape import Plan
+from shared.domain.pod import Pod
+from shared.domain.report import Placement, ZonedAmount
+from shared.events.cluster_facts import PodEnded
+from tests.fixtures.examples import examples
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
+
+POLICIES = ("single-numa-node", "restricted", "best-effort")
+
+
+def pod(name: str, cpus: int, init: bool = False) -> Pod:
+    before = (container("i", amounts(cpus + 1), kind="init"),) if init else ()
+    return guaranteed(name, *before, container("c", amounts(cpus)))
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> World:
+    """Two zones of 8 CPUs with some pods listed, some on their way, some of either ended since the report."""
+    world, policy = World(), draw(st.sampled_from(POLICIES))
+    listed = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), max_size=3))
+    held = [sum(cpus for at, cpus in listed if at == number) for number in (0, 1)]
+    world.observe("n")
+    placements = [
+        Placement("ns", f"r{number}", "c", (ZonedAmount("cpu", (at,), cpus * 1000),)) for number, (at, cpus) in enumerate(listed)
+    ]
+    free = [zone(number, amounts(8 - held[number]), amounts(8)) for number in (0, 1)]
+    for number, (_, cpus) in enumerate(listed):
+        world.running(pod(f"r{number}", cpus), "n")
+    world.report(report("n", free, policy, placements=placements))
+    names = [f"r{number}" for number in range(len(listed))]
+    for number, cpus in enumerate(draw(st.lists(st.integers(1, 3), max_size=2))):
+        world.bound(pod(f"b{number}", cpus, draw(st.booleans())), "n")
+        names.append(f"b{number}")
+    for name in draw(st.lists(st.sampled_from(names), unique=True, max_size=2)) if names else ():
+        world.fold(f"pod/{name}", PodEnded(name, "deleted", node="n"))
+    return world
+
+
+def same(kept: Outlook, fresh: Outlook) -> bool:
+    if kept.states is None or fresh.states is None:
+        return kept.states is fresh.states
+    parts = [(each.bases, sorted(map(str, each.coming)), each.bounds, each.leaving) for each in (kept.states, fresh.states)]
+    return parts[0] == parts[1]
+
+
+def planned(world: World, one: Pod) -> tuple[NodeFacts, Plan]:
+    facts = world.cluster.nodes()[0]
+    return facts, world.cluster.plan(world.cluster.shape(one), facts)[0]
+
+
+@given(nodes(), st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=4))
+@settings(max_examples=examples(150), deadline=None)
+def test_own_reservations_lead_to_what_a_fresh_look_gives(world: World, reserved: list[tuple[int, bool]]) -> None:
+    for number, (cpus, init) in enumerate(reserved):
+        one = pod(f"p{number}", cpus, init)
+        facts, plan = planned(world, one)
+        assert same(outlook_of(facts, plan), _look(facts, plan))
+        world.cluster.charge(Placed("n", 0, 0, 0), one)
+        facts, plan = planned(world, one)
+        assert same(outlook_of(facts, plan), _look(facts, plan))
+
+
+@given(nodes(), st.integers(0, 40), st.integers(0, 400))
+@settings(max_examples=examples(100), deadline=None)
+def test_what_few_steps_tell_is_the_same_after_somebody_looked_with_many(world: World, few: int, many: int) -> None:
+    facts, plan = planned(world, pod("p", 2))
+    alone, asked = _look(facts, plan), _look(facts, plan)
+    asked.before(many)
+    assert asked.before(few) == alone.before(few)
