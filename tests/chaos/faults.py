@@ -1,5 +1,5 @@
-"""What may befall a running Topolog: processes killed or paused, servers killed, emptied or without room, connections cut,
-refused and late, an older log restored.
+"""What may befall a running Topolog: processes killed or paused, servers killed, paused, emptied or without room, connections
+cut, refused and late, an older log restored.
 
 A fault comes and is over when `befall` returns. Must not know how anybody recovers.
 """
@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import psutil
 
@@ -79,6 +79,22 @@ async def wipe_nats(stage: Stage) -> str:
     return "streams gone"
 
 
+def still(program: str) -> Fault:
+    """SIGSTOP of the server and all its processes, then SIGCONT: connections stand, and nobody answers on them."""
+
+    async def befall(stage: Stage) -> str:
+        server, still_s = _server(program), round(stage.rng.uniform(*PAUSE_S), 1)
+        processes = [server, *server.children(recursive=True)]
+        _signal(processes, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(still_s)
+        finally:
+            _signal(processes, signal.SIGCONT)
+        return f"for {still_s} s"
+
+    return befall
+
+
 def cut(which: str) -> Fault:
     """Every connection to this server is cut at once."""
 
@@ -137,6 +153,8 @@ FAULTS: dict[str, Fault] = {
     "kill a postgres backend": kill_a_backend,
     "kill nats": kill_nats,
     "wipe nats": wipe_nats,
+    "postgres stands still": still("postgres"),
+    "nats stands still": still("nats-server"),
     "cut postgres": cut("postgres"),
     "cut nats": cut("nats"),
     "postgres away": away("postgres"),
@@ -160,6 +178,11 @@ def _server(program: str) -> psutil.Process:
     raise LookupError(f"no {program} runs")
 
 
+def _signal(processes: Iterable[psutil.Process], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
 def _kill(process: psutil.Process) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.kill()
+    _signal([process], signal.SIGKILL)
