@@ -1,8 +1,8 @@
 """The invariants of design section 8 that the log alone can show, as a fold over all facts. Pure.
 
-S1 positions, S2 versions, S3 epochs by role, S5 one binding a uid, S7 intent before effect, S9 no pods no charges. S6 (equal
-positions, equal hashes) is judged by the caller, who knows the live hashes. "history": each row is what was appended, by the hash
-chain. "facts": each can be read and folded; the stream of one that cannot is set aside, as the services do.
+S1 positions, S2 versions, S3 epochs by role, S5 one binding a uid, S7 reservation before intent before effect, S9 no pods no
+charges. S6 (equal positions, equal hashes) is judged by the caller, who knows the live hashes. "history": each row is what was
+appended, by the hash chain. "facts": each can be read and folded; the stream of one that cannot is set aside, as the services do.
 """
 
 from __future__ import annotations
@@ -104,6 +104,9 @@ class Audit(msgspec.Struct):
     def _effects(self, envelope: Envelope, fact: Fact) -> None:
         if isinstance(fact, binding.BindIntended):
             self.intents[fact.uid] = fact.node
+            pod = self.ledger.pods.get(fact.uid)
+            if pod is None or (pod.node != fact.node and pod.stage not in ("bound", "running")):
+                self._violated("S7", envelope.position, f"pod {fact.uid} is to be bound to {fact.node}, where it is not reserved")
         elif isinstance(fact, binding.PodBound):
             if self.intents.get(fact.uid) != fact.node:
                 self._violated("S7", envelope.position, f"pod {fact.uid} bound to {fact.node} without an intent for it")

@@ -9,11 +9,9 @@ import tempfile
 from pathlib import Path
 
 from tests.mutations.of_kubernetes import KUBERNETES
+from tests.mutations.of_simulation import SEEDS, SIMULATED
 from tests.mutations.planting import copy_to, try_one
-from tests.mutations.table import SIMULATED, TESTED
-
-SEEDS = 200
-"""A bug must be found in so many."""
+from tests.mutations.table import TESTED
 
 
 def main() -> int:
@@ -23,7 +21,7 @@ def main() -> int:
     parser.add_argument(
         "--simulation", action="store_true", help="those that the simulation must find, by the checker meant for it"
     )
-    parser.add_argument("--seeds", default="", help="A..B,C instead of the row's own 200 seeds of the simulation")
+    parser.add_argument("--seeds", default="", help="A..B,C instead of the 200 seeds of the simulation")
     parser.add_argument("--list", action="store_true", help="only say which there are")
     given = parser.parse_args()
     chosen = [mutation for mutation in (SIMULATED if given.simulation else (*TESTED, *KUBERNETES)) if given.only in mutation.name]
@@ -34,7 +32,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="topolog-mutations-") as name:
         copy_to(Path(name))
         for mutation in chosen:
-            seeds = given.seeds or f"{mutation.begin}..{mutation.begin + SEEDS}"
+            seeds = given.seeds or f"{SEEDS.start}..{SEEDS.stop}"
             verdict, words = try_one(mutation, Path(name), seeds if given.simulation else "")
             bad += verdict != "caught"
             print(f"{verdict:9} {mutation.name}: {words}", flush=True)

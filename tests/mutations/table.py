@@ -1,8 +1,8 @@
 """The table: which file, what stands there, what is planted instead, and who is expected to go red. Values only.
 
 `old` must stand in the file exactly once; a test holds that, so that the table does not rot. `catcher` is what pytest is given.
-For the simulation the catcher is the name of the checker that is meant for the bug (`S4|L2`): it must be the one that speaks.
-`seed` is one on which it spoke when the row was last tried, asked first; it is one of the 200 from `begin` on.
+For the simulation (`of_simulation`) it is the name of the checker that is meant for the bug, `seed` one on which that checker
+spoke when the row was last tried, and `steps` how many steps with faults it took.
 """
 
 from __future__ import annotations
@@ -17,13 +17,6 @@ LEADERSHIP, RELAY = "shared/runtime/leadership.py", "shared/runtime/relay.py"
 PROJECTOR, STORE = "shared/runtime/projector.py", "services/topology_store/core.py"
 
 
-LATER_SEEDS = 30_000
-"""From here on worlds have what was added later (`tests.simulation.profile.LATER`)."""
-
-THEMED_SEEDS = 80_000
-"""From here on worlds have themes (`tests.simulation.profile.THEMED`)."""
-
-
 class Mutation(NamedTuple):
     """One bug."""
 
@@ -33,7 +26,7 @@ class Mutation(NamedTuple):
     new: str
     catcher: str
     seed: int = -1
-    begin: int = 0
+    steps: int = 500
 
 
 TESTED = (
@@ -371,149 +364,5 @@ TESTED = (
         'durable = "on" if self.durable else "off"',
         'durable = "off"',
         "tests/embedded/test_servers.py -k durability",
-    ),
-)
-
-SIMULATED = (
-    Mutation(
-        "a listing alone proves a pod",
-        "shared/ledger/settle.py",
-        "return charge.alias is None and covers(charge.demand, listed)",
-        "return charge.alias is None and bool(listed)",
-        "S4",
-        89,
-    ),
-    Mutation(
-        "the predecessor's listing proves its namesake",
-        "shared/ledger/settle.py",
-        "return charge.alias is None and covers(charge.demand, listed)",
-        "return covers(charge.demand, listed)",
-        "S4",
-        1,
-    ),
-    Mutation(
-        "a charge does not widen",
-        "shared/ledger/settle.py",
-        "charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))",
-        "charge.possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
-        "S11",
-        80006,
-        THEMED_SEEDS,
-    ),
-    Mutation(
-        "a pod that ended keeps its charge",
-        "shared/ledger/pods.py",
-        "        take(ledger, entry, at.position)\n    return touched\n\n\ndef verdict_changed",
-        "    return touched\n\n\ndef verdict_changed",
-        "S9|ledger|L2",
-        0,
-    ),
-    Mutation(
-        "another pod of the name counts as bound",
-        "services/binder/core.py",
-        "    if reply.uid != work.uid:",
-        "    if False:",
-        "S5|S7|L2|L3",
-        9,
-    ),
-    Mutation(
-        "a pod that stands elsewhere counts as bound here",
-        "services/binder/core.py",
-        "    if reply.node == work.node:",
-        "    if reply.node:",
-        "S5|S7|S4",
-        9,
-    ),
-    Mutation(
-        "an intent does not compete with a withdrawal",
-        "services/binder/handlers.py",
-        "Draft(stream, fact) if version is None else Draft(stream, fact, version)",
-        "Draft(stream, fact)",
-        "S4|S7|S9",
-    ),
-    Mutation(
-        "reservations on a node that ended stay",
-        "services/scheduler/reserving/withdrawals.py",
-        "    for name in changed:\n        node",
-        "    for name in ():\n        node",
-        "L5",
-        begin=LATER_SEEDS,
-    ),
-    Mutation(
-        "a superseded boot returns",
-        STORE,
-        "    if report.boot_id in known.superseded:",
-        "    if False:",
-        "S10",
-    ),
-    Mutation(
-        "a late report is news",
-        STORE,
-        "    if report.boot_time_ms <= max(before.boot_time_ms, known.heard_ms):\n        reason",
-        "    if False:\n        reason",
-        "S10",
-    ),
-    Mutation(
-        "an older epoch appends",
-        "shared/eventlog/memory.py",
-        "if 0 < commit.epoch < current:",
-        "if False:",
-        "S3",
-        0,
-    ),
-    Mutation(
-        "a lost answer is taken for a no",
-        "services/binder/core.py",
-        "    if reply.read:\n        return _judge_read(work, reply)\n",
-        "    if reply.status in (0, 503):\n        return binding.BindRefused(work.uid, work.node, 'other_node', reply.message)\n"
-        "    if reply.read:\n        return _judge_read(work, reply)\n",
-        "S5",
-        30002,
-        LATER_SEEDS,
-    ),
-    Mutation(
-        "one empty list ends what runs",
-        "services/scheduler/observing/news.py",
-        "    return absent > MASS_SHARE * known",
-        "    return False",
-        "S4",
-        30018,
-        LATER_SEEDS,
-    ),
-    Mutation(
-        "what went between two lists lives on",
-        "services/scheduler/observing/observer.py",
-        "            fresh = [fact for fact in absent if _address(fact)[1] not in doubted]",
-        "            fresh = [] if doubted else absent\n"
-        "            absent = [fact for fact in absent if not doubted or _address(fact)[1] in doubted]",
-        "S9|L1|L2|L3|L",
-        30023,
-        LATER_SEEDS,
-    ),
-    Mutation(
-        "another history goes unnoticed",
-        CURSOR,
-        'return "" if here is None or here.chain == cursor.chain else "other_history"',
-        'return ""',
-        "S6|L1",
-        begin=LATER_SEEDS,
-    ),
-    Mutation(
-        "a victim is evicted before it is rehearsed and intended",
-        "services/binder/evictor.py",
-        "            if each.intended and self._due(each):",
-        "            if self._due(each):",
-        "S7",
-        30009,
-        LATER_SEEDS,
-    ),
-    Mutation(
-        "equals are evicted",
-        "services/scheduler/preemption/search.py",
-        "        lower = entry.pod.priority < self._pod.priority",
-        "        lower = entry.pod.priority <= self._pod.priority",
-        "S7",
-        30061,
-        LATER_SEEDS,
     ),
 )

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.mutations.of_kubernetes import KUBERNETES
+from tests.mutations.of_simulation import SIMULATED
 from tests.mutations.planting import copy_to, is_stale, try_one
-from tests.mutations.table import SIMULATED, TESTED, Mutation
+from tests.mutations.table import TESTED, Mutation
 
 
 @pytest.mark.parametrize("mutation", [*TESTED, *KUBERNETES, *SIMULATED], ids=lambda mutation: mutation.name)

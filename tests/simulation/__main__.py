@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.simulation.profile import FAULTS, LATER_FAULTS, OFTEN, THEMED, Fixed
+from tests.simulation.profile import NEWEST, OFTEN, Fixed, known_faults
 from tests.simulation.runner import COLUMNS, STEPS, keep, run_seed
 from tests.simulation.world import Broken
 
@@ -59,7 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--scope", default="", help="container or pod (default: drawn)")
     parser.add_argument("--zones", type=int, default=0, help="zones of every node (default: drawn)")
     often = f"a fault that is {OFTEN} times as frequent as by itself; may be given again"
-    parser.add_argument("--often", action="append", default=[], choices=sorted({**FAULTS, **LATER_FAULTS}), help=often)
+    parser.add_argument("--often", action="append", default=[], choices=sorted(known_faults(NEWEST)), help=often)
     parser.add_argument("--trace", action="store_true", help="print the trace of seeds that pass, too")
     parser.add_argument("--keep-going", action="store_true", help="one line a failing seed instead of the story of the first")
     parser.add_argument("--until", default="", metavar="CHECKERS", help="go on until one of these (S4|L2) finds a seed broken")
@@ -72,7 +72,7 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
     until_s = time.monotonic() + options.minutes * 60
     ranges = [_range(text) for text in (options.seeds or "0..20").split(",")]
     if options.minutes and not options.seeds:
-        begin = THEMED + int(time.time()) % 10**9
+        begin = NEWEST + int(time.time()) % 10**9
         ranges = [range(begin, begin + 10**6)]
         print(f"seeds from {begin} on", file=sys.stderr)
     for seed in itertools.chain(*ranges):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any, cast
 
+from services.scheduler.observing.kinds import identity
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import Appended, Commit, Outcome
 from shared.kube.port import Answer, KubeUnavailableError, Listed, Lost
@@ -65,12 +67,13 @@ class Outside:
         elif ask.kind == "sleep":
             offer("wake", "", lambda: fiber.resume(None))
         elif ask.kind == "list":
-            self._offer_list(offer, about, fiber, ask)
+            self._offer_list(offer, process, fiber, ask)
         else:
             self._offer_call(offer, fiber, ask)
 
-    def _offer_list(self, offer: Add, about: str, fiber: Fiber, ask: Ask) -> None:
+    def _offer_list(self, offer: Add, process: Process, fiber: Fiber, ask: Ask) -> None:
         """A list is true at the moment that it was asked for, whenever its last page arrives."""
+        about = f"{process.name} {fiber.name}"
         if ask.answer is None:
             offer("execute", "list", lambda: self._list(ask))
             return
@@ -79,17 +82,20 @@ class Outside:
         offer("list cut", "", lambda: fiber.throw(error))
         if ask.answer.items and about not in self.lied:
             empty = Listed([], ask.answer.resource_version)
-            offer("list empty", "", lambda: self._hand(fiber, about, empty, lie=True))
+            offer("list empty", "", lambda: self._hand(fiber, about, empty, lie="empty list"))
+            short = Listed(ask.answer.items[:1], ask.answer.resource_version)
+            if _lacks_most(process, ask.args[1], short):
+                offer("list short", "", lambda: self._hand(fiber, about, short, lie="short list"))
 
     def _list(self, ask: Ask) -> str:
         lists, kind = ask.args
         ask.answer = lists(kind)
         return f"{len(ask.answer.items)} at {ask.answer.resource_version}"
 
-    def _hand(self, fiber: Fiber, about: str, listed: Listed, lie: bool = False) -> str:
+    def _hand(self, fiber: Fiber, about: str, listed: Listed, lie: str = "") -> str:
         (self.lied.add if lie else self.lied.discard)(about)
         if lie:
-            self.mark("empty list")
+            self.mark(lie)
         fiber.resume(listed)
         return f"{len(listed.items)} items"
 
@@ -164,6 +170,13 @@ class Outside:
         if ask.kind == "append":
             return "stray: " + " ".join(_said(outcome) for outcome in self.append(ask.args[0]))
         return f"stray: {self._execute(ask)}"
+
+
+def _lacks_most(process: Process, kind: str, listed: Listed) -> bool:
+    """A list that lacks most of what is known gives itself away; one that lacks what nobody knows nobody could doubt."""
+    ledger = process.state.ledger
+    known = set(ledger.pods) if kind == "pods" else {name for name, node in ledger.nodes.items() if node.observed is not None}
+    return 2 * len(known - {identity(cast(Any, kind), obj) for obj in listed.items}) > len(known)
 
 
 def _said(outcome: Outcome) -> str:

@@ -107,9 +107,11 @@ class Checks:
             self._ours.add((fact.uid, fact.node))
         elif isinstance(fact, scheduling.NodeCharged):
             self._note_charge(fact)
+            self._covers_on(fact.node)
         elif isinstance(fact, reports.NodeReported | reports.NodeReportChanged | cluster.NodeObserved):
             self._never_back()
             self._note_known(fact.about.node, envelope.position)
+            self._covers_on(fact.about.node)
         elif isinstance(fact, cluster.PodObserved) and fact.node:
             self._seen_on.setdefault((fact.pod.uid, fact.node), envelope.position)
         elif isinstance(fact, LogOpened):
@@ -123,9 +125,7 @@ class Checks:
         elif isinstance(fact, cluster.PodEnded):
             self._true_end(fact)
             self._note_widening()
-            for node in self.nodes:
-                if node.name == fact.node:
-                    self._covers(node)
+            self._covers_on(fact.node)
             self._ended_at.setdefault(fact.uid, envelope.position)
             self.marks.add(f"ended {fact.cause}")
         elif isinstance(fact, binding.BindRefused):
@@ -232,23 +232,31 @@ class Checks:
         self.after_step()
         self._covers(node)
 
+    def _covers_on(self, name: str) -> None:
+        for node in self.nodes:
+            if node.name == name:
+                self._covers(node)
+
     def _covers(self, node: SimNode) -> None:
-        """S11: a pod that is not proven is charged wherever it stands, once what moved it is in the log: ends that are not, and
-        a kubelet or machine that has changed since the report, are no fault of the ledger's."""
+        """S11: a pod that is not proven is charged wherever it stands, and a proven one stands where it was proven, once what
+        moved it is in the log: ends that are not, and a kubelet or machine that has changed since the report, are no fault of the
+        ledger's."""
         known = self.audit.ledger.nodes.get(node.name)
         if known is None or known.report is None or known.basis is not known.report or known.listed is None or node.down:
             return
         unheard = any(uid not in self._ended_at for uid in node.ended)
         if unheard or node.readmitted or any(each.at_ms >= self._moment(known.report) for each in node.changes):
             return
-        for uid, zones in node.places().items():
-            charge = known.charges.get(uid)
-            if charge is None or charge.proven or not charge.demand or charge.alias is not None:
+        places = node.places()
+        for uid, charge in known.charges.items():
+            zones, let_go = places.get(uid, set()), uid in node.arrived and uid not in node.kubelet.pods
+            if not zones or let_go or not charge.demand or not (charge.proven or charge.alias is None):
                 continue
             possible = {zone for each in charge.possible.values() for zone in each}
-            self.marks.add("charge compared with the truth")
-            if not zones <= possible:
-                self.broken.append(f"S11: pod {uid} stands in {sorted(zones)} of {node.name}, charged in {sorted(possible)}")
+            how, counted = ("proven", {*charge.held, *charge.zones}) if charge.proven else ("charged", possible)
+            self.marks.add(f"{how} zones compared with the truth")
+            if not zones <= counted:
+                self.broken.append(f"S11: pod {uid} stands in {sorted(zones)} of {node.name}, {how} in {sorted(counted)}")
 
     # -- S4 ----------------------------------------------------------------------------------------------------------
 

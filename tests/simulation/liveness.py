@@ -14,11 +14,11 @@ from shared.ledger.view import lower_bound
 from tests.simulation.manifests import OURS
 from tests.simulation.node import SimNode
 from tests.simulation.process import Process
-from tests.simulation.profile import FAULTS, LATER_FAULTS
+from tests.simulation.profile import FAULTS, LATER_FAULTS, NEWEST_FAULTS
 from tests.simulation.world import Broken, World
 
 QUIET = {"create", "delete", "clean", "foreign", "finish", "tick", "scan", "read", "heal", "renew", "back up"}
-CALM = frozenset(FAULTS) | frozenset(LATER_FAULTS) | QUIET
+CALM = frozenset(FAULTS) | frozenset(LATER_FAULTS) | frozenset(NEWEST_FAULTS) | QUIET
 ROUNDS = 60
 ACTIONS = 4000
 ROUND_MS = 6_000

@@ -11,11 +11,11 @@ NAMES = tuple(f"p{number}" for number in range(14))
 OURS, FOREIGN = "topolog", "other"
 
 
-def manifest(rng: random.Random, name: str, rich: bool = False, tight: bool = False) -> dict[str, Any]:
+def manifest(rng: random.Random, name: str, rich: bool = False, small: str = "") -> dict[str, Any]:
     """A Pod object as a client would create it. `rich`: priorities, and now and then hugepages, or more than
-    a small zone has. `tight`: most of a small zone's CPUs, and nothing else that is scarce."""
-    if tight:
-        return _tight(rng, name)
+    a small zone has. `small`: nothing is scarce but CPUs; `tight` asks for most of a small zone's, `pairs` in two containers."""
+    if small:
+        return _small(rng, name, small)
     ours = rng.random() < 0.85
     guaranteed = rng.random() < 0.85
     spec: dict[str, Any] = {
@@ -34,10 +34,14 @@ def manifest(rng: random.Random, name: str, rich: bool = False, tight: bool = Fa
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-def _tight(rng: random.Random, name: str) -> dict[str, Any]:
-    amounts = {"cpu": rng.choice(("1", "2", "2", "3", "3")), "memory": "64Mi"}
-    container = {"name": "c0", "image": "registry.example/pause:1", "resources": {"requests": amounts, "limits": amounts}}
-    spec = {"schedulerName": OURS, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+def _small(rng: random.Random, name: str, kind: str) -> dict[str, Any]:
+    asked = [("1", "2", "2", "3", "3")] if kind == "tight" else [("1", "2", "3"), ("2", "3")]
+    containers = []
+    for at, choices in enumerate(asked):
+        amounts = {"cpu": rng.choice(choices), "memory": "64Mi"}
+        resources = {"requests": amounts, "limits": amounts}
+        containers.append({"name": f"c{at}", "image": "registry.example/pause:1", "resources": resources})
+    spec = {"schedulerName": OURS, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": containers}
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec | {"priority": 0}}
 
 

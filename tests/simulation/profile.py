@@ -42,6 +42,8 @@ CROWDED = 4
 CROWD = {"create": 4.0, "finish": 0.1, "delete": 0.2, "foreign": 0.2, "post": 2.0, "evict": 2.0}
 """In every fourth of the later worlds pods come faster than they go, so that some must make room for others."""
 
+NEWEST_FAULTS = {"list short": 1.0}
+
 THEMED = 80_000
 """Seeds from here on have themes: situations that are rare by themselves, each in every fourth world."""
 
@@ -58,6 +60,22 @@ THEMES: tuple[dict[str, float], ...] = (
 machines that hardly change, and ask for most of a zone; nodes that go while binders are slow."""
 TIGHT = 2
 """The third of them."""
+
+NEWEST = 90_000
+"""Seeds from here on know lists that are cut short unnoticed, and a fifth theme."""
+
+PAIRS = 4
+NEWEST_THEMES = (
+    *THEMES,
+    {
+        **dict.fromkeys([*FAULTS, *LATER_FAULTS], 0.05),
+        **dict.fromkeys(("append", "deliver", "fold", "reach", "create", "tell", "post"), 3.0),
+        **dict.fromkeys(("intend", "call", "execute", "answer"), 3.0),
+        "begin": 2.0, "settle": 0.5, "scan": 0.4, "force": 1.0, "finish": 2.0, "delete": 0.05, "foreign": 0.1, "tick": 0.1,
+        "read": 0.3, "renew": 0.1, "back up": 0.1,
+    },
+)  # fmt: skip
+"""The fifth: pods of two containers that are long half admitted, reported meanwhile, and return under names that others had."""
 
 
 EXCUSES = (
@@ -83,7 +101,8 @@ DRAWN = Fixed()
 class Profile(msgspec.Struct, frozen=True):
     """`listing` is by node: `uid` (placements with uids where the CPU checkpoint tells), `named` (without), `prints` (a
     fingerprint instead of placements), `all prints` (of every pod). `weights` is action -> relative frequency. `rich`: pods have
-    priorities, may ask for hugepages and for more than small zones have; lists are calls; stores follow the log."""
+    priorities, may ask for hugepages and for more than small zones have; lists are calls; stores follow the log. `small`: pods as
+    small machines take them, `tight` or `pairs`. `names`: how many names there are."""
 
     nodes: tuple[SimulatedNode, ...]
     listing: dict[str, str]
@@ -94,28 +113,29 @@ class Profile(msgspec.Struct, frozen=True):
     batch: int
     live_pods: int
     rich: bool = False
-    tight: bool = False
+    small: str = ""
+    names: int = 14
 
 
 def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     """One run's makings."""
-    later, tight = seed >= LATER, seed >= THEMED and seed % len(THEMES) == TIGHT
-    if tight:
+    later, small = seed >= LATER, _small(seed)
+    if small:
         fixed = msgspec.structs.replace(
             fixed, policy=fixed.policy or "single-numa-node", zones=fixed.zones or rng.choice((2, 2, 3))
         )
-    sizes, count = ((4,), 1) if tight else ((4, 6, 8), rng.choice((1, 1, 2, 2, 3)))
+    sizes, count = ((4,), 1) if small else ((4, 6, 8), rng.choice((1, 1, 2, 2, 3)))
     nodes = tuple(_node(rng, f"n{number}", later, fixed, sizes) for number in range(count))
     modes = ("uid", "uid", "named", "named", "prints", "all prints")
     listing = {node.name: rng.choice(modes) for node in nodes}
-    known = {**FAULTS, **LATER_FAULTS} if later else FAULTS
+    known = known_faults(seed)
     faults = {name: weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in known.items()}
     to_do = {**WORK, **LATER_WORK} if later else WORK
     work = {name: weight * rng.choice((0.5, 1, 1, 2)) for name, weight in to_do.items()}
     kind = rng.random()
     if kind < 0.1:
         faults = dict.fromkeys(faults, 0.0)
-    elif kind < 0.4 and not tight:
+    elif kind < 0.4 and not small:
         faults |= dict.fromkeys(EXCUSES, 0.0)
         work |= dict.fromkeys(EXCUSES, 0.0)
     if later and seed % CROWDED == 1:
@@ -126,20 +146,35 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     return Profile(
         nodes,
         listing,
-        schedulers=rng.choice((1, 1, 2, 3)),
-        binders=rng.choice((1, 2, 2)),
-        stores=rng.choice((1, 1, 2)),
+        schedulers=1 if small == "pairs" else rng.choice((1, 1, 2, 3)),
+        binders=1 if small == "pairs" else rng.choice((1, 2, 2)),
+        stores=1 if small == "pairs" else rng.choice((1, 1, 2)),
         weights={**faults, **work},
         batch=rng.choice((1, 2, 5)),
         live_pods=14 if later and seed % CROWDED == 1 else rng.choice((4, 8, 14)),
         rich=later,
-        tight=tight,
+        small=small,
+        names=3 if small == "pairs" else 14,
     )
+
+
+def known_faults(seed: int) -> dict[str, float]:
+    """The faults of a seed's worlds."""
+    return {**FAULTS, **(LATER_FAULTS if seed >= LATER else {}), **(NEWEST_FAULTS if seed >= NEWEST else {})}
 
 
 def theme(seed: int) -> dict[str, float]:
     """What is more or less frequent in this world."""
-    return THEMES[seed % len(THEMES)] if seed >= THEMED else {}
+    return _themes(seed)[seed % len(_themes(seed))] if seed >= THEMED else {}
+
+
+def _themes(seed: int) -> tuple[dict[str, float], ...]:
+    return NEWEST_THEMES if seed >= NEWEST else THEMES
+
+
+def _small(seed: int) -> str:
+    """Which pods the machines of a theme are made for, if it has machines of its own."""
+    return {TIGHT: "tight", PAIRS: "pairs"}.get(seed % len(_themes(seed)), "") if seed >= THEMED else ""
 
 
 def _node(rng: random.Random, name: str, later: bool, fixed: Fixed, cpus_a_zone: Sequence[int]) -> SimulatedNode:

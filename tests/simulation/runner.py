@@ -9,12 +9,17 @@ from pathlib import Path
 import structlog
 
 from tests.simulation import liveness
-from tests.simulation.profile import DRAWN, LATER, THEMED, Fixed
+from tests.simulation.profile import DRAWN, LATER, NEWEST, THEMED, Fixed
 from tests.simulation.world import Broken, World
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 STEPS = 500
-FRESH = (*range(20_000, 20_040), *range(LATER, LATER + 40), *(THEMED + at // 4 + 20 * (at % 4) for at in range(40)))
+FRESH = (
+    *range(20_000, 20_040),
+    *range(LATER, LATER + 40),
+    *(THEMED + at // 4 + 20 * (at % 4) for at in range(40)),
+    *range(NEWEST + 200, NEWEST + 220),
+)
 """Tests take every fourth: the themed ones are in an order that gives them all themes."""
 TRACE_LINES = 400
 COLUMNS = " step       ms  head action       about -> what came of it"

@@ -52,7 +52,9 @@ RARE = {
     "PodEvicted": "and they went",
     "hugepages": "machines with hugepages",
     "more than three zones": "and such",
-    "charge compared with the truth": "an unproven pod that a kubelet admitted",
+    "charged zones compared with the truth": "an unproven pod that a kubelet admitted",
+    "proven zones compared with the truth": "a proven one",
+    "short list": "a list that was cut short unnoticed",
     "refused after foreign bind": "a refusal for a foreign pod",
     "refused after pod ended": "a refusal after a pod's end",
 }

@@ -166,7 +166,7 @@ class World:
     def _offer_clients(self, add: Callable[[str, str, Act], None]) -> None:
         pods = self.api.pods()
         taken = {pod["metadata"]["name"] for pod in pods}
-        free = [name for name in NAMES if name not in taken]
+        free = [name for name in NAMES[: self.profile.names] if name not in taken]
         if free and len(self.api.live()) < self.profile.live_pods:
             fresh = self.rng.choice(free)
             add("create", fresh, lambda: self._create(fresh))
@@ -190,7 +190,7 @@ class World:
             add("gc", name, lambda: self.api.delete(name, uid, grace_s=0))
 
     def _create(self, name: str) -> str:
-        made = manifest(self.rng, name, self.profile.rich, self.profile.tight)
+        made = manifest(self.rng, name, self.profile.rich, self.profile.small)
         uid = self.api.create(made)
         asked = [container["resources"]["requests"] for container in made["spec"]["containers"]]
         first = "+init" if "initContainers" in made["spec"] else ""

@@ -1,0 +1,36 @@
+"""What `topolog replay verify` says of logs that no service of ours would write."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from services.replay.verifying import Audit
+from shared.events import streams
+from shared.events.binding_facts import BindIntended
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import PodObserved
+from shared.events.codec import encode, type_of
+from shared.events.envelope import Envelope
+from shared.events.scheduling_facts import NodeCharged, PodReserved, ReservationWithdrawn
+from tests.ledger.given import pod
+
+
+def told(*facts: Fact) -> list[str]:
+    """Which invariants these facts break."""
+    audit, versions = Audit(), Counter[str]()
+    for at, fact in enumerate(facts, 1):
+        stream = streams.node(fact.node) if isinstance(fact, NodeCharged) else streams.pod(fact.about.pod)
+        versions[stream] += 1
+        audit.see(Envelope(at, stream, versions[stream], type_of(fact), 1, encode(fact), 0, "test", 0, ""))
+    return [violation.invariant for violation in audit.violations]
+
+
+def test_an_intent_to_bind_where_the_pod_is_not_reserved_is_told() -> None:
+    observed, intended = PodObserved(pod("p", uid="u1")), BindIntended("u1", "default", "p", "n1", 2)
+    reserved = (PodReserved("u1", "n1", 1, 1), NodeCharged("n1", "u1"))
+    elsewhere = (PodReserved("u1", "n2", 1, 1), NodeCharged("n2", "u1"))
+    withdrawn = ReservationWithdrawn("u1", "n1", "node_ended")
+    assert told(observed, *reserved, intended) == []
+    assert told(observed, *reserved, withdrawn, intended) == ["S7"]
+    assert told(observed, *reserved, withdrawn, *elsewhere, intended) == ["S7"]
+    assert told(observed, intended) == ["S7"]
