@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.judge import judge
 from services.scheduler.deciding.shape import Shape
-from services.scheduler.deciding.verdicts import landing_sweep
 from services.scheduler.deciding.verdicts.table import RULED_OUT, VerdictTable
 from shared.domain.pod import Constraints, ContainerKind
 from shared.events.cluster_facts import Taint
@@ -70,9 +69,7 @@ def test_shapes_together_are_answered_for_like_each_by_itself(
             continue
         scores, sure = sweeping.run_together(together, group, slots)
         for at, row in enumerate(together.rows.tolist()):
-            with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(landing_sweep, "BLOCK", 2)
-                alone, alone_sure = sweeping.run(by_row[row], group, slots)
+            alone, alone_sure = sweeping.run(by_row[row], group, slots)
             assert (scores[at].tolist(), sure[at].tolist()) == (alone.tolist(), alone_sure.tolist())
             for slot, score, certain in zip(group.slots.tolist(), scores[at].tolist(), sure[at].tolist(), strict=True):
                 true = plainly(world, by_row[row], slot)

@@ -25,7 +25,7 @@ MOST_ROOM = 1024
 """Room for more than so many of a want is as good as this."""
 SIZES = 256
 """Sizes of zones for which it is kept which wants they hold."""
-BLOCK = 1024
+BLOCK = 512
 """Zones that are looked at together: what is made for them on the way stays in the processor's cache."""
 
 Room = npt.NDArray[np.float32]

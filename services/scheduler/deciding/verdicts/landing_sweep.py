@@ -23,8 +23,6 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 NOT = -1
-BLOCK = 2048
-"""Nodes that are looked at together: what is made for them on the way stays in the processor's cache."""
 ANY, NEVER = -(1 << 63), (1 << 63) - 1
 """Bounds that every amount meets, and that none does."""
 
@@ -57,13 +55,6 @@ class LandingSweep:
     def run(self, slots: Slots, gates: Bools) -> tuple[Ints, Bools]:
         """Scores (-1: ruled out) and certainty (no exact judgement needed) [shape, slot]. `gates` [shape, slot] is where the
         shapes' constraints let them go."""
-        cuts = [slice(first, first + BLOCK) for first in range(0, len(slots), BLOCK)]
-        if len(cuts) <= 1:
-            return self._run(slots, gates)
-        blocks = [self._run(slots[cut], gates[:, cut]) for cut in cuts]
-        return np.concatenate([scores for scores, _ in blocks], axis=1), np.concatenate([sure for _, sure in blocks], axis=1)
-
-    def _run(self, slots: Slots, gates: Bools) -> tuple[Ints, Bools]:
         taken = self._columns.lower.take(slots, axis=2)[:, : self._zones]
         found, kinds = _all(taken[:, None] >= self._least), self._asks.shape[1]
         fits, anywhere = found[:kinds], np.logical_or.reduce(found, axis=1)
