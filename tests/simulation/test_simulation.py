@@ -63,7 +63,7 @@ def hasty(work: binder.Work, reply: binder.Reply) -> object:
 ORDINARY_JUDGE = binder.judge
 
 BROKEN_RULES: dict[str, tuple[object, str, object, str]] = {
-    "a listing alone proves a pod": (settle, "covers", always(True), "S4"),
+    "a listing alone proves a pod": (settle, "covers", always(True), "S4|S11"),
     "a charge releases nothing": (charging, "restore", always(None), "ledger|S9|L2"),
     "a lost answer is taken for a no": (binder, "judge", hasty, "S4|S5|S7|L"),
     "pods that a list lacks live on": (news, "absent_pods", always([]), "L|S9"),
@@ -76,10 +76,10 @@ def apply(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     if rule == "a newer epoch fences nobody":
         refusal = MemoryEventLog._refusal
 
-        def unfenced(self: MemoryEventLog, commit: object) -> object:
+        def unfenced(self: MemoryEventLog, *given: object) -> object:
             epochs, self._epochs = self._epochs, {}
             try:
-                return refusal(self, commit)  # type: ignore[arg-type]
+                return refusal(self, *given)  # type: ignore[arg-type]
             finally:
                 self._epochs = epochs
 
