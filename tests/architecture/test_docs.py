@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,16 @@ def test_a_page_says_what_the_code_says(page: str) -> None:
     assert (ROOT / page).read_text(encoding="utf-8") == generator().PAGES[page](), "run: make docs"
 
 
-def test_links_between_the_pages_lead_somewhere() -> None:
-    import re
+def pages() -> list[Path]:
+    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "k8s").glob("*.md")]
 
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "k8s").glob("*.md")]:
+
+def test_no_page_keeps_both_sides_of_a_merge() -> None:
+    marker = re.compile(r"^(<{7} |>{7} )", re.MULTILINE)
+    assert [str(page.relative_to(ROOT)) for page in pages() if marker.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_links_between_the_pages_lead_somewhere() -> None:
+    for page in pages():
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert "://" in target or (page.parent / target).exists(), f"{page.relative_to(ROOT)} -> {target}"

@@ -340,8 +340,7 @@ class Cluster:
             self.verdicts.start(row)
             self._in_turn.forget(row)
             self._drops.learn(row, shape.evenly, self._columns.rows)
-        self._shapes[key] = shape
-        self._latest = pod, shape
+        self._shapes[key], self._latest = shape, (pod, shape)
         return shape
 
     def sweep_if_new(self, shape: Shape) -> None:
