@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import ssl
 import subprocess
@@ -201,10 +202,19 @@ async def test_nobody_else_comes_in_and_the_services_do_not_depend_on_the_api(ru
 
 
 async def test_a_token_ends_a_connection_with_itself_and_its_successor_is_read_from_the_file(running: Running) -> None:
-    bus = running.exporter(running.api.gives("n1", 1, lives_s=3.0))
+    async def keep_fresh() -> None:
+        """A token that lives for 3 s must not be over before a busy machine has used it."""
+        for number in itertools.count(1):
+            running.write(running.api.gives("n1", number, lives_s=3.0))
+            await asyncio.sleep(0.5)
+
+    writing = asyncio.create_task(keep_fresh())
+    await asyncio.sleep(0)
+    bus = running.exporter(running.api.gives("n1", 0, lives_s=3.0))
     await bus.publish(subjects.report("n1"), b"{}", {})
+    writing.cancel()
     asked = len(running.api.asked)
-    running.write(running.api.gives("n1", 2))
+    running.write(running.api.gives("n1", 1000))
     async with asyncio.timeout(30):
         while len(running.api.asked) == asked:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
