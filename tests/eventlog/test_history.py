@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,11 +25,8 @@ from shared.events.cluster_facts import PodEnded
 from tests.eventlog.words import commit, draft, given, place, seen
 from tests.fixtures.servers import PostgresServer, database_name
 
-_OLD_APPEND = (
-    "SELECT * FROM topolog_append($1::text[], $2::int[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::text[], "
-    "$8::bigint[], $9::text[], $10::int[], $11::int[], $12::text[], $13::int[], $14::bigint[], $15::text[], $16::int[], "
-    "$17::bytea[])"
-)
+_TYPES = re.findall(r"\w+\[\]", APPEND)
+"""Of the arguments of `topolog_append`: releases up to migration 0002 give 17, up to 0006 all of these."""
 
 
 @pytest.fixture
@@ -39,8 +37,11 @@ async def owner(log_url: str) -> AsyncIterator[Any]:
     await connection.close()
 
 
-async def append_as_the_release_before(connection: Any, *commits: Commit) -> None:
-    row = await connection.fetchrow(_OLD_APPEND, *arguments([encode_commit(each) for each in commits])[:17])
+async def append_as_an_earlier_release(connection: Any, count: int, *commits: Commit) -> None:
+    given = ", ".join(f"${number}::{kind}" for number, kind in enumerate(_TYPES[:count], 1))
+    row = await connection.fetchrow(
+        f"SELECT * FROM topolog_append({given})", *arguments([encode_commit(each) for each in commits])[:count]
+    )
     assert set(row["outcome"]) == {0}
 
 
@@ -57,7 +58,7 @@ async def test_rows_older_than_chains_are_vouched_for_by_the_first_that_has_one(
         await connection.commit()
     await engine.dispose()
     old = await connect(database_url)
-    await append_as_the_release_before(old, commit("a", draft("s"), draft("t", 0, "é")), commit("b"))
+    await append_as_an_earlier_release(old, 17, commit("a", draft("s"), draft("t", 0, "é")), commit("b"))
     await upgrade(database_url)
     log = await PostgresEventLog.open(database_url)
     try:
@@ -76,9 +77,12 @@ async def test_rows_older_than_chains_are_vouched_for_by_the_first_that_has_one(
         await old.close()
 
 
-async def test_services_of_the_release_before_append_to_the_same_chain(postgres_log: PostgresEventLog, owner: Any) -> None:
+@pytest.mark.parametrize("arguments_given", [17, 20])
+async def test_services_of_earlier_releases_append_to_the_same_chain(
+    arguments_given: int, postgres_log: PostgresEventLog, owner: Any
+) -> None:
     await given(postgres_log, "a")
-    await append_as_the_release_before(owner, commit("b"), commit("c"))
+    await append_as_an_earlier_release(owner, arguments_given, commit("b"), commit("c"))
     await given(postgres_log, "d")
     assert (await verify(postgres_log, [])).ok
     assert await postgres_log.head() == 4
