@@ -29,7 +29,6 @@ from services.scheduler.deciding.reservation import claim_restored, reserve
 from services.scheduler.deciding.scores import scorer
 from services.scheduler.deciding.shape import Items, Plan, Shape, key_of, without_kept
 from services.scheduler.deciding.verdicts.columns import Columns, Delta, Group
-from services.scheduler.deciding.verdicts.in_turn import InTurn
 from services.scheduler.deciding.verdicts.room import NOWHERE, Room
 from services.scheduler.deciding.verdicts.score_bounds import ScoreDrops
 from services.scheduler.deciding.verdicts.sweeping import Sweeping
@@ -57,7 +56,6 @@ class Cluster:
         self.verdicts, self.counts = VerdictTable(), Counts()
         self._columns, self._constraints, self._drops = Columns(), ConstraintColumns(config.max_shapes), ScoreDrops()
         self._sweeping = Sweeping(self._columns, self._constraints, config, self.strategy)
-        self._in_turn = InTurn(self.verdicts, self._columns, self._sweeping)
         self._by_name: dict[str, NodeFacts] = {}
         self._slots: list[NodeFacts | None] = []
         self.slots: dict[str, int] = {}
@@ -338,7 +336,6 @@ class Cluster:
                 row = self._shapes.pop(next(iter(self._shapes))).row
             shape = Shape(key, judged, row)
             self.verdicts.start(row)
-            self._in_turn.forget(row)
             self._drops.learn(row, shape.evenly, self._columns.rows)
         self._shapes[key], self._latest = shape, (pod, shape)
         return shape
@@ -352,9 +349,6 @@ class Cluster:
     def rank_changed(self, shape: Shape, many: int) -> None:
         """Score every node that changed since the shape was asked for: at once where they are `many`. Whether they take the pod
         is asked when they come out on top."""
-        if self.looks_at_wants:  # others score a node faster alone
-            self._write_columns()
-            self._in_turn.asked(shape, self._slots)
         slots = self.verdicts.news(shape.row)
         if not len(slots):
             self.verdicts.swept(shape.row)

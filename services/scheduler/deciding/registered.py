@@ -7,7 +7,7 @@ then a candidate stands at the highest score. A node label may choose between Ko
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +34,21 @@ from shared.domain.resources import Amounts, is_device
 
 HIGHEST = 100
 LABELLED = "Koordinator"
+REMEMBERED = 1024
+"""Parts that are kept ready; beyond them all are made anew."""
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 __all__ = ["HIGHEST", "REGISTRY", "Registered"]
+
+
+class Landing(NamedTuple):
+    """A part of a pod in columns: the `least` that a zone must have by row [resource, 1, 1], and what scores it."""
+
+    least: Ints
+    landed: Landed
 
 
 class Registered:
@@ -52,7 +61,7 @@ class Registered:
         self._labelled = name.startswith(LABELLED)
         self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
         self._reports: dict[str, tuple[Report, Distances]] = {}
-        self.generation = 0
+        self._rows = self.generation = 0
         self._take(REGISTRY[name])
         self.looks_at_wants = isinstance(self._strategy, WantStrategy)
         """True for a strategy that must be told what pods ask for."""
@@ -60,6 +69,7 @@ class Registered:
     def _take(self, strategy: Strategy) -> None:
         self._strategy = strategy
         self._by_landing = strategy if isinstance(strategy, LandingStrategy) and not self._labelled else None
+        self._landings: dict[Items, Landing] = {}
         self._plain = strategy.score_plain if isinstance(strategy, PlainStrategy) and not self._labelled else None
 
     def want(self, wants: Sequence[Want]) -> None:
@@ -83,10 +93,16 @@ class Registered:
         """True for a strategy that looks at nothing but the zone where a part lands."""
         return self._by_landing is not None
 
-    def landed(self, requests: Sequence[Items], rows: Mapping[str, int]) -> Landed:
-        """Requests made ready for columns of these rows."""
-        assert self._by_landing is not None
-        return self._by_landing.landed(requests, tuple(rows))
+    def landing(self, items: Items, rows: Mapping[str, int]) -> Landing | None:
+        """The part made ready for columns of these rows; None where one of its resources has no row. Rows are only ever added."""
+        if self._rows != len(rows) or len(self._landings) >= REMEMBERED:
+            self._rows, self._landings = len(rows), {}
+        found = self._landings.get(items)
+        if found is None and items and self._by_landing is not None and all(name in rows for name, _ in items):
+            asked = dict(items)
+            least = np.array([asked.get(name, -(1 << 63)) for name in rows], dtype=np.int64)
+            found = self._landings[items] = Landing(least[:, None, None], self._by_landing.landed(items, tuple(rows)))
+        return found
 
     def column(self, items: Items, lower: Ints, whole: Floats, fit: Bools) -> Floats:
         """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of items, zone, node]."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from services.scheduler.scoring.fit import available_of, fitting, lowest_plain
 from services.scheduler.scoring.percent import Floats
-from services.scheduler.scoring.requests import Requests
 from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, Items, Landed, ZoneView
 from shared.domain.resources import Amounts, is_device
 
@@ -67,24 +66,27 @@ class BestFit:
         scores: Ints = np.where(fits.any(axis=0), np.where(counted == 0, BEST, found), WORST).astype(np.int64)
         return scores
 
-    def landed(self, requests: Sequence[Items], names: Sequence[str]) -> Landed:
-        """The same where requests land; see `LandingStrategy`."""
-        return _Landed(requests, names)
+    def landed(self, items: Items, names: Sequence[str]) -> Landed:
+        """The same where the request lands; see `LandingStrategy`."""
+        return _Landed(items, names)
 
 
 class _Landed:
-    """Requests, for columns of the zones where each lands."""
+    """One request, for columns of the zones where it lands."""
 
-    def __init__(self, requests: Sequence[Items], names: Sequence[str]) -> None:
-        self._requests = Requests(requests, names)
+    def __init__(self, items: Items, names: Sequence[str]) -> None:
+        asked = dict(items)
+        self._request = np.array([[asked.get(name, 0)] for name in names], dtype=np.float64)
+        self._asked = np.flatnonzero(self._request[:, 0])
         self._devices = np.array([number for number, name in enumerate(names) if is_device(name)], dtype=np.intp)
 
     def scores(self, free: Ints, whole: Floats) -> Ints:
         """See `Landed`."""
-        left = np.maximum(free, 0.0) - self._requests.amounts
+        left = np.maximum(free, 0.0) - self._request
         stranded = _levels(left.take(self._devices, axis=0), whole.take(self._devices, axis=0)).sum(axis=0)
-        share = np.floor(self._requests.shares(left, whole) * REST / (self._requests.counts * 100))
-        scores: Ints = (BEST - STEP * np.minimum(stranded, LEVELS) - share).astype(np.int64)
+        shares = np.floor(left.take(self._asked, axis=0) * 100.0 / whole.take(self._asked, axis=0)).sum(axis=0)
+        found = BEST - STEP * np.minimum(stranded, LEVELS) - np.floor(shares * REST / (len(self._asked) * 100))
+        scores: Ints = found.astype(np.int64)
         return scores
 
 

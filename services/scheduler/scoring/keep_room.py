@@ -17,7 +17,6 @@ import numpy as np
 
 from services.scheduler.scoring.fit import available_of, fitting, lowest_plain
 from services.scheduler.scoring.percent import Floats
-from services.scheduler.scoring.requests import Requests
 from services.scheduler.scoring.room import MOST_ROOM, UNITS, PlainRoom, RoomTable, room_of
 from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, Items, Landed, Want, ZoneView
 from shared.domain.resources import Amounts
@@ -102,29 +101,37 @@ class KeepRoom:
         scores: Ints = np.where(fits.any(axis=0), np.where(listed == 0, BEST, found), WORST).astype(np.int64)
         return scores
 
-    def landed(self, requests: Sequence[Items], names: Sequence[str]) -> Landed:
-        """The same where requests land, under the wants; see `LandingStrategy`."""
+    def landed(self, items: Items, names: Sequence[str]) -> Landed:
+        """The same where the request lands, under the wants; see `LandingStrategy`."""
         if self._table.names != names:
             self._table = RoomTable(self._wants, names)
-        return _Landed(requests, names, self._table)
+        return _Landed(items, names, self._table)
 
 
 class _Landed:
-    """Requests, for columns of the zones where each lands. Scores run for every decision: few and large steps."""
+    """One request, for columns of the zones where it lands. Scores run for every decision: few and large steps."""
 
-    def __init__(self, requests: Sequence[Items], names: Sequence[str], table: RoomTable) -> None:
-        self._requests, self._table = Requests(requests, names), table
-        self._divisor = self._requests.counts * (100 / SHARE)
+    def __init__(self, items: Items, names: Sequence[str], table: RoomTable) -> None:
+        asked = dict(items)
+        self._request = np.array([[asked.get(name, 0)] for name in names], dtype=np.float64)
+        self._asked, self._table = np.flatnonzero(self._request[:, 0]), table
 
     def scores(self, free: Ints, whole: Floats) -> Ints:
         """See `Landed`."""
         held = np.maximum(free, 0.0)
-        left, rows = held - self._requests.amounts, (len(held), -1)
-        lost = self._table.lost(held.reshape(rows), np.maximum(left, 0.0).reshape(rows), whole.reshape(rows))
-        share = np.floor(self._requests.shares(left, whole) / self._divisor)
-        share += np.floor(lost / GRAIN).reshape(share.shape)
-        steps: Ints = BEST - _LEVELS.searchsorted(share, side="right")
-        return steps
+        left, asked = held - self._request, self._asked
+        loss = self._table.lost(held, np.maximum(left, 0.0), whole)
+        return BEST - _steps(loss, left.take(asked, axis=0), whole.take(asked, axis=0))
+
+
+def _steps(loss: Floats | float, left: Floats, whole: Floats) -> Ints:
+    """What is taken off the best score: `left` and `whole` are [resource asked for, zone]."""
+    left *= 100.0
+    left /= whole
+    share = np.floor(np.floor(left, out=left).sum(axis=0) / (len(left) * 100 / SHARE))
+    share += np.floor(loss / GRAIN)
+    steps: Ints = _LEVELS.searchsorted(share, side="right")
+    return steps
 
 
 def _lost(want: Items, free: Amounts, wanted: Amounts, whole: Amounts) -> int:

@@ -91,20 +91,19 @@ class PlainStrategy(Strategy, Protocol):
 
 
 class Landed(Protocol):
-    """Requests made ready to be scored in many zones at once."""
+    """One request made ready to be scored in many zones at once."""
 
     def scores(self, free: Ints, whole: Floats) -> Ints:
-        """0..100 [request, zone] from free and whole [resource, request, zone], whole being 0 where a resource is not listed; any
-        number where the request does not fit. Free is no more than the whole, and may be below 0; amounts are up to
-        `COLUMN_LIMIT`."""
+        """0..100 of each zone from free and whole [resource, zone], whole being 0 where a resource is not listed. The request
+        fits; free is no more than the whole, and may be below 0 where nothing is asked for; amounts are up to `COLUMN_LIMIT`."""
 
 
 @runtime_checkable
 class LandingStrategy(ColumnStrategy, Protocol):
     """A strategy that looks at nothing but the zone where a request lands: the lowest that fits."""
 
-    def landed(self, requests: Sequence[Items], names: Sequence[str]) -> Landed:
-        """Requests above zero, for resources in the order `names` of the columns; what has no column fits nowhere."""
+    def landed(self, items: Items, names: Sequence[str]) -> Landed:
+        """A request above zero for resources among `names`, which is the order of the resources in columns."""
 
 
 @runtime_checkable

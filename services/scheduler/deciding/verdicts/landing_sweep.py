@@ -1,21 +1,20 @@
-"""Aligned plans under strategies that look at nothing but the zone where a part lands: some shapes at once, on some nodes or all.
+"""Aligned plans under strategies that look at nothing but the zone where a part lands: some nodes, or all, at once.
 
-What `sweep` says of such plans, with as few passes over the columns as it takes: one node that changed, for every shape that is
-asked for in turn, is the ordinary case of a decision. Must not know what a strategy looks at.
+What `sweep` says of such plans, with as few passes over the columns as it takes: a few nodes that changed are the ordinary case
+of a decision. Must not know what a strategy looks at.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.deciding import policy
-from services.scheduler.deciding.registered import Registered
-from services.scheduler.deciding.shape import Items, Plan
+from services.scheduler.deciding.registered import Landing, Registered
+from services.scheduler.deciding.shape import Plan
 from services.scheduler.deciding.verdicts.columns import Columns, Slots
 from shared.domain.resources import Amounts
 
@@ -23,136 +22,108 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 NOT = -1
-ANY, NEVER = -(1 << 63), (1 << 63) - 1
-"""Bounds that every amount meets, and that none does."""
 
 
 class LandingSweep:
-    """Shapes, each a plan and a request, on nodes of one profile, made ready once: as long as the columns have these rows and the
-    strategy its wants. What parts ask for alike is one kind."""
+    """One shape on nodes of one profile, made ready once: as long as the columns have these rows and the strategy its wants."""
 
-    def __init__(
-        self, columns: Columns, plans: Sequence[Plan], requests: Sequence[Amounts], zones: int, strategy: Registered
-    ) -> None:
-        self._columns, self._zones = columns, zones
-        kinds = {items: at for at, items in enumerate(dict.fromkeys(items for plan in plans for items, _ in plan.kinds))}
-        later = _later_parts(plans, kinds)
-        self._least = _least([*(dict(items) for items in kinds), *(part.least for part in later)], columns.rows)[..., None]
-        self._before = np.array([[part.before] for part in later], dtype=np.int8)
-        self._kinds = np.array([part.kind for part in later], dtype=np.intp)
-        self._whose = np.array([[part.shape == at for part in later] for at in range(len(plans))]).reshape(len(plans), -1)
-        self._landed = strategy.landed(list(kinds), columns.rows)
-        counts = [[dict(plan.kinds).get(items, 0) for items in kinds] for plan in plans]
-        self._counts, self._parts = np.array(counts, dtype=np.int64), np.array([[len(plan.parts)] for plan in plans])
-        self._asks = self._counts > 0
-        self._request = _least(requests, columns.free_rows)
-        most = [_most(plan) if plan.rule.policy == policy.RESTRICTED else {} for plan in plans]
-        self._most = _least(most, columns.rows) if any(most) else None
-        self._together = np.array([[bool(plan.together)] for plan in plans])
-        one_by_one = np.array([[plan.one_by_one] for plan in plans])
-        self._one_by_one = one_by_one if one_by_one.any() else None
+    def __init__(self, columns: Columns, plan: Plan, request: Amounts, zones: int, strategy: Registered) -> None:
+        self._columns, self._plan, self._zones = columns, plan, zones
+        landings = [(strategy.landing(items, columns.rows), count) for items, count in plan.kinds]
+        self._landings = [(landing, count) for landing, count in landings if landing is not None]
+        self._known = len(self._landings) == len(landings)
+        self._request = _bound(request, columns.free_rows)
+        most: Amounts = {}
+        for part in plan.parts:
+            most |= {name: max(held, most.get(name, 0)) for name, held in part.amounts.items()}
+        self._most = _bound(most, columns.rows) if plan.rule.policy == policy.RESTRICTED else None
+        self._together = _togethers(plan, columns.rows)
 
-    def run(self, slots: Slots, gates: Bools) -> tuple[Ints, Bools]:
-        """Scores (-1: ruled out) and certainty (no exact judgement needed) [shape, slot]. `gates` [shape, slot] is where the
-        shapes' constraints let them go."""
+    def run(self, slots: Slots, gate: Bools) -> tuple[Ints, Bools]:
+        """Scores (-1: ruled out) and certainty (no exact judgement needed), slot by slot. `gate` is where the shape's constraints
+        let it go."""
         taken = self._columns.lower.take(slots, axis=2)[:, : self._zones]
-        found, kinds = _all(taken[:, None] >= self._least), self._asks.shape[1]
-        fits, anywhere = found[:kinds], np.logical_or.reduce(found, axis=1)
-        somewhere, beside = anywhere[:kinds], anywhere[kinds:]
-        scores = self._scored(fits, somewhere, slots)
-        necessary = ~(self._asks @ ~somewhere)
-        candidates, sure = necessary, necessary & self._all_find_zones(fits, beside)
+        scores, necessary, fits = self._scored(taken, slots)
+        candidates, sure = necessary, necessary & self._all_find_zones(taken, fits)
         if not necessary.all():
-            candidates = necessary | self._fits_upper(slots)
+            candidates = necessary | (self._known & self._fits_upper(slots))
         if self._most is not None:
-            wide = _any(self._columns.largest.take(slots, axis=1)[:, None] < self._most)
+            wide = ~_enough(self._most, self._columns.largest, slots)
             candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, 0, scores)
-        if self._one_by_one is not None:
-            candidates, sure = candidates | self._one_by_one, sure & ~self._one_by_one
-        candidates = candidates & gates
-        candidates &= _all(self._columns.free.take(slots, axis=1)[:, None] >= self._request)
+        if self._plan.one_by_one:
+            candidates, sure = np.ones_like(gate), np.zeros_like(gate)
+        candidates = candidates & gate
+        candidates &= _enough(self._request, self._columns.free, slots)
         ruled_out = ~candidates
         scores[ruled_out] = NOT
         return scores, sure | ruled_out
 
-    def _scored(self, fits: Bools, somewhere: Bools, slots: Slots) -> Ints:
-        """The mean of the parts' scores, each where it lands, 0 for one that fits no zone alone."""
-        columns = self._columns
-        at = fits.argmax(axis=1) * columns.capacity
-        at += slots
-        lower, whole = columns.lower, columns.whole
-        free, sizes = lower.reshape(len(lower), -1).take(at, axis=1), whole.reshape(len(whole), -1).take(at, axis=1)
-        total = self._counts @ (self._landed.scores(free, sizes) * somewhere)
-        total //= self._parts
-        return total
+    def _scored(self, taken: Ints, slots: Slots) -> tuple[Ints, Bools, list[Bools]]:
+        """The mean of the parts' scores, 0 for one that fits no zone alone; where each fits one; and the zones of each kind."""
+        columns, necessary, fits = self._columns, np.full(len(slots), self._known), []
+        total: Ints | int = 0
+        for landing, count in self._landings:
+            fit = np.logical_and.reduce(taken >= landing.least, axis=0)
+            fits.append(fit)
+            somewhere = fit.any(axis=0)
+            at = fit.argmax(axis=0) * columns.capacity
+            at += slots
+            if somewhere.all():
+                found = self._landed(landing, at)
+            else:
+                found = np.zeros(len(slots), dtype=np.int64)
+                found[somewhere] = self._landed(landing, at[somewhere])
+                necessary &= somewhere
+            total = total + count * found
+        return np.zeros(len(slots), dtype=np.int64) + total // len(self._plan.parts), necessary, fits
 
-    def _all_find_zones(self, fits: Bools, beside: Bools) -> Bools:
-        """Each part finds a zone whatever zones those before it took: enough fit it, or one holds it `beside` all of them."""
-        if not len(beside):
-            return self._together
-        zones = np.add.reduce(fits.take(self._kinds, axis=0).view(np.int8), axis=1, dtype=np.int8)
-        find = (zones > self._before) | beside
-        found: Bools = self._together & ~(self._whose @ ~find)
+    def _landed(self, landing: Landing, at: Slots) -> Ints:
+        lower, whole = self._columns.lower, self._columns.whole
+        free, sizes = lower.reshape(len(lower), -1).take(at, axis=1), whole.reshape(len(whole), -1).take(at, axis=1)
+        return landing.landed.scores(free, sizes)
+
+    def _all_find_zones(self, taken: Ints, fits: Sequence[Bools]) -> Bools:
+        """Each part finds a zone whatever zones those before it took: enough zones fit it, or one holds it and all of them."""
+        found = np.full(taken.shape[2], bool(self._plan.together) and self._known)
+        for before, kind, least in self._together:
+            beside = np.logical_and.reduce(taken >= least, axis=0).any(axis=0)
+            found &= (np.count_nonzero(fits[kind], axis=0) > before) | beside
         return found
 
     def _fits_upper(self, slots: Slots) -> Bools:
         """Nodes that the upper bound does not rule out: the exact judgement may find them certain."""
         upper = self._columns.upper.take(slots, axis=2)[:, : self._zones]
-        somewhere = _all(upper[:, None] >= self._least[:, : self._asks.shape[1]]).any(axis=1)
-        return ~(self._asks @ ~somewhere)
+        fits = [np.logical_and.reduce(upper >= landing.least, axis=0).any(axis=0) for landing, _ in self._landings]
+        return np.logical_and.reduce(fits) if fits else np.zeros(len(slots), dtype=np.bool_)
 
 
-def _all(found: Bools) -> Bools:
-    """In every row."""
-    every: Bools = np.logical_and.reduce(found, axis=0)
-    return every
+Bound = tuple[npt.NDArray[np.intp], Ints] | None
+"""Rows and the least that each must have [row, 1]; None where there is no such row."""
 
 
-def _any(found: Bools) -> Bools:
-    """In some row."""
-    some: Bools = np.logical_or.reduce(found, axis=0)
-    return some
+def _bound(amounts: Amounts, rows: Mapping[str, int]) -> Bound:
+    if any(name not in rows for name in amounts):
+        return None
+    at, least = [rows[name] for name in amounts], [[held] for held in amounts.values()]
+    return np.array(at, dtype=np.intp), np.array(least, dtype=np.int64).reshape(len(at), 1)
 
 
-def _least(asked: Sequence[Mapping[str, int]], rows: Mapping[str, int]) -> Ints:
-    """The least of each row [row, asked, 1]. What asks for something that has no row finds it nowhere."""
-    least = np.full((len(rows), len(asked), 1), ANY, dtype=np.int64)
-    for at, amounts in enumerate(asked):
-        for name, amount in amounts.items():
-            if name in rows:
-                least[rows[name], at] = amount
-            else:
-                least[:, at] = NEVER
-                break
-    return least
+def _enough(bound: Bound, held: Ints, slots: Slots) -> Bools:
+    if bound is None:
+        return np.zeros(len(slots), dtype=np.bool_)
+    enough: Bools = np.logical_and.reduce(held.take(slots, axis=1).take(bound[0], axis=0) >= bound[1], axis=0)
+    return enough
 
 
-def _most(plan: Plan) -> Amounts:
-    """The most that a part asks for, by resource."""
-    most: Amounts = {}
-    for part in plan.parts:
-        most |= {name: max(held, most.get(name, 0)) for name, held in part.amounts.items()}
-    return most
-
-
-class _Later(NamedTuple):
-    """A part with others before it: its kind, how many come before, the least that a zone must have for it and them, and the
-    number of its shape."""
-
-    kind: int
-    before: int
-    least: Amounts
-    shape: int
-
-
-def _later_parts(plans: Sequence[Plan], kinds: Mapping[Items, int]) -> list[_Later]:
-    """Of parts that are all alike the last says it for all."""
-    found = []
-    for number, plan in enumerate(plans):
-        before = Counter[str]()
-        for at, part in enumerate(plan.parts):
-            before.update(part.amounts)
-            if at and (len(plan.kinds) > 1 or at == len(plan.parts) - 1):
-                least = {name: before[name] for name in part.amounts}
-                found.append(_Later(kinds[tuple(part.amounts.items())], min(at, 127), least, number))
+def _togethers(plan: Plan, rows: Mapping[str, int]) -> list[tuple[int, int, Ints]]:
+    """For each part but the first: how many come before it, its kind, and the least that a zone must have by row for it and them.
+    Of parts that are all alike the last says it for all."""
+    kinds = {items: number for number, (items, _) in enumerate(plan.kinds)}
+    found: list[tuple[int, int, Ints]] = []
+    before = Counter[str]()
+    for at, part in enumerate(plan.parts):
+        before.update(part.amounts)
+        if at and (len(plan.kinds) > 1 or at == len(plan.parts) - 1):
+            least = np.array([before[name] if name in part.amounts else -(1 << 63) for name in rows], dtype=np.int64)
+            found.append((at, kinds[tuple(part.amounts.items())], least[:, None, None]))
     return found

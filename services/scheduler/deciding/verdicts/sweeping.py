@@ -6,7 +6,7 @@ Must not know the table of verdicts, nor which nodes changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +22,8 @@ from services.scheduler.deciding.verdicts.columns import Columns, Group
 from services.scheduler.deciding.verdicts.landing_sweep import LandingSweep
 from services.scheduler.deciding.verdicts.sweep import Sweep
 from services.scheduler.deciding.verdicts.table import RULED_OUT
-from shared.domain.pod import Constraints
 
 Slots = Sequence[NodeFacts | None]
-
-
-class Together(NamedTuple):
-    """Shapes that are weighed together on nodes of one profile: their rows, the sweep, their distinct constraints, and which of
-    them each shape has."""
-
-    rows: npt.NDArray[np.int64]
-    sweep: LandingSweep | None
-    constraints: list[Constraints]
-    which: npt.NDArray[np.int64]
 
 
 class Sweeping:
@@ -63,42 +52,15 @@ class Sweeping:
             return np.full(group.size, RULED_OUT), np.ones(group.size, dtype=np.bool_)
         gate, zones = self._constraints.allowed(shape.pod.constraints, slots, group.selection), len(group.profile[4])
         if plan.mode == "aligned" and self.by_landing:
-            scores, sure = self._landing_sweep(shape, plan, group.number, zones).run(group.slots, gate[None])
-            return scores[0], sure[0]
+            return self._landing_sweep(shape, plan, group.number, zones).run(group.slots, gate)
         return Sweep(self._columns, group.selection, group.size, zones, self._strategy).run(shape, plan, gate)
 
     def _landing_sweep(self, shape: Shape, plan: Plan, number: int, zones: int) -> LandingSweep:
-        known, made_for = shape.sweeps.get(number), self.made_for
-        if known is None or known[0] != made_for:
-            known = shape.sweeps[number] = made_for, self._made([plan], [shape], zones)
-        return cast("LandingSweep", known[1])
-
-    @property
-    def made_for(self) -> object:
-        """What a sweep is kept for: rows of the columns, and wants of the strategy."""
-        return self._columns.shape, self._strategy.generation if isinstance(self._strategy, Registered) else 0
-
-    def _made(self, plans: Sequence[Plan], shapes: Sequence[Shape], zones: int) -> LandingSweep:
+        """Kept while the columns have these rows and the strategy its wants."""
         assert isinstance(self._strategy, Registered)
-        return LandingSweep(self._columns, plans, [shape.request for shape in shapes], zones, self._strategy)
-
-    def together(self, shapes: Sequence[Shape], group: Group) -> Together:
-        """Those of the shapes that one sweep answers for."""
-        plans = [(shape, *self.plan(shape, group.profile, group.number)) for shape in shapes]
-        alike = [(shape, plan) for shape, plan, barred in plans if plan.mode == "aligned" and not barred]
-        constraints: list[Constraints] = []
-        for shape, _ in alike:
-            if shape.pod.constraints not in constraints:
-                constraints.append(shape.pod.constraints)
-        which = [constraints.index(shape.pod.constraints) for shape, _ in alike]
-        found = self._made([plan for _, plan in alike], [shape for shape, _ in alike], len(group.profile[4])) if alike else None
-        rows = np.array([shape.row for shape, _ in alike], dtype=np.int64)
-        return Together(rows, found, constraints, np.array(which, dtype=np.int64))
-
-    def run_together(self, together: Together, group: Group, slots: Slots) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """The same as `run` for each of its shapes [shape, node]."""
-        assert together.sweep is not None
-        gates = [self._constraints.allowed(each, slots, group.selection) for each in together.constraints]
-        return together.sweep.run(
-            group.slots, gates[0][None] if len(gates) == 1 else np.stack(gates).take(together.which, axis=0)
-        )
+        made_for = self._columns.shape, self._strategy.generation
+        known = shape.sweeps.get(number)
+        if known is None or known[0] != made_for:
+            found = LandingSweep(self._columns, plan, shape.request, zones, self._strategy)
+            known = shape.sweeps[number] = made_for, found
+        return cast("LandingSweep", known[1])

@@ -154,48 +154,34 @@ class VerdictTable:
     def news(self, row: int) -> Slots:
         """The nodes that stand at OPTIMISTIC, without being sure of it; those that changed since the row was `ranked_all`, where
         that is known. Looks at all where much changed."""
-        read = self._read.get(row)
-        if read == self.told:
+        read, told = self._read.get(row), self._forgotten + len(self._log)
+        if read == told:
             return NOTHING_NEW
-        changed = self.since(read) if read is not None and self.told - read <= self.size // 4 else None
-        if changed is None:
+        if read is None or told - read > self.size // 4:  # whatever was forgotten is more than that
             return self.unsure_at(row, OPTIMISTIC)
-        slots = np.array(changed, dtype=np.int64)
+        slots = np.array(list(dict.fromkeys(self._log[read - self._forgotten :])), dtype=np.int64)
         found: Slots = slots[self.scores[row].take(slots) == OPTIMISTIC]
         return found
 
     def ranked_all(self, row: int, slots: Slots, scores: Slots, sure: npt.NDArray[np.bool_]) -> None:
         """The scores of all of `news`, upper bounds where they are not sure: no node stands at OPTIMISTIC any more."""
-        self.scores[row, slots], self.sure[row, slots] = scores, sure
-        if (scores == RULED_OUT).any():
-            self._candidates.pop(row, None)
-        self.swept(row)
-
-    def ranked_together(self, rows: Slots, slots: Slots, scores: Slots, sure: npt.NDArray[np.bool_]) -> None:
-        """Scores of these rows on nodes, as above [row, slot]; where a row stands at anything but OPTIMISTIC, it stays there."""
-        at = rows[:, None], slots
-        standing = self.scores[at]
-        known = standing != OPTIMISTIC
-        if known.any():
-            scores, sure = np.where(known, standing, scores), np.where(known, self.sure[at], sure)
-        self.scores[at], self.sure[at] = scores, sure
-        ruled_out = scores == RULED_OUT
-        if ruled_out.any():
-            for row in rows[ruled_out.any(axis=1)].tolist():
-                self._candidates.pop(row, None)
-
-    @property
-    def told(self) -> int:
-        """How often a node was told of that stands at OPTIMISTIC for some rows."""
-        return self._forgotten + len(self._log)
-
-    def since(self, told: int) -> list[int] | None:
-        """The nodes told of since, each once; None where that is not known any more."""
-        return list(dict.fromkeys(self._log[told - self._forgotten :])) if told >= self._forgotten else None
+        top, told, standing = self._tops.get(row), self._forgotten + len(self._log), self.scores[row]
+        if top is not None and len(slots) and top.told == self._read.get(row):
+            best = max(top.best, int(scores.max()))
+            kept = top.slots[standing.take(top.slots) == best]
+            joined = np.concatenate((kept, slots[scores == best]))
+            if len(joined):
+                self._keep(row, best, joined, told)
+        standing[slots] = scores
+        if sure.any():
+            self.sure[row, slots[sure]] = True
+            if row in self._candidates:
+                self._candidates[row] -= int(np.count_nonzero(scores == RULED_OUT))
+        self._read[row] = told
 
     def swept(self, row: int) -> None:
         """All nodes of the row were scored as they stand."""
-        self._read[row] = self.told
+        self._read[row] = self._forgotten + len(self._log)
 
     # -- the best ----------------------------------------------------------------------------------------------------
 
@@ -203,7 +189,7 @@ class VerdictTable:
         """(slot, score) of the best node, ties in the pod's own order; score RULED_OUT when nobody is left."""
         scores, mixer = self.scores[row], np.uint64(salt)
         top = self._tops.get(row)
-        if top is None or top.told != self.told:
+        if top is None or top.told != self._forgotten + len(self._log):
             top = self._found(row)
         while top.best != RULED_OUT:
             at = int((top.ranks ^ mixer).argmin()) if len(top.ranks) > 1 else 0
@@ -227,7 +213,7 @@ class VerdictTable:
     def _found(self, row: int) -> _Top:
         scores = self.scores[row, : self.size]
         best = int(scores.max()) if self.size else RULED_OUT
-        return self._keep(row, best, (scores == best).nonzero()[0], self.told)
+        return self._keep(row, best, (scores == best).nonzero()[0], self._forgotten + len(self._log))
 
     def _after_drops(self, row: int, top: _Top) -> _Top:
         """Without those whose score dropped since; the next best when all of them did."""

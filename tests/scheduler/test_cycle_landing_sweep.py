@@ -1,4 +1,4 @@
-"""Shapes that are weighed together are answered for as each is by itself."""
+"""What one pass over the columns says of a shape is what judging each node with nothing remembered says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.judge import judge
 from services.scheduler.deciding.shape import Shape
-from services.scheduler.deciding.verdicts.table import RULED_OUT, VerdictTable
+from services.scheduler.deciding.verdicts.table import RULED_OUT
 from shared.domain.pod import Constraints, ContainerKind
 from shared.events.cluster_facts import Taint
 from shared.events.scheduling_facts import Wanted
@@ -40,7 +40,7 @@ WANTED = (Wanted(amounts(8, 16, 1), 4096), Wanted(amounts(3, 8), 256), Wanted(am
         max_size=5,
     ),
 )
-def test_shapes_together_are_answered_for_like_each_by_itself(
+def test_a_shape_is_answered_for_like_node_by_node(
     strategy: str,
     asked: list[tuple[list[tuple[int, int, int, str, int]], bool]],
     nodes: list[tuple[list[tuple[int, int, int]], str, bool]],
@@ -63,16 +63,10 @@ def test_shapes_together_are_answered_for_like_each_by_itself(
     cluster.room([])  # the columns are written
     sweeping, slots = cluster._sweeping, cluster._slots
     for _, group in cluster._columns.among(np.arange(len(nodes))):
-        together = sweeping.together(shapes, group)
-        by_row = {shape.row: shape for shape in shapes}
-        if together.sweep is None:
-            continue
-        scores, sure = sweeping.run_together(together, group, slots)
-        for at, row in enumerate(together.rows.tolist()):
-            alone, alone_sure = sweeping.run(by_row[row], group, slots)
-            assert (scores[at].tolist(), sure[at].tolist()) == (alone.tolist(), alone_sure.tolist())
-            for slot, score, certain in zip(group.slots.tolist(), scores[at].tolist(), sure[at].tolist(), strict=True):
-                true = plainly(world, by_row[row], slot)
+        for shape in shapes:
+            scores, sure = sweeping.run(shape, group, slots)
+            for slot, score, certain in zip(group.slots.tolist(), scores.tolist(), sure.tolist(), strict=True):
+                true = plainly(world, shape, slot)
                 assert true == score if certain else true <= score
 
 
@@ -81,32 +75,3 @@ def plainly(world: World, shape: Shape, slot: int) -> int:
     cluster, facts = world.cluster, world.cluster.at(slot)
     plan, barred = cluster.plan(shape, facts)
     return RULED_OUT if barred else judge(shape, plan, facts, cluster.config, cluster.strategy, steps=1024)
-
-
-def test_what_was_judged_since_it_changed_stays() -> None:
-    table = VerdictTable()
-    for slot in range(3):
-        table.reserve(slot, f"n{slot}")
-    table.start(0)
-    table.judged(0, 1, 40)
-    rows, slots = np.array([0]), np.array([0, 1, 2])
-    table.ranked_together(rows, slots, np.array([[50, 60, RULED_OUT]]), np.array([[False, False, True]]))
-    assert table.scores[0, :3].tolist() == [50, 40, RULED_OUT]
-    assert table.sure[0, :3].tolist() == [False, True, True]
-    assert table.candidates(0) == 2
-
-
-def test_what_changed_is_weighed_for_every_shape_that_is_asked_for_in_turn() -> None:
-    world = World(CycleConfig(strategy="KeepRoom"))
-    world.cluster.want(WANTED)
-    for number in range(6):
-        world.node(f"n{number}", zone(0, amounts(16 - number, 64, 4), WHOLE), zone(1, amounts(16, 64 - number, 4), WHOLE))
-    pods = [guaranteed(f"p{at}", container("c", amounts(1 + at, 2 + at))) for at in range(3)]
-    for _ in range(3):
-        for pod in pods:
-            world.cluster.place(pod)
-    for number in (1, 3):
-        world.node(f"n{number}", zone(0, amounts(2, 64, 4), WHOLE), zone(1, amounts(16, 9, 4), WHOLE))
-    world.cluster.place(pods[0])
-    weighed = [len(world.cluster.verdicts.news(world.cluster.shape(pod).row)) for pod in pods]
-    assert weighed == [0, 0, 0]
