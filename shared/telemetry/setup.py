@@ -14,11 +14,10 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import DEFAULT_ON
+from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from prometheus_client import REGISTRY, generate_latest
 
 from shared.telemetry import logs
-from shared.telemetry.propagation import begin_traces
 from shared.telemetry.trace_file import FileSpanExporter
 
 
@@ -66,9 +65,8 @@ def set_up(service: str, settings: TelemetrySettings) -> Telemetry:
 def _tracers(resource: Resource, settings: TelemetrySettings) -> TracerProvider | None:
     if not settings.trace_file:
         return None
-    provider = TracerProvider(DEFAULT_ON, resource)
+    provider = TracerProvider(ParentBasedTraceIdRatio(settings.trace_ratio), resource)
     exporter = FileSpanExporter(Path(settings.trace_file), settings.trace_file_max_bytes)
     provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=4096, schedule_delay_millis=1000))
     trace.set_tracer_provider(provider)
-    begin_traces(settings.trace_ratio)
     return provider

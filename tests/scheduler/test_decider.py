@@ -242,14 +242,20 @@ async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_e
     assert sorted(fact.uid for fact in await scene._reserved()) == ["uid-p0", "uid-p1"]
 
 
-async def test_a_dirty_mark_costs_the_reservations_of_its_batch_nothing(scene: Scene) -> None:
-    """Both move the node's stream: the reservations expect the mark, and are sent after it."""
+async def one_reserved(scene: Scene) -> tuple[SchedulerCore, Decider, Lease]:
+    """One node, with a reservation of this scheduler, which marks a node dirty that refused a pod once."""
     await scene.node("n1")
     await scene.pods(1)
     core = SchedulerCore(CoreConfig(dirty_after_rejections=1))
     decider, lease = Decider(scene.log, Held(), SYSTEM_CLOCK), Lease("scheduler/topolog/0", "s", 1)
     await fold_all(scene, core)
     await decider._decide(core, lease)
+    return core, decider, lease
+
+
+async def test_a_dirty_mark_costs_the_reservations_of_its_batch_nothing(scene: Scene) -> None:
+    """Both move the node's stream: the reservations expect the mark, and are sent after it."""
+    core, decider, lease = await one_reserved(scene)
     for one in (pod("large", cpus=9), pod("small-1", cpus=1), pod("small-2", cpus=1)):
         await scene.tell(streams.pod(one.uid), PodObserved(one))
         await fold_all(scene, core)
@@ -263,12 +269,7 @@ async def test_a_dirty_mark_costs_the_reservations_of_its_batch_nothing(scene: S
 
 async def test_what_follows_a_dirty_mark_that_was_lost_is_decided_again(scene: Scene) -> None:
     """Another scheduler's charge made the version that the mark was to make: who comes after it has not seen that charge."""
-    await scene.node("n1")
-    await scene.pods(1)
-    core = SchedulerCore(CoreConfig(dirty_after_rejections=1))
-    decider, lease = Decider(scene.log, Held(), SYSTEM_CLOCK), Lease("scheduler/topolog/0", "s", 1)
-    await fold_all(scene, core)
-    await decider._decide(core, lease)
+    core, decider, lease = await one_reserved(scene)
     large, small = pod("large", cpus=9), pod("small", cpus=3)
     await scene.tell(streams.pod(large.uid), PodObserved(large))
     await fold_all(scene, core)
