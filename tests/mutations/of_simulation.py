@@ -43,7 +43,8 @@ SIMULATED = (
         "    if reply.uid != work.uid:",
         "    if False:",
         "S5|S7|L2|L3",
-        90095,
+        90148,
+        425,
     ),
     Mutation(
         "a pod that stands elsewhere counts as bound here",

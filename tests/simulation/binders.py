@@ -61,6 +61,10 @@ class BinderProcess(Process):
         self.binder.reset(self.state)
         self.evictor.reset(self.state)
 
+    @property
+    def awaits(self) -> int:
+        return 0 if self.lease is None else max(self.binder._must_reach, self.evictor._must_reach)
+
     def evolve(self, envelope: Any, fact: Any) -> None:
         core.evolve(self.state, envelope, fact)
 

@@ -60,9 +60,14 @@ class Process:
 
     @property
     def astray(self) -> bool:
-        """Whether what is folded belongs to another history, which is yet to be noticed."""
-        known = self.cursor.identity
-        return not self.log.holds_now(self.place) or known not in (None, self.log.identity_now())
+        """Whether the log is another than the one that is folded or was written to, which is yet to be noticed."""
+        known, promised = self.cursor.identity, max(self.cursor.promised, self.awaits)
+        return not self.log.holds_now(self.place) or known not in (None, self.log.identity_now()) or self.log.end < promised
+
+    @property
+    def awaits(self) -> int:
+        """What the loops wait for before their next turn (`wait_for`): the position of what they appended."""
+        return 0
 
     async def wait_for(self, position: int, timeout_s: float) -> bool:
         """True once the fold stands there; False when the world lets it time out, or the log is another."""
@@ -83,7 +88,8 @@ class Process:
 
     def fold(self, most: int) -> None:
         """Fold at most so many facts, or find that the log is another."""
-        self.cursor, reset = machine.opened(self.cursor, self.log.identity_now(), self.log.end)
+        promised = machine.promised(self.cursor, self.awaits)
+        self.cursor, reset = machine.opened(promised, self.log.identity_now(), self.log.end)
         if reset is None:
             after = machine.reading(self.cursor).after
             page = self.log.read_now(after, most + self.position - after)

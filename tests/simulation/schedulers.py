@@ -68,6 +68,10 @@ class SchedulerProcess(Process):
         self.observer.reset()
         self.follows = {kind: Follow() for kind in self.follows}
 
+    @property
+    def awaits(self) -> int:
+        return 0 if self.runs("decide") else self.decider._must_reach
+
     def evolve(self, envelope: Any, fact: Any) -> None:
         self.state.evolve(envelope, fact)
 
@@ -88,7 +92,7 @@ class SchedulerProcess(Process):
 
     def offer(self, add: Add) -> None:
         """Everything that this process could do next."""
-        if not self.runs("decide") and self.position >= self.decider._must_reach:
+        if not self.runs("decide") and self.position >= self.awaits:
             add("decide", self.name, self.decide)
         if self.lease is None and self.live:
             add("lead", f"{self.name} observer", self.lead)
