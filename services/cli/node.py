@@ -56,7 +56,7 @@ def readmit_command(
 ) -> None:
     """Send pods again to a node that is set aside: its kubelet rejected such pods, a policy denied them, or races were lost.
 
-    The node opens by itself when its report changes what was wrong; a policy's denial is tried again later. Mend the cause first:
+    The node opens by itself when its report changes what was wrong, and is tried again later in any case. Mend the cause first:
     what is still wrong sets the node aside again.
     """
     now_us = time.time_ns() // 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.setting_aside.proposing import LONGEST_S
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 from shared.events.cluster_facts import PodObserved
@@ -30,11 +31,11 @@ def check(world: World) -> None:
     _repair(world)
     _rest(world)
     _caught_up(world)
-    while any(node.running() for node in world.nodes):
-        for node in world.nodes:
-            for uid in node.running():
-                world.do("finish", f"{node.name} {uid[:6]}", lambda node=node, uid=uid: node.finish(uid))  # type: ignore[misc]
+    _end_all(world)
+    if any(scheduler.state.asides.nodes or scheduler.state.asides.barred for scheduler in world.schedulers):
+        world.do("tick", "as long as a node is set aside at most", lambda: _pause(world, LONGEST_S))
         _rest(world)
+        _end_all(world)
     _nobody_waits_in_vain(world)
     for pod in world.api.live():
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
@@ -42,6 +43,20 @@ def check(world: World) -> None:
     _rest(world)
     _caught_up(world)
     _drained(world)
+
+
+def _end_all(world: World) -> None:
+    """Pods run their time, and those that waited for their room after them."""
+    while any(node.running() for node in world.nodes):
+        for node in world.nodes:
+            for uid in node.running():
+                world.do("finish", f"{node.name} {uid[:6]}", lambda node=node, uid=uid: node.finish(uid))  # type: ignore[misc]
+        _rest(world)
+
+
+def _pause(world: World, pause_s: float) -> None:
+    """Time goes by that nobody sees: a store that heard nothing meanwhile calls no node silent."""
+    world.clock.now_ms += int(pause_s * 1000)
 
 
 def _nodes_gone_while_nobody_binds(world: World) -> None:

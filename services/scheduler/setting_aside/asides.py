@@ -3,7 +3,8 @@
 Folded from the log beside the ledger. The evidence counts from its own fact on; the fact that sets aside follows it
 (`proposing`). A rejection ends with the next report of other amounts, and after a second one in a row only with a report of
 another node: other policy, scope, options, managers, sizes, boot (kubernetes#84869: replacements that follow each other to one
-node). What a policy denied, or others contest, no report tells: it is tried again later. Must not know a clock or the log."""
+node). What a policy denied, or others contest, no report tells, and one that says the same is no fact: whatever was set aside is
+tried again later, each time later than before. Must not know a clock or the log."""
 
 from __future__ import annotations
 
@@ -27,7 +28,6 @@ REJECTIONS = frozenset(("TopologyAffinityError", "SMTAlignmentError", "Unexpecte
 """Reasons by which a kubelet disproves what is believed of its zones (kubelet 1.36)."""
 SHAPES_LIMIT = 64
 """Shapes remembered for one node; the oldest gives way."""
-TRIED_AGAIN: frozenset[AsideCause] = frozenset(("denied", "contested"))
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.scheduler.reserving.proposals import Proposal
-from services.scheduler.setting_aside.asides import TRIED_AGAIN, Asides, shape_of
+from services.scheduler.setting_aside.asides import Asides, shape_of
 from shared.domain.pod import Pod
 from shared.eventlog.port import Draft
 from shared.events import streams
@@ -17,7 +17,8 @@ from shared.ledger.state import Ledger
 
 CONTESTED_AFTER = 5
 """Races that a pod's proposal for one node may lose in a row."""
-AGAIN_AFTER_S = {"contested": 5.0, "denied": 60.0, "barred": 30.0}
+AGAIN_AFTER_S = {"contested": 5.0, "denied": 60.0, "rejected": 300.0, "barred": 30.0}
+"""Cause -> how long after the first time; a pod is lost with each rejection, so that they come seldom."""
 LONGEST_S = 3600.0
 RACES_LIMIT = 10_000
 
@@ -55,7 +56,7 @@ class SettingAside:
         return [_setting(fact, position, versions) for fact in facts]
 
     def again(self, asides: Asides, ledger: Ledger, now_s: float, versions: Mapping[str, int]) -> list[Proposal]:
-        """What no report can mend is tried once more, twice as late each time."""
+        """What no report has mended is tried once more, twice as late each time."""
         waiting = _waiting(asides)
         self._since_s = {key: self._since_s.get(key, now_s) for key in waiting}
         self._tries = {uid: tries for uid, tries in self._tries.items() if uid in ledger.pods}
@@ -72,10 +73,10 @@ class SettingAside:
 
 
 def _waiting(asides: Asides) -> dict[tuple[str, str], tuple[str, int]]:
-    """(node, shape) or (uid, "") -> (cause, strikes) of what only time can mend."""
+    """(node, shape) or (uid, "") -> (cause, strikes) of what waits to be tried again."""
     found: dict[tuple[str, str], tuple[str, int]] = {(uid, ""): ("barred", 1) for uid in asides.barred}
     for node, shapes in asides.nodes.items():
-        found |= {(node, shape): (each.cause, each.strikes) for shape, each in shapes.items() if each.cause in TRIED_AGAIN}
+        found |= {(node, shape): (each.cause, each.strikes) for shape, each in shapes.items()}
     return found
 
 

@@ -1,4 +1,4 @@
-"""Evidence against a node sets it aside for pods of one shape, by one fact; what mends it, and nothing else, opens it again."""
+"""Evidence against a node sets it aside for pods of one shape, by one fact; what mends it opens it again, and time."""
 
 from __future__ import annotations
 
@@ -83,6 +83,23 @@ async def test_a_first_rejection_ends_with_other_amounts_and_a_second_only_with_
     await story.report(zone(0, 16, 14), at=5, policy="restricted")
     assert await story.decide() == {"uid-c": "n1"}
     assert [fact.strikes for fact in await set_asides(story)] == [1, 2]
+
+
+async def test_a_rejection_that_no_report_ends_is_tried_again_each_time_later() -> None:
+    story = await world("n1")
+    core, now_s = story.cores[0], 0.0
+    for strikes, wait_s in enumerate((300, 600, 1200, 2400, 3600, 3600), 1):
+        await rejected(story, pod(f"p{strikes}", cpus=4), "n1")
+        await story.append(core, core.decide(0, now_s))
+        last = (await set_asides(story))[-1]
+        assert last.strikes == strikes
+        assert core.decide(0, now_s + wait_s - 1) == [], "not yet"
+        now_s += wait_s
+        (proposal,) = core.decide(0, now_s)
+        assert proposal.drafts[0].fact == NodeReadmitted("n1", last.shape)
+        await story.append(core, [proposal])
+        assert core.decide(0, now_s) == [], "once"
+    assert await placed(story, pod("after", cpus=4)) == "n1"
 
 
 async def test_a_pod_that_runs_there_forgives_what_was() -> None:
