@@ -67,7 +67,7 @@ class LogSource:
             return self._opened(file)
         from shared.eventlog.errors import LogNotMigrated, LogUnavailable
         from shared.eventlog.postgres import PostgresEventLog
-        from shared.eventlog.postgres_engine import READER, WRITER
+        from shared.eventlog.postgres_connection import READER, WRITER
 
         url = self.url = self._url or await self._url_of_folder(self._folder())
         try:

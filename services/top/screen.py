@@ -25,7 +25,7 @@ from services.top.view import View, pressed
 from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
-from shared.eventlog.postgres_engine import READER
+from shared.eventlog.postgres_connection import READER
 from shared.ledger.state import Ledger
 
 DRAW_EVERY_S = 0.4

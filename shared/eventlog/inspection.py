@@ -6,9 +6,9 @@ import time
 
 import msgspec
 
-from shared.eventlog.migrate import newest_revision, revisions, works
-from shared.eventlog.postgres_engine import connect
+from shared.eventlog.postgres_connection import connect
 from shared.eventlog.postgres_logins import rights_of
+from shared.eventlog.revisions import newest_revision, revisions, works
 
 SPAN_FACTS = 100_000
 """Growth is measured over at most so many of the newest facts."""

@@ -5,9 +5,6 @@ A process that finds the newest revision in place returns after one query and do
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
@@ -15,14 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.eventlog.errors import LogNotMigrated
 from shared.eventlog.postgres_engine import make_engine
+from shared.eventlog.revisions import MIGRATIONS, newest_revision, works
 
-_MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 _LOCK_KEY = 0x746F706F6C6F67
-
-
-def newest_revision() -> str:
-    """The id of the newest revision: the number that its file name begins with."""
-    return max(path.name.split("_")[0] for path in (_MIGRATIONS / "versions").glob("[0-9]*_*.py"))
 
 
 async def current_revision(connection: AsyncConnection) -> str | None:
@@ -32,12 +24,6 @@ async def current_revision(connection: AsyncConnection) -> str | None:
         return None
     revision: str | None = await connection.scalar(text("SELECT version_num FROM alembic_version"))
     return revision
-
-
-def works(found: str, works_from: str, newest: str) -> bool:
-    """Whether code whose newest revision is `newest` works on a schema of revision `found`: on its own, and on a newer one that
-    says that it works from that code on (`migrations/versions/0006_marks.py`)."""
-    return found == newest or (found > newest and "" < works_from <= newest)
 
 
 async def _works_from(connection: AsyncConnection) -> str:
@@ -50,7 +36,7 @@ async def _works_from(connection: AsyncConnection) -> str:
 
 async def upgrade(url: str) -> bool:
     """Migrate to the newest revision; True when there was anything to do. Raises LogNotMigrated, or what the driver raises."""
-    engine = make_engine(url, pool_size=1)
+    engine = make_engine(url)
     try:
         async with engine.connect() as connection:
             found = await current_revision(connection)
@@ -84,26 +70,5 @@ def _run_alembic(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.set_main_option("script_location", str(MIGRATIONS))
     command.upgrade(config, "head")
-
-
-async def require_current(connection: Any) -> None:
-    """Raise LogNotMigrated unless the asyncpg `connection` sees the newest revision, or a newer one that this code works on."""
-    found, works_from = await revisions(connection)
-    if not works(found, works_from, newest_revision()):
-        remedy = "run the newer release" if found > newest_revision() else "run: topolog up, or alembic upgrade head"
-        raise LogNotMigrated(f"the log has revision {found or 'none'}, this release needs {newest_revision()}; {remedy}")
-
-
-async def revisions(connection: Any) -> tuple[str, str]:
-    """The schema's revision, and the oldest one whose code works on it, as an asyncpg `connection` sees them; "" for neither."""
-    # Of revision 0001 the roles of the services saw nothing.
-    found = await _read(connection, "alembic_version", "version_num")
-    return found, await _read(connection, "schema_works_from", "revision")
-
-
-async def _read(connection: Any, table: str, column: str) -> str:
-    """The one value of a table; "" where there is none, or where this login may not look."""
-    seen = await connection.fetchval("SELECT has_table_privilege(to_regclass($1), 'SELECT')", f"public.{table}")
-    return str(await connection.fetchval(f"SELECT {column} FROM {table}") or "") if seen else ""

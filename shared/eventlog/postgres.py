@@ -1,6 +1,6 @@
 """The event log in Postgres: reads, versions, checkpoints, snapshots and leases; appending and waiting have their own files.
 
-Ordinary queries go through SQLAlchemy's pool down to asyncpg; appender, listener, reader and leases have a connection each.
+Ordinary queries go through asyncpg's pool; appender, listener, reader and leases have a connection each.
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ from typing import Any, TypeVar
 
 import asyncpg
 import stamina
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from shared.eventlog.errors import LoginTooWeak, LogUnavailable
 from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, MAX_SNAPSHOT_BYTES
-from shared.eventlog.migrate import require_current
 from shared.eventlog.port import Commit, Lease, LogIdentity, Mark, Outcome, Place
 from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_archived import Archived
-from shared.eventlog.postgres_engine import LOST_CONNECTION, WRITER, connect, make_engine, masked_url
+from shared.eventlog.postgres_connection import LOST_CONNECTION, WRITER, connect, make_pool, masked_url
 from shared.eventlog.postgres_logins import require_modest
 from shared.eventlog.postgres_session import Session
 from shared.eventlog.postgres_watch import HeadWatch
+from shared.eventlog.revisions import require_current
 from shared.events.envelope import Envelope
 from shared.telemetry.reasons import plain
 
 T = TypeVar("T")
 
-_UNREACHABLE: tuple[type[Exception], ...] = (*LOST_CONNECTION, PoolTimeout)
+_POOL_TIMEOUT_S = 10.0
 
 _COLUMNS = (
     "position, stream, version, type, schema, payload, time_us, role, epoch, commit_id, correlation, causation, trace, chain"
@@ -84,14 +83,14 @@ class PostgresEventLog:
         self,
         url: str,
         *,
-        pool_size: int = 4,
+        pool_size: int = 6,
         retry_for_s: float = 30.0,
         settings: dict[str, str] | None = None,
         role: str = WRITER,
     ) -> None:
         self._url = url
         self._retry_for_s = retry_for_s
-        self._engine = make_engine(url, pool_size, settings, role)
+        self._pool = make_pool(url, pool_size, settings, role)
         self._archived = Archived(self._fetch)
         self._watch = HeadWatch(lambda: connect(url, settings, role=role), self._head_once)
         self._appender = Appender(lambda: connect(url, settings, role=role), self._watch.heard, retry_for_s)
@@ -199,7 +198,7 @@ class PostgresEventLog:
         await self._watch.close()
         await self._session.close()
         await self._reader.close()
-        await self._engine.dispose()
+        (await self._pool).terminate()
 
     async def _head_once(self) -> int:
         row = await self._once(lambda c: c.fetchrow("SELECT position FROM counter"))
@@ -215,7 +214,7 @@ class PostgresEventLog:
         """Every consumer of a process reads pages for ever: a connection of its own is a third of the cost of a pooled one."""
         try:
             return list(await self._reader.run(lambda c: c.fetch(_READ, after, limit)))
-        except _UNREACHABLE as error:
+        except LOST_CONNECTION as error:
             raise self._unavailable(error) from error
 
     async def _retried(self, use: Callable[[Any], Awaitable[T]]) -> T:
@@ -237,19 +236,19 @@ class PostgresEventLog:
         """Not retried: a lease that cannot be renewed in time must be seen as lost, not waited for."""
         try:
             return await self._session.run(use)
-        except _UNREACHABLE as error:
+        except LOST_CONNECTION as error:
             raise self._unavailable(error) from error
 
     async def _once(self, use: Callable[[Any], Awaitable[T]]) -> T:
         """Run `use` with a pooled asyncpg connection. Raises LogUnavailable when the connection was lost."""
         try:
-            async with self._engine.connect() as pooled:
+            async with (await self._pool).acquire(timeout=_POOL_TIMEOUT_S) as connection:
                 try:
-                    return await use((await pooled.get_raw_connection()).driver_connection)
+                    return await use(connection)
                 except LOST_CONNECTION:
-                    await pooled.invalidate()
+                    connection.terminate()
                     raise
-        except _UNREACHABLE as error:
+        except LOST_CONNECTION as error:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> LogUnavailable:

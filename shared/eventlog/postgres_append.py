@@ -18,7 +18,7 @@ from shared.eventlog.errors import LoginTooWeak, LogUnavailable
 from shared.eventlog.limits import MAX_BATCH_BYTES, MAX_BATCH_COMMITS, MAX_QUEUED_JOBS
 from shared.eventlog.port import Appended, Commit, Outcome
 from shared.eventlog.postgres_batch import APPEND, Encoded, arguments, encode_commit, outcomes
-from shared.eventlog.postgres_engine import LOST_CONNECTION
+from shared.eventlog.postgres_connection import LOST_CONNECTION
 from shared.telemetry import names
 from shared.telemetry.instruments import count, observe, timed
 from shared.telemetry.propagation import step

@@ -15,7 +15,7 @@ import msgspec
 from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.errors import LoginTooWeak, LogUnavailable
 from shared.eventlog.history_file import BLOCK_FACTS, Header, pack, unpack
-from shared.eventlog.postgres_engine import connect
+from shared.eventlog.postgres_connection import connect
 from shared.events.envelope import Envelope
 
 COLUMNS = Envelope.__struct_fields__

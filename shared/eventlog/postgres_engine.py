@@ -1,85 +1,23 @@
-"""How to reach Postgres: one SQLAlchemy engine over asyncpg a process, and what a URL may show of itself in a log line.
-
-Connections are made from the URL by asyncpg itself, so that every libpq form works (unix sockets, sslmode, pgpass).
-"""
+"""SQLAlchemy's engine over asyncpg: what Alembic runs migrations on. Services have a pool of `postgres_connection` instead."""
 
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
-import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from shared.eventlog.errors import LogUnavailable
-
-LOST_CONNECTION: tuple[type[Exception], ...] = (
-    OSError,
-    TimeoutError,
-    asyncpg.InterfaceError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.InternalClientError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-)
-"""Errors after which the same statement may be sent again on a new connection; a database that is not there is being restored, a
-login that is refused is being made or gets another password."""
-
-SERVER_SETTINGS = {
-    "application_name": "topolog",
-    "jit": "off",
-    "lock_timeout": "5s",
-    "statement_timeout": "60s",
-    "idle_in_transaction_session_timeout": "10s",
-}
-
-WRITER, READER = "topolog_writer", "topolog_reader"
-"""What services and what readers of the log need (migration 0001): a process with the owner's URL keeps no more than that."""
-
-_STEP_DOWN = "SELECT set_config('role', rolname, false) FROM pg_roles WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER')"
+from shared.eventlog.postgres_connection import LOST_CONNECTION, connect, plain_url
 
 
-def plain_url(url: str) -> str:
-    """The URL without an SQLAlchemy driver name, as asyncpg reads it. Raises LogUnavailable for another scheme."""
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme.split("+")[0] not in ("postgresql", "postgres"):
-        raise LogUnavailable("the database URL must begin with postgresql://; check TOPOLOG_DATABASE_URL")
-    return f"postgresql://{rest}"
-
-
-def masked_url(url: str) -> str:
-    """The URL as it may be logged: without user and password."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
-
-
-async def connect(url: str, settings: dict[str, str] | None = None, timeout_s: float = 5.0, role: str = "") -> Any:
-    """A raw asyncpg connection outside any pool, which steps down to `role` where that exists and the user belongs to it (the
-    owner does). Raises what asyncpg raises."""
-    connection = await asyncpg.connect(
-        plain_url(url), timeout=timeout_s, command_timeout=60.0, server_settings=SERVER_SETTINGS | (settings or {})
-    )
-    if role:
-        await connection.fetchval(_STEP_DOWN, role)
-    return connection
-
-
-def make_engine(url: str, pool_size: int = 4, settings: dict[str, str] | None = None, role: str = "") -> AsyncEngine:
-    """The engine of a process: at most `pool_size` + 2 connections, each checked before use."""
+def make_engine(url: str) -> AsyncEngine:
+    """An engine of one connection."""
     plain_url(url)
 
     async def creator() -> Any:
         try:
-            return await connect(url, settings, role=role)
+            return await connect(url)
         except LOST_CONNECTION as error:
             # SQLAlchemy would wrap the driver's own errors (57P03: the database is starting up) in one that nobody expects.
             raise ConnectionError(str(error) or type(error).__name__) from error
 
-    return create_async_engine(
-        "postgresql+asyncpg://", async_creator=creator, pool_size=pool_size, max_overflow=2, pool_timeout=10.0
-    )
+    return create_async_engine("postgresql+asyncpg://", async_creator=creator, pool_size=1, max_overflow=0, pool_timeout=10.0)

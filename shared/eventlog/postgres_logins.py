@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from shared.eventlog.errors import LoginTooStrong, LoginTooWeak, LogNotMigrated
-from shared.eventlog.postgres_engine import READER, WRITER, connect
+from shared.eventlog.postgres_connection import READER, WRITER, connect
 from shared.telemetry import logs, names
 
 SERVICE, VIEWER = "topolog_service", "topolog_viewer"

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from shared.eventlog.postgres_engine import LOST_CONNECTION
+from shared.eventlog.postgres_connection import LOST_CONNECTION
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from shared.eventlog.errors import LogUnavailable
-from shared.eventlog.postgres_engine import LOST_CONNECTION
+from shared.eventlog.postgres_connection import LOST_CONNECTION
 
 CHANNEL = "topolog_head"
 _POLL_S = 1.0

@@ -23,7 +23,7 @@ from typing import Any
 import asyncpg
 
 from services.embedded.data_dir import read_addresses
-from shared.eventlog.postgres_engine import plain_url
+from shared.eventlog.postgres_connection import plain_url
 from tests.road.harness import Road, folder, running
 
 HOLDERS = {

@@ -23,7 +23,7 @@ from shared.eventlog import postgres_care as care
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
-from shared.eventlog.postgres_engine import connect
+from shared.eventlog.postgres_connection import connect
 from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
 from shared.events.report_facts import NodeReported
 from shared.events.scheduling_facts import NodeCharged, PodReserved

@@ -22,7 +22,7 @@ from services.embedded.servers import EmbeddedServers
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.port import Appended, Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
-from shared.eventlog.postgres_engine import plain_url
+from shared.eventlog.postgres_connection import plain_url
 from shared.events.codec import decode
 from shared.events.scheduling_facts import NodeCharged, PodReserved
 

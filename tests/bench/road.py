@@ -25,7 +25,7 @@ from services.embedded.up.status import Workload, read_workload
 from services.simulator.cluster import Policies
 from services.simulator.traces import read_nodes
 from services.simulator.workload import trace_node, trace_rate
-from shared.eventlog.postgres_engine import plain_url
+from shared.eventlog.postgres_connection import plain_url
 from tests.bench._road_processes import Sample, limits, sample, shares, spent
 from tests.road.harness import Road, folder, running
 

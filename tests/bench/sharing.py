@@ -34,7 +34,7 @@ from shared.domain.report import Report, Zone, ZoneResource
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
-from shared.eventlog.postgres_engine import plain_url
+from shared.eventlog.postgres_connection import plain_url
 from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeObserved, PodObserved

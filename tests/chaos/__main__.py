@@ -29,7 +29,7 @@ import asyncpg
 from services.embedded.nats import NatsSettings
 from services.embedded.postgres import DATABASE, OWNER, PostgresSettings
 from services.embedded.servers import EmbeddedServers
-from shared.eventlog.postgres_engine import plain_url
+from shared.eventlog.postgres_connection import plain_url
 from tests.chaos import judging
 from tests.chaos.disks import Disk, own_mounts
 from tests.chaos.faults import FAULTS, ON_DISKS

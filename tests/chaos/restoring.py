@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from services.embedded.binaries import find_postgres
 from services.embedded.postgres import DATABASE, EmbeddedPostgres
-from shared.eventlog.postgres_engine import plain_url
+from shared.eventlog.postgres_connection import plain_url
 from tests.chaos import judging
 from tests.chaos.stage import Stage
 from tests.road.harness import topolog

@@ -12,7 +12,7 @@ import pytest
 from services.cli.main import main
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
-from shared.eventlog.postgres_engine import connect
+from shared.eventlog.postgres_connection import connect
 from shared.events.cluster_facts import NodeObserved, PodObserved
 from shared.events.report_facts import NodeReported
 from tests.eventlog.conftest import log_url  # noqa: F401 - fixture

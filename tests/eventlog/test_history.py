@@ -16,11 +16,13 @@ from sqlalchemy.engine import Connection
 
 from services.replay.commands import verify
 from shared.eventlog.chain import BEGINNING, linked
-from shared.eventlog.migrate import _MIGRATIONS, upgrade
+from shared.eventlog.migrate import upgrade
 from shared.eventlog.port import Appended, Commit, Conflict, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_batch import APPEND, arguments, encode_commit
-from shared.eventlog.postgres_engine import connect, make_engine
+from shared.eventlog.postgres_connection import connect
+from shared.eventlog.postgres_engine import make_engine
+from shared.eventlog.revisions import MIGRATIONS
 from shared.events.cluster_facts import PodEnded
 from tests.eventlog.words import commit, draft, given, place, seen
 from tests.fixtures.servers import PostgresServer, database_name
@@ -47,12 +49,12 @@ async def append_as_an_earlier_release(connection: Any, count: int, *commits: Co
 
 def _to_0002(connection: Connection) -> None:
     config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.set_main_option("script_location", str(MIGRATIONS))
     command.upgrade(config, "0002")
 
 
 async def test_rows_older_than_chains_are_vouched_for_by_the_first_that_has_one(database_url: str) -> None:
-    engine = make_engine(database_url, pool_size=1)
+    engine = make_engine(database_url)
     async with engine.connect() as connection:
         await connection.run_sync(_to_0002)
         await connection.commit()

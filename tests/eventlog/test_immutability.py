@@ -13,7 +13,8 @@ from shared.eventlog.errors import LogNotMigrated
 from shared.eventlog.port import Appended
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_batch import APPEND, arguments, encode_commit
-from shared.eventlog.postgres_engine import READER, WRITER, connect, make_engine, masked_url
+from shared.eventlog.postgres_connection import READER, WRITER, connect, masked_url
+from shared.eventlog.postgres_engine import make_engine
 from shared.eventlog.tables import metadata
 from tests.eventlog.words import commit, given
 

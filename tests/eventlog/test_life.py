@@ -25,7 +25,7 @@ from shared.eventlog.errors import LogBroken, LoginTooWeak
 from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import Commit, Draft, Duplicate
 from shared.eventlog.postgres import PostgresEventLog
-from shared.eventlog.postgres_engine import connect
+from shared.eventlog.postgres_connection import connect
 from shared.events.binding_facts import BindIntended, PodBound
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning

@@ -19,7 +19,7 @@ from shared.eventlog.errors import LoginTooStrong, LoginTooWeak
 from shared.eventlog.inspection import inspect
 from shared.eventlog.port import Appended
 from shared.eventlog.postgres import PostgresEventLog
-from shared.eventlog.postgres_engine import READER, WRITER, connect
+from shared.eventlog.postgres_connection import READER, WRITER, connect
 from shared.eventlog.postgres_logins import Rights, make_login, scram
 from tests.eventlog.words import commit
 

@@ -10,12 +10,13 @@ import asyncpg
 import pytest
 
 from shared.eventlog.errors import LogUnavailable
-from shared.eventlog.migrate import newest_revision, upgrade
+from shared.eventlog.migrate import upgrade
 from shared.eventlog.port import Appended, Conflict, Duplicate, EventLog, Fenced
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_batch import APPEND, arguments, encode_commit
-from shared.eventlog.postgres_engine import connect
+from shared.eventlog.postgres_connection import connect
+from shared.eventlog.revisions import newest_revision
 from tests.eventlog.words import commit, draft, given, places
 
 WRITERS = 16

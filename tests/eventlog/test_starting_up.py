@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from shared.eventlog import postgres_engine
+from shared.eventlog import postgres_connection
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.postgres import PostgresEventLog
 
@@ -30,7 +30,7 @@ async def test_a_refused_connection_is_an_unavailable_log(monkeypatch: pytest.Mo
     async def refuse(*_: Any, **__: Any) -> Any:
         raise refusal
 
-    monkeypatch.setattr(postgres_engine, "connect", refuse)
+    monkeypatch.setattr(postgres_connection, "connect", refuse)
     log = PostgresEventLog("postgresql+asyncpg://u:p@127.0.0.1:1/none", retry_for_s=0.05)
     with pytest.raises(LogUnavailable):
         await log.head()

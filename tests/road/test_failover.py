@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from services.embedded.data_dir import read_addresses
-from shared.eventlog.postgres_engine import plain_url
+from shared.eventlog.postgres_connection import plain_url
 from tests.road.harness import Road, folder, running, verified, wait_until
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -17,7 +17,7 @@ from shared.eventlog.errors import LogNotMigrated
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.port import Appended, Commit, Draft, EventLog, Fenced, Lease, Outcome
 from shared.eventlog.postgres import PostgresEventLog
-from shared.eventlog.postgres_engine import connect
+from shared.eventlog.postgres_connection import connect
 from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeObserved

@@ -15,7 +15,7 @@ from services.embedded.up.options import UpOptions
 from shared.bus.jetstream import split_credentials
 from shared.eventlog.errors import LogNotMigrated, LogUnavailable
 from shared.eventlog.migrate import upgrade
-from shared.eventlog.postgres_engine import connect, masked_url
+from shared.eventlog.postgres_connection import connect, masked_url
 from shared.kube.client import KubeClient
 from shared.kube.port import KubeUnavailableError
 from shared.telemetry.reasons import plain
