@@ -17,6 +17,9 @@ WORKDIR /opt/topolog/app
 COPY migrations migrations
 COPY shared shared
 COPY services services
+# Services may not write where they run: what they load is compiled here, and not at each start.
+RUN /opt/topolog/bin/python -m compileall -q . \
+    && /opt/topolog/bin/python -c "import services.scheduler.service, services.binder.service, services.topology_store.service"
 RUN printf '#!/bin/sh\nexec python -m services.cli.main "$@"\n' > /opt/topolog/bin/topolog \
     && printf '#!/bin/sh\nexec python -m services.exporter "$@"\n' > /opt/topolog/bin/topolog-exporter \
     && chmod 0755 /opt/topolog/bin/topolog /opt/topolog/bin/topolog-exporter

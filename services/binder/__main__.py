@@ -1,7 +1,17 @@
-"""`python -m services.binder`."""
+"""`python -m services.binder`. Must not import the service before `lean` ran."""
 
 import sys
 
-from services.binder.service import main
+from shared.runtime import lean
 
-sys.exit(main())
+
+def main() -> None:
+    """Run with this process' environment; ends the process."""
+    lean.leave_out_what_is_optional()
+    from services.binder import service
+
+    sys.exit(service.main())
+
+
+if __name__ == "__main__":
+    main()

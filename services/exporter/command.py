@@ -3,7 +3,7 @@
 import os
 import sys
 
-from services.exporter import lean
+from shared.runtime import lean
 
 
 def main() -> None:

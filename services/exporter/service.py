@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from services.exporter import lean
 from services.exporter.folders import FolderTree
 from services.exporter.handlers import NodeReporter, NodeStatus
 from services.exporter.objects import Objects
@@ -26,6 +25,7 @@ from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import Bus
 from shared.domain.version import VERSION
 from shared.kube.port import Kube
+from shared.runtime import lean
 from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.http import json_response
 from shared.runtime.settings import SettingsInvalid, load

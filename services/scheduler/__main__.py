@@ -1,7 +1,17 @@
-"""`python -m services.scheduler`."""
+"""`python -m services.scheduler`. Must not import the service before `lean` ran."""
 
 import sys
 
-from services.scheduler.service import main
+from shared.runtime import lean
 
-sys.exit(main())
+
+def main() -> None:
+    """Run with this process' environment; ends the process."""
+    lean.leave_out_what_is_optional()
+    from services.scheduler import service
+
+    sys.exit(service.main())
+
+
+if __name__ == "__main__":
+    main()

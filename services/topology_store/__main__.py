@@ -1,7 +1,17 @@
-"""`python -m services.topology_store`."""
+"""`python -m services.topology_store`. Must not import the service before `lean` ran."""
 
 import sys
 
-from services.topology_store.service import main
+from shared.runtime import lean
 
-sys.exit(main())
+
+def main() -> None:
+    """Run with this process' environment; ends the process."""
+    lean.leave_out_what_is_optional()
+    from services.topology_store import service
+
+    sys.exit(service.main())
+
+
+if __name__ == "__main__":
+    main()

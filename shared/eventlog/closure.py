@@ -65,12 +65,17 @@ def _imports(name: str) -> tuple[str, ...]:
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Everything but what only a type checker runs."""
+    """Every statement but what only a type checker runs. Expressions, most of a tree, hold no statements."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.expr) or (isinstance(node, ast.If) and _is_type_checking(node.test)):
             continue
         yield node
         yield from _statements(node)
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    """`TYPE_CHECKING`, by whatever module."""
+    return (test.id if isinstance(test, ast.Name) else test.attr if isinstance(test, ast.Attribute) else "") == "TYPE_CHECKING"
 
 
 def _imported(node: ast.AST, package: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import statistics
 import subprocess
@@ -14,6 +15,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE_LINES, TEST_FILE_LINES, FUNCTION_LINES, MEDIAN_FUNCTION_LINES = 400, 600, 60, 8
+NEVER_LOADED = {
+    "alembic", "cryptography", "greenlet", "grpc", "jinja2", "psutil", "pygments", "rich", "sqlalchemy", "typer",
+}  # fmt: skip
 MARKER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")) + r")\b")
 
 
@@ -92,6 +96,20 @@ def test_the_lock_file_has_hashes_and_names_no_host() -> None:
     assert text.count("--hash=sha256:") >= len(pins)
     assert "://" not in text
     assert "--index" not in text
+
+
+@pytest.mark.parametrize("service", ["scheduler", "binder", "topology_store"])
+def test_a_service_loads_only_what_it_runs_on(service: str) -> None:
+    """A standby that takes over after a crash has to start first; what it never uses was half of that."""
+    loaded = "{name.partition('.')[0] for name, module in sys.modules.items() if module}"
+    code = (
+        f"import atexit, sys, services.{service}.__main__ as command\n"
+        f"atexit.register(lambda: print(*sorted({NEVER_LOADED} & {loaded})))\n"
+        "command.main()\n"
+    )
+    refused = {"PATH": os.environ["PATH"], "TOPOLOG_LOG_LEVEL": "none"}
+    done = subprocess.run([sys.executable, "-c", code], env=refused, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (2, ""), done.stderr
 
 
 def test_a_default_scheduler_does_not_load_the_upstream_plugin() -> None:
