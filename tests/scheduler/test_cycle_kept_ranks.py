@@ -96,7 +96,7 @@ class Kept:
             self.place(asked[number % len(asked)], kind == "bound")
 
 
-@pytest.mark.parametrize("strategy", ["KeepRoom", "BestFit", "MostAllocated"])
+@pytest.mark.parametrize("strategy", ["KeepRoom", "BestFit", "MostAllocated", "LeastNUMANodes"])
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from((3, 40)), st.lists(ASKED, min_size=1, max_size=6), st.lists(TURNS, min_size=5, max_size=40))
 def test_what_is_chosen_is_what_a_plain_look_at_every_node_chooses(

@@ -89,3 +89,20 @@ def test_init_and_app_container_share_a_device_under_best_effort() -> None:
     world.node("n", zone(0, amounts(8, 8, 1)), zone(1, amounts(8, 8)), policy="best-effort")
     parts = container("i", amounts(1, 2, 1), "init"), container("c", amounts(1, 2, 1))
     assert isinstance(world.cluster.place(guaranteed("p", *parts)), Placed)
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_sets_of_zones_beside_groups_score_no_more_than_a_sweep_says(scope: str) -> None:
+    """A strategy over sets of zones looks at what is free in a group, which no zone of the group gives alone."""
+    taken = 0
+    for seed in range(60):
+        seen = _scene(seed, scope, 2)
+        cluster = world_of(seen, CycleConfig(strategy="LeastNUMANodes"), True).cluster
+        shape = cluster.shape(seen.pod)
+        cluster.sweep_if_new(shape)
+        for facts in cluster.nodes():
+            most = cluster.verdicts.scores[shape.row, facts.slot]
+            score = cluster.judge(shape, facts)
+            taken += bool(facts.tied) and score > 0
+            assert score <= most, seed
+    assert taken > 0

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.shape import Shape
+from services.scheduler.scoring.least_numa_nodes import LeastNumaNodes
+from services.scheduler.scoring.strategy import ZoneView
+from services.scheduler.scoring.zone_sets import fewest_zones, smallest_set
 from shared.domain.pod import Pod
-from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+from shared.domain.report import DeviceGroup
+from tests.fixtures.examples import examples
+from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, report, zone
 
 WHOLE = amounts(8)
 SEVERAL = ["none", "best-effort", "restricted"]
@@ -72,3 +82,64 @@ def test_each_container_is_scored_on_what_those_before_it_leave() -> None:
 def test_single_zones_are_all_alike(policy: str) -> None:
     made = world(policy, a=(8, 8, 20), b=(4, 4, 20))
     assert chosen(made, guaranteed("p", container("c", amounts(4))))[1] == 93
+
+
+HELD = st.one_of(st.integers(0, 9), st.just(2**62))
+NODES = st.lists(st.lists(st.tuples(HELD, HELD), min_size=3, max_size=3), min_size=1, max_size=4)
+"""Three zones each: CPUs and memory that are free."""
+NEAR = st.lists(st.integers(10, 12), min_size=9, max_size=9)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(nodes=NODES, near=NEAR, asked=st.tuples(HELD, HELD), limits=st.lists(st.integers(1, 4), min_size=4, max_size=4))
+def test_no_score_is_above_what_a_sweep_says_that_it_is_at_most(
+    nodes: list[list[tuple[int, int]]], near: list[int], asked: tuple[int, int], limits: list[int]
+) -> None:
+    """Also where amounts are beyond all measure."""
+    request = {name: amount for name, amount in zip(("cpu", "memory"), asked, strict=True) if amount}
+    rows = [at for at, amount in enumerate(asked) if amount]
+    available = np.array(nodes, dtype=np.int64).transpose(2, 1, 0)[rows]
+    wanted, distances = (
+        np.array(list(request.values()), dtype=np.int64),
+        {(at // 3, at % 3): cost for at, cost in enumerate(near)},
+    )
+    most = LeastNumaNodes().most_nodes(wanted, available, np.array(limits[: len(nodes)]))
+    fewest = fewest_zones(wanted, available) if rows else np.zeros(len(nodes))
+    for number, held in enumerate(nodes):
+        whole = {"cpu": 2**62, "memory": 2**62}
+        views = [ZoneView(at, {"cpu": cpu, "memory": memory}, whole) for at, (cpu, memory) in enumerate(held)]
+        score = LeastNumaNodes().score(request, views, distances, {}, limits[number])
+        found = smallest_set(request, views, distances, 3)
+        assert score <= most[number]
+        if rows and found is not None and len(found.ids) == 1:
+            assert fewest[number] == 1
+            assert most[number] - score < 100 / limits[number]
+
+
+def test_few_nodes_are_looked_at_where_a_bound_tells_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One zone of each node is enough: the first that is looked at is as good as any can be."""
+    made = world("single-numa-node", **{f"n{at}": (8.0, 8.0, 20) for at in range(50)})
+    looked_at, judge = [], made.cluster.judge
+
+    def noted(shape: Shape, facts: NodeFacts) -> int:
+        looked_at.append(facts.name)
+        return judge(shape, facts)
+
+    monkeypatch.setattr(made.cluster, "judge", noted)
+    for at in range(20):
+        pod = guaranteed(f"p{at}", container("c", amounts(2)))
+        placed = made.cluster.place(pod)
+        assert isinstance(placed, Placed)
+        assert placed.score == 93
+        made.cluster.charge(placed, pod)
+    assert len(looked_at) == 20
+
+
+def test_devices_of_no_zone_cost_no_zone() -> None:
+    """On `placeless` the plugin names no zone of its devices: one zone holds the rest."""
+    made, gpus = World(CycleConfig(strategy="LeastNUMANodes")), WHOLE | {GPU: 1}
+    made.node("zoned", zone(0, amounts(5), gpus), zone(1, amounts(5) | {GPU: 1}, gpus), policy="best-effort")
+    made.observe("placeless")
+    listed = report("placeless", [zone(0, WHOLE), zone(1, WHOLE)], "best-effort")
+    made.report(msgspec.structs.replace(listed, devices=(DeviceGroup(GPU, ids="a,b"),)))
+    assert chosen(made, guaranteed("p", container("c", amounts(6) | {GPU: 1}))) == ("placeless", 93)

@@ -72,11 +72,6 @@ class Cluster:
         self.homes = Homes()
         self._wanted: tuple[Wanted, ...] = ()
 
-    @property
-    def sweeps_score(self) -> bool:
-        """True where a sweep knows the scores of nodes that changed, so that they need not be judged one by one to be ranked."""
-        return isinstance(self.strategy, Registered) and self.strategy.at_once
-
     def __len__(self) -> int:
         return len(self._by_name)
 
@@ -266,7 +261,7 @@ class Cluster:
 
     def _ranked(self, shape: Shape, facts: NodeFacts) -> int | None:
         """What the node scores if it takes the pod, where a sweep or a ranking said so since it changed."""
-        known = self.sweeps_score and self.at(facts.slot) is facts
+        known = self._sweeping.ranks and self.at(facts.slot) is facts
         score = int(self.verdicts.scores[shape.row, facts.slot]) if known else OPTIMISTIC
         return score if RULED_OUT < score < OPTIMISTIC else None
 
@@ -346,9 +341,12 @@ class Cluster:
             shape.swept = True
             self._sweep(shape, None)
 
-    def rank_changed(self, shape: Shape, many: int) -> None:
-        """Score every node that changed since the shape was asked for: at once where they are `many`. Whether they take the pod
-        is asked when they come out on top."""
+    def rank_changed(self, shape: Shape) -> None:
+        """Score every node that changed since the shape was asked for, as far as that can be told of many. Whether they take the
+        pod is asked when they come out on top."""
+        many = self._sweeping.ranks_from
+        if many is None:
+            return
         slots = self.verdicts.news(shape.row)
         if not len(slots):
             self.verdicts.swept(shape.row)
@@ -369,6 +367,8 @@ class Cluster:
 
     def sweep_unsure(self, shape: Shape, score: int) -> bool:
         """Judge at once all nodes that stand at `score` in doubt; False when no more than doubt comes out of it."""
+        if score != OPTIMISTIC and self._sweeping.singly:
+            return False
         unsure = self.verdicts.unsure_at(shape.row, score)
         self._sweep(shape, unsure)
         return len(unsure) > len(self.verdicts.unsure_at(shape.row, score))

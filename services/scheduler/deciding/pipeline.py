@@ -21,11 +21,6 @@ from shared.domain.pod import Pod
 SWEEP_AFTER = 4
 """Single judgements after which one sweep over all nodes in doubt is cheaper, while it may leave doubts."""
 
-SWEEP_FROM = 24
-"""Nodes that changed since a shape was asked for from which a sweep that leaves none in doubt is cheaper than to judge each."""
-SWEEP_FROM_BY_WANTS = 3
-"""The same where each node is scored by every want."""
-
 
 def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
     """Choose a node for the pod, or say why there is none."""
@@ -46,10 +41,8 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
 
 def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tuple[NodeFacts, int] | None:
     table, salt, row = cluster.verdicts, salt_of(pod.uid), shape.row
-    sweep_from = SWEEP_FROM_BY_WANTS if cluster.looks_at_wants else SWEEP_FROM
     unsure, searches = 0, cluster.config.steps_pod // cluster.config.steps_node
-    if cluster.sweeps_score:
-        cluster.rank_changed(shape, sweep_from)
+    cluster.rank_changed(shape)
     try:
         while True:
             slot, best = table.top(row, salt) if lifts is None else table.top_lifted(row, salt, lifts)

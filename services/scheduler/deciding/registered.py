@@ -1,7 +1,7 @@
 """Strategies of `services.scheduler.scoring` in the cycle.
 
 Those of one zone score a part on all nodes at once; the others are scored node by node, when a node comes out on top, and until
-then a candidate stands at the highest score. A node label may choose between Koordinator's two strategies.
+then a candidate stands at the most that it may score. A node label may choose between Koordinator's two strategies.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from services.scheduler.scoring.node_label import strategy_for
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES
 from services.scheduler.scoring.registry import STRATEGIES as REGISTRY
 from services.scheduler.scoring.strategy import (
+    BoundedStrategy,
     Distances,
     Landed,
     LandingStrategy,
@@ -69,6 +70,7 @@ class Registered:
     def _take(self, strategy: Strategy) -> None:
         self._strategy = strategy
         self._by_landing = strategy if isinstance(strategy, LandingStrategy) and not self._labelled else None
+        self._bounded = strategy if isinstance(strategy, BoundedStrategy) and not self._labelled else None
         self._landings: dict[Items, Landing] = {}
         self._plain = strategy.score_plain if isinstance(strategy, PlainStrategy) and not self._labelled else None
 
@@ -82,6 +84,18 @@ class Registered:
     def at_once(self) -> bool:
         """True where `column` scores a part on all nodes; a strategy that a node's label may change does not."""
         return self._columns is not None
+
+    @property
+    def bounded(self) -> bool:
+        """True where nodes are scored one by one, and `most` tells of all what they score at most."""
+        return self._bounded is not None
+
+    def most(self, items: Items, free: Ints, limits: Ints) -> Ints:
+        """An upper bound of the part's score on every node: `free` is [resource of items, zone, node], see `BoundedStrategy`."""
+        if self._bounded is None:
+            return np.full(len(limits), HIGHEST)
+        request = np.array([amount for _, amount in items], dtype=np.int64)
+        return self._bounded.most_nodes(request, np.maximum(free, 0), limits)
 
     def beside(self, items: Items, names: Iterable[str]) -> Items:
         """The items, and 0 of each device among `names` that they do not ask for."""

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
+
 from services.scheduler.scoring.fit import zoned
-from services.scheduler.scoring.strategy import BEST, WORST, Distances, ZoneView
-from services.scheduler.scoring.zone_sets import smallest_set
+from services.scheduler.scoring.strategy import BEST, WORST, Distances, Ints, ZoneView
+from services.scheduler.scoring.zone_sets import fewest_zones, smallest_set
 from shared.domain.resources import Amounts
 
 LIMIT_ZONES = 64
@@ -31,3 +33,11 @@ class LeastNumaNodes:
         if found is None:
             return WORST
         return BEST * (2 * (limit - len(found.ids)) + found.nearest) // (2 * limit)
+
+    def most_nodes(self, request: Ints, available: Ints, limits: Ints) -> Ints:
+        """The same if the fewest zones that may hold the request do so, and are nearest; see `BoundedStrategy`."""
+        if not len(request):
+            return np.full(len(limits), BEST)
+        fewest, limit = fewest_zones(request, available), np.clip(limits, 1, LIMIT_ZONES)
+        most: Ints = BEST * (2 * (limit - fewest) + 1) // (2 * limit)
+        return np.where(fewest > np.minimum(limit, available.shape[1]), WORST, most)

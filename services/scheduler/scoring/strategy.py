@@ -83,6 +83,15 @@ class ColumnStrategy(Strategy, Protocol):
 
 
 @runtime_checkable
+class BoundedStrategy(Strategy, Protocol):
+    """A strategy that scores node by node, and knows for all nodes at once what a score is at most: few are then looked at."""
+
+    def most_nodes(self, request: Ints, available: Ints, limits: Ints) -> Ints:
+        """int64[N] of 0..100 from request[R] above zero, available[R,Z,N] not below zero and limits[N] (of zones): no less than
+        `score` gives while no more is available."""
+
+
+@runtime_checkable
 class PlainStrategy(Strategy, Protocol):
     """A strategy that also scores straight from a node's amounts, with the same answers: without a view a zone."""
 

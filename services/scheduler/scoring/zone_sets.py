@@ -11,12 +11,15 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, islice
 
 import msgspec
+import numpy as np
 
 from services.scheduler.scoring.fit import zoned
-from services.scheduler.scoring.strategy import UNKNOWN_DISTANCE, Distances, ZoneView
+from services.scheduler.scoring.strategy import UNKNOWN_DISTANCE, Distances, Ints, ZoneView
 from shared.domain.resources import Amounts
 
 LIMIT_PAIRS = 4_000_000
+LIMIT_AMOUNT = 2**56
+"""Where more is asked for it counts as this: the sum over 64 zones is an int64."""
 
 
 class ZoneSet(msgspec.Struct, frozen=True):
@@ -37,6 +40,16 @@ def smallest_set(request: Amounts, zones: Sequence[ZoneView], distances: Distanc
             if found is not None:
                 return found
     return None
+
+
+def fewest_zones(request: Ints, available: Ints) -> Ints:
+    """int64[N]: the least size at which the fullest zones hold each resource, for request[R] above zero and available[R,Z,N]; one
+    more than there are zones where all of them do not."""
+    asked = np.minimum(request, LIMIT_AMOUNT)[:, None, None]
+    fullest = np.cumsum(np.sort(np.minimum(available, asked), axis=1)[:, ::-1], axis=1)
+    short: Ints = np.count_nonzero(fullest < asked, axis=1)
+    fewest: Ints = short.max(axis=0) + 1
+    return fewest
 
 
 def _nearest(wanted: Amounts, zones: Sequence[ZoneView], distances: Distances, size: int) -> ZoneSet | None:

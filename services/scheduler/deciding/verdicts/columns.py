@@ -54,7 +54,7 @@ class Delta(NamedTuple):
 class Columns:
     """`lower`, `upper` and `whole` (allocatable, as floats) [resource, zone, node], `free` of what is `offered` [resource, node],
     `largest` zone capacity and `widest` whole zone (at least 1) [resource, node], `totals` what is surely free in all zones
-    together [resource, node], of nodes where that counts."""
+    together [resource, node], of nodes where that counts, `limits` of zones for a container [node]."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -68,6 +68,7 @@ class Columns:
         self.totals = np.zeros((0, 64), dtype=np.int64)
         self.free = np.zeros((0, 64), dtype=np.int64)
         self.offered = np.zeros((0, 64), dtype=np.int64)
+        self.limits = np.zeros(64, dtype=np.int64)
         self.profile = np.full(64, -1, dtype=np.int32)
         self.profiles: list[Profile] = []
         self._sized: dict[int, Report | None] = {}
@@ -105,6 +106,7 @@ class Columns:
         self.whole, self.offered = _grown(self.whole, 2, wide), _grown(self.offered, 1, wide)
         self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
         self.totals, self.widest = _grown(self.totals, 1, wide), np.maximum(_grown(self.widest, 1, wide), 1)
+        self.limits = _grown(self.limits, 0, wide)
         self.profile = np.append(self.profile, np.full(wide - len(self.profile), -1, dtype=np.int32))
 
     def set_profile(self, slot: int, profile: Profile | None) -> int:
@@ -176,6 +178,7 @@ class Columns:
             return
         slots = [facts.slot for facts in many]
         self._sized.update((facts.slot, facts.report) for facts in many)
+        self.limits[slots] = [f.report.max_numa_nodes if f.report else 0 for f in many]
         self.largest[:, slots] = _table(self.rows, [capacities(f.report) if f.report else {} for f in many])
         self.whole[:, :, slots] = whole = self._block([f.sizes for f in many], [f.zone_ids for f in many])
         self.widest[:, slots] = np.maximum(whole.max(axis=1), 1)

@@ -34,16 +34,18 @@ class Sweep:
         self._gathered: dict[str, npt.NDArray[np.int64]] = {}
         self._fit_cache: dict[tuple[tuple[str, int], ...], Bools | None] = {}
         self._points_cache: dict[tuple[str, int], npt.NDArray[np.float64]] = {}
+        self._singly = strategy if isinstance(strategy, Registered) and not strategy.at_once else None
+        """A strategy that scores node by node: here are upper bounds of its scores."""
 
     def run(self, shape: Shape, plan: Plan, gate: Bools) -> tuple[Scores, Bools]:
         """Judge the shape; scores and certainty in the selection's order. `gate` is where its constraints let it go."""
         if plan.mode == "aligned":
             candidates, sure, scores = self._aligned(plan)
         elif plan.mode == "spread":
-            candidates, sure, scores = (*self._spread(plan), self._whole(shape))
+            candidates, sure, scores = (*self._spread(plan), self._whole(shape) if self._singly is None else self._most(plan))
         else:
             candidates, sure, scores = self._every(), self._every(), self._whole(shape)
-        if isinstance(self._strategy, Registered) and not self._strategy.at_once:
+        if self._singly is not None:
             sure[:] = False
         if plan.one_by_one:
             candidates, sure = self._every(), ~self._every()
@@ -54,7 +56,7 @@ class Sweep:
 
     def _aligned(self, plan: Plan) -> tuple[Bools, Bools, npt.NDArray[Any]]:
         necessary, sure = self._every(), self._every()
-        total = self._total_scores(plan)
+        scores = self._mean_scores(plan) if self._singly is None else self._most(plan)
         before: Amounts = {}
         for at, part in enumerate(plan.parts):
             fit = self._fit(part.amounts)
@@ -68,13 +70,12 @@ class Sweep:
             before = {name: before.get(name, 0) + part.amounts.get(name, 0) for name in {*before, *part.amounts}}
         if not plan.together:
             sure[:] = False
-        scores = np.floor(total / len(plan.parts))
         sure &= necessary
         candidates = self._with_upper(plan, necessary)
         if plan.rule.policy == policy.RESTRICTED:
             wide = ~self._fits_one_zone(plan)
-            least = HIGHEST if isinstance(self._strategy, Registered) and not self._strategy.at_once else 0
-            candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, least, scores)
+            candidates, sure = candidates | wide, sure & ~wide
+            scores = np.where(wide, 0, scores) if self._singly is None else scores
         return candidates, sure, scores
 
     def _in_spite_of(self, part: Part, fit: Bools, at: int, before: Amounts) -> Bools:
@@ -83,16 +84,34 @@ class Sweep:
         enough: Bools = np.count_nonzero(fit, axis=0) > at
         return enough if together is None else enough | together.any(axis=0)
 
-    def _total_scores(self, plan: Plan) -> npt.NDArray[Any]:
-        """The sum over parts of each part's score."""
-        if isinstance(self._strategy, Registered) and not self._strategy.at_once:
-            return np.full(self._count, HIGHEST * len(plan.parts))
+    def _mean_scores(self, plan: Plan) -> npt.NDArray[Any]:
+        """The mean over parts of each part's score, rounded down."""
         total = np.zeros(self._count)
         for items, count in plan.kinds:
             fit = self._fit(dict(items))
             if fit is not None and len(fit):
                 total += count * self._part_scores(items, fit)
-        return total
+        return np.floor(total / len(plan.parts))
+
+    def _most(self, plan: Plan) -> npt.NDArray[Any]:
+        """An upper bound of the score by a strategy that is asked node by node: of every part alone, on all that may be free."""
+        most, limits = np.full(self._count, HIGHEST), self._columns.limits[self._selection]
+        if self._singly is None or not self._singly.bounded:
+            return most
+        for items, _ in plan.kinds:
+            known = tuple((name, amount) for name, amount in items if amount > 0 and name in self._columns.rows)
+            if known:
+                most = np.minimum(most, self._singly.most(known, np.stack([self._at_best(*item) for item in known]), limits))
+        return most
+
+    def _at_best(self, name: str, amount: int) -> npt.NDArray[np.int64]:
+        """What may be free by zone, as far as the strategy looks: it knows no groups of zones that hold memory, and passes over
+        what no zone of the node lists."""
+        free, size = self._lower(name), self._size(name)
+        if is_memory(name):
+            upper = self._columns.upper[self._columns.rows[name], : self._zones][:, self._selection]
+            free = np.where(free > 0, free, upper)
+        return np.where(size.any(axis=0), free, amount)
 
     def _part_scores(self, items: Items, fit: Bools) -> npt.NDArray[Any]:
         if isinstance(self._strategy, Registered):
@@ -203,12 +222,12 @@ class Sweep:
 
     def _whole(self, shape: Shape) -> npt.NDArray[Any]:
         asked = shape.asked
-        if isinstance(self._strategy, Registered) and not self._strategy.at_once:
-            return np.full(self._count, HIGHEST)
         rows = [self._columns.free_rows.get(name) for name in asked]
         if not asked or None in rows:
             return np.zeros(self._count)
         free, whole = ([each[row, self._selection] for row in rows] for each in (self._columns.free, self._columns.offered))
+        if self._singly is not None:
+            return self._singly.most(tuple(asked.items()), np.stack(free)[:, None], np.ones(self._count, dtype=np.int64))
         if isinstance(self._strategy, Registered):
             return self._strategy.whole_column(asked, np.stack(free), np.stack(whole))
         scores = self._strategy.many(tuple(asked.items()), free, whole)

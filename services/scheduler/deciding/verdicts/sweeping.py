@@ -25,6 +25,13 @@ from services.scheduler.deciding.verdicts.table import RULED_OUT
 
 Slots = Sequence[NodeFacts | None]
 
+RANKS_FROM = 24
+"""Nodes that changed since a shape was asked for from which a sweep that leaves none in doubt is cheaper than to judge each."""
+RANKS_FROM_BY_WANTS = 3
+"""The same where each node is scored by every want."""
+RANKS_FROM_BY_SETS = 1
+"""The same where sets of zones are compared: a sweep only tells what scores are at most, and few are then looked at."""
+
 
 class Sweeping:
     """Reads the cluster's columns, which are up to date; keeps what it made on the shape."""
@@ -36,6 +43,25 @@ class Sweeping:
     def by_landing(self) -> bool:
         """True where the strategy looks at nothing but the zone where a part lands."""
         return isinstance(self._strategy, Registered) and self._strategy.by_landing
+
+    @property
+    def ranks(self) -> bool:
+        """True where a sweep knows the scores of nodes that changed, so that they need not be judged one by one to be ranked."""
+        return isinstance(self._strategy, Registered) and self._strategy.at_once
+
+    @property
+    def singly(self) -> bool:
+        """True where nodes are scored one by one, and a sweep knows at most a bound."""
+        return isinstance(self._strategy, Registered) and not self._strategy.at_once
+
+    @property
+    def ranks_from(self) -> int | None:
+        """Changed nodes from which a sweep is cheaper than to rank each; None where neither is worth it."""
+        if not isinstance(self._strategy, Registered) or not (self._strategy.at_once or self._strategy.bounded):
+            return None
+        if self._strategy.bounded:
+            return RANKS_FROM_BY_SETS
+        return RANKS_FROM_BY_WANTS if self._strategy.looks_at_wants else RANKS_FROM
 
     def plan(self, shape: Shape, profile: Profile, number: int) -> tuple[Plan, bool]:
         """The shape's plan on nodes of the profile of this number, and whether they are barred whatever they have free."""
