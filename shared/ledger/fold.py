@@ -35,7 +35,9 @@ def evolve(ledger: Ledger, envelope: Envelope, fact: Fact) -> Touched:
         raise GapError(f"expected position {ledger.position + 1}, got {envelope.position}")
     ledger.position = envelope.position
     handler = _HANDLERS.get(type(fact))
-    return handler(ledger, fact, envelope) if handler is not None else ()
+    touched = handler(ledger, fact, envelope) if handler is not None else ()
+    let_go(ledger, touched)
+    return touched
 
 
 def concerns(kind: type[Fact]) -> bool:
@@ -61,7 +63,6 @@ def _report_changed(ledger: Ledger, fact: report.NodeReportChanged, at: Envelope
 
 def _report_expired(ledger: Ledger, fact: report.NodeReportExpired, at: Envelope) -> Touched:
     node_of(ledger, fact.node).expired = True
-    let_go(ledger, [fact.node])
     return (fact.node,)
 
 
@@ -91,7 +92,6 @@ def _node_ended(ledger: Ledger, fact: cluster.NodeEnded, at: Envelope) -> Touche
     if node is None or node.observed is None or node.observed.uid != fact.uid:
         return ()
     node.observed, node.gone = None, True
-    let_go(ledger, [fact.name])
     return (fact.name,)
 
 

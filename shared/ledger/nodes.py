@@ -24,10 +24,10 @@ def let_go(ledger: Ledger, names: Iterable[str]) -> None:
     """Forget those of the nodes whose Node objects are gone, that report nothing and hold no pod."""
     for name in names:
         node = ledger.nodes.get(name)
-        if node is not None and _left(node):
+        if node is not None and node.gone and _is_empty(node):
             del ledger.nodes[name]
 
 
-def _left(node: LedgerNode) -> bool:
+def _is_empty(node: LedgerNode) -> bool:
     silent = node.report is None or node.expired
-    return node.gone and silent and not node.charges and not node.claims
+    return silent and not node.charges and not node.claims

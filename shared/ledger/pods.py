@@ -7,7 +7,7 @@ from shared.events import cluster_facts as cluster
 from shared.events import scheduling_facts as scheduling
 from shared.events.envelope import Envelope
 from shared.ledger.charging import put, take
-from shared.ledger.nodes import let_go, node_of
+from shared.ledger.nodes import node_of
 from shared.ledger.settle import narrow_charge, redemand, settle
 from shared.ledger.state import Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import restore, subtract
@@ -29,11 +29,17 @@ def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched
         _respecified(ledger, entry, fact)
     if not fact.node:
         return (before,) if changed and before else ()
-    put(ledger, entry, fact.node, at.position)
+    touched = _stands(ledger, entry, fact.node, at)
     entry.stage = "running" if fact.phase == "Running" else "bound"
     _admit(ledger.nodes[fact.node], fact.pod.uid, fact.phase == "Running")
-    _drop_claim(ledger, entry)
-    return tuple(sorted({before, fact.node} - {""}))
+    return tuple(sorted({*touched, *_drop_claim(ledger, entry)}))
+
+
+def _stands(ledger: Ledger, entry: LedgerPod, name: str, at: Envelope) -> Touched:
+    """The pod is charged there, and nowhere else any more."""
+    before = entry.node
+    put(ledger, entry, name, at.position)
+    return (name,) if before in ("", name) else tuple(sorted((before, name)))
 
 
 def _respecified(ledger: Ledger, entry: LedgerPod, fact: cluster.PodObserved) -> None:
@@ -56,10 +62,10 @@ def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
     entry = ledger.pods.get(fact.uid)
     if entry is None:
         return ()
-    put(ledger, entry, fact.node, at.position)
+    touched = _stands(ledger, entry, fact.node, at)
     entry.stage = "running"
     _admit(ledger.nodes[fact.node], fact.uid, True)
-    return (fact.node,)
+    return touched
 
 
 def _admit(node: LedgerNode, uid: str, runs: bool) -> None:
@@ -79,7 +85,6 @@ def ended(ledger: Ledger, fact: cluster.PodEnded, at: Envelope) -> Touched:
     if entry.node:
         touched = (*touched, entry.node)
         take(ledger, entry, at.position)
-    let_go(ledger, touched)
     return touched
 
 
@@ -106,10 +111,10 @@ def charged(ledger: Ledger, fact: scheduling.NodeCharged, at: Envelope) -> Touch
     entry = ledger.pods.get(fact.uid)
     if entry is None:
         return ()
-    put(ledger, entry, fact.node, at.position)
+    touched = _stands(ledger, entry, fact.node, at)
     node = ledger.nodes[fact.node]
     narrow_charge(node, node.charges[fact.uid], fact.narrowed)
-    return (fact.node,)
+    return touched
 
 
 def withdrawn(ledger: Ledger, fact: scheduling.ReservationWithdrawn, at: Envelope) -> Touched:
@@ -132,8 +137,7 @@ def bound(ledger: Ledger, fact: binding.PodBound, at: Envelope) -> Touched:
         return ()
     if entry.stage in ("pending", "reserved", "intended"):
         entry.stage = "bound"
-    put(ledger, entry, fact.node, at.position)
-    return (fact.node,)
+    return _stands(ledger, entry, fact.node, at)
 
 
 def refused(ledger: Ledger, fact: binding.BindRefused, at: Envelope) -> Touched:
@@ -150,7 +154,6 @@ def _unreserve(ledger: Ledger, uid: str, node: str, at: Envelope) -> Touched:
         return ()
     take(ledger, entry, at.position)
     entry.stage, entry.reserved_at = "pending", 0
-    let_go(ledger, [node])
     return (node,)
 
 
@@ -170,9 +173,7 @@ def nominated(ledger: Ledger, fact: scheduling.PodNominated, at: Envelope) -> To
 def nomination_withdrawn(ledger: Ledger, fact: scheduling.NominationWithdrawn, at: Envelope) -> Touched:
     """The claim ends."""
     entry = ledger.pods.get(fact.uid)
-    touched = () if entry is None else _drop_claim(ledger, entry)
-    let_go(ledger, touched)
-    return touched
+    return () if entry is None else _drop_claim(ledger, entry)
 
 
 def _drop_claim(ledger: Ledger, entry: LedgerPod) -> Touched:

@@ -68,10 +68,11 @@ def report(
 
 
 class History:
-    """A log in miniature: every fact gets the next position and version, and is folded at once."""
+    """A log in miniature: every fact gets the next position and version, and is folded at once. `touched`: by the latest."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
+        self.touched: tuple[str, ...] = ()
         self._versions: dict[str, int] = {}
 
     def tell(self, stream: str, fact: Fact) -> int:
@@ -79,7 +80,7 @@ class History:
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         position = self.ledger.position + 1
         envelope = Envelope(position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position))
-        evolve(self.ledger, envelope, fact)
+        self.touched = evolve(self.ledger, envelope, fact)
         return position
 
     def report(self, *zones: Zone, **fields: object) -> int:

@@ -66,3 +66,23 @@ def test_who_reports_and_never_was_a_node_is_kept() -> None:
     history.tell(streams.report("n1"), EXPIRED)
     history.tell(streams.report("n1"), NodeReportRefused("n1", "boot-0", "exporter-2", "boot boot-0 was superseded"))
     assert history.n1.locked
+
+
+def test_a_pod_that_turns_up_elsewhere_holds_no_node_that_left() -> None:
+    history = in_use()
+    history.node(name="n2")
+    history.tell(streams.node("n1"), GONE)
+    history.tell(streams.report("n1"), EXPIRED)
+    assert "n1" in history.ledger.nodes
+    history.seen(pod("a", cpus=2), node="n2")
+    assert set(history.ledger.nodes) == {"n2"}
+
+
+def test_a_nominee_that_turns_up_elsewhere_claims_nothing_any_more() -> None:
+    """Whoever decides must hear of the node whose claim ended, and not only of the one where the pod stands."""
+    history = in_use()
+    history.node(name="n2")
+    history.seen(pod("preemptor", cpus=4))
+    history.tell(streams.pod("uid-preemptor"), PodNominated("uid-preemptor", "n1", victims=(), zones={0: {"cpu": 4000}}))
+    history.seen(pod("preemptor", cpus=4), node="n2")
+    assert history.touched == ("n1", "n2")

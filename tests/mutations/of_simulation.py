@@ -32,8 +32,8 @@ SIMULATED = (
     Mutation(
         "a pod that ended keeps its charge",
         "shared/ledger/pods.py",
-        "        take(ledger, entry, at.position)\n    let_go(ledger, touched)",
-        "    let_go(ledger, touched)",
+        "        touched = (*touched, entry.node)\n        take(ledger, entry, at.position)",
+        "        touched = (*touched, entry.node)",
         "S9|ledger|L2",
         90002,
     ),
@@ -70,6 +70,15 @@ SIMULATED = (
         "    for name in ():\n        node",
         "L5",
         90053,
+    ),
+    Mutation(
+        "a node that left is kept for ever",
+        "shared/ledger/nodes.py",
+        "    return silent and not node.charges and not node.claims",
+        "    return False",
+        "S9",
+        90138,
+        321,
     ),
     Mutation(
         "a report that was kept back shuts out a later boot",

@@ -96,6 +96,7 @@ class Checks:
         self._equal_hashes()
         if self._steps % FULL_EVERY == 0:
             self.audit.finish()
+            self._let_go()
         self.broken += [f"{v.invariant} at {v.position}: {v.message}" for v in self.audit.violations]
 
     def _note(self, envelope: Envelope, fact: Fact) -> None:
@@ -202,6 +203,12 @@ class Checks:
                 if self._sizes.setdefault((node.name, uid), size) < size:
                     self.marks.add("widened")
                 self._sizes[node.name, uid] = size
+
+    def _let_go(self) -> None:
+        """S9 of nodes: one that left, reports nothing and holds nobody is kept no more."""
+        for name, node in self.audit.ledger.nodes.items():
+            if node.gone and (node.report is None or node.expired) and not node.charges and not node.claims:
+                self.broken.append(f"S9: {name} left, nothing is there, and the ledger keeps it")
 
     def _equal_hashes(self) -> None:
         """S6, and the audit's own fold stands for one more replica."""
