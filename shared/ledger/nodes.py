@@ -21,13 +21,14 @@ def node_of(ledger: Ledger, name: str) -> LedgerNode:
 
 
 def let_go(ledger: Ledger, names: Iterable[str]) -> None:
-    """Forget those of the nodes whose Node objects are gone, that report nothing and hold no pod."""
+    """Forget those of the nodes that have no Node object, report nothing and hold no pod. Who reports and never was a node is
+    kept: an operator looks for it."""
     for name in names:
         node = ledger.nodes.get(name)
-        if node is not None and node.gone and _is_empty(node):
+        if node is not None and node.observed is None and _is_empty(node):
             del ledger.nodes[name]
 
 
 def _is_empty(node: LedgerNode) -> bool:
-    silent = node.report is None or node.expired
+    silent = node.report is None or (node.gone and node.expired)
     return silent and not node.charges and not node.claims

@@ -78,6 +78,14 @@ def test_a_pod_that_turns_up_elsewhere_holds_no_node_that_left() -> None:
     assert set(history.ledger.nodes) == {"n2"}
 
 
+def test_a_node_that_only_a_pod_told_of_goes_with_the_pod() -> None:
+    history = History()
+    history.seen(pod("a", cpus=2), node="n1")
+    assert "n1" in history.ledger.nodes
+    history.end(pod("a", cpus=2))
+    assert history.ledger.nodes == {}
+
+
 def test_a_nominee_that_turns_up_elsewhere_claims_nothing_any_more() -> None:
     """Whoever decides must hear of the node whose claim ended, and not only of the one where the pod stands."""
     history = in_use()

@@ -205,9 +205,10 @@ class Checks:
                 self._sizes[node.name, uid] = size
 
     def _let_go(self) -> None:
-        """S9 of nodes: one that left, reports nothing and holds nobody is kept no more."""
+        """S9 of nodes: one that left, or of which only a pod told, is kept no longer than it reports or holds somebody."""
         for name, node in self.audit.ledger.nodes.items():
-            if node.gone and (node.report is None or node.expired) and not node.charges and not node.claims:
+            silent = node.report is None or (node.gone and node.expired)
+            if node.observed is None and silent and not node.charges and not node.claims:
                 self.broken.append(f"S9: {name} left, nothing is there, and the ledger keeps it")
 
     def _equal_hashes(self) -> None:

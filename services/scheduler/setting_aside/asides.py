@@ -114,6 +114,11 @@ class Asides(msgspec.Struct):
         return ()
 
     def _evidence(self, position: int, node: str, shape: str, cause: AsideCause, detail: str, ledger: Ledger, uid: str) -> None:
+        """Without a Node object there is none: nobody is sent there, what comes back under the name is another machine, and the
+        version of its stream may be forgotten."""
+        known = ledger.nodes.get(node)
+        if known is None or known.observed is None:
+            return
         strikes = self.strikes.get(node, {}).get(shape, 0) + 1
         fact = NodeSetAside(node, shape, cause, detail, uid, position, strikes)
         self._set(position, fact, ledger)

@@ -10,7 +10,8 @@ from services.scheduler.setting_aside.proposing import AGAIN_AFTER_S, CONTESTED_
 from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.binding_facts import BindIntended, BindRefused
-from shared.events.cluster_facts import PodEnded, PodRunning
+from shared.events.cluster_facts import NodeEnded, PodEnded, PodRunning
+from shared.events.report_facts import NodeReportExpired
 from shared.events.scheduling_facts import NodeReadmitted, NodeSetAside, PodReadmitted
 from tests.ledger.given import pod, zone
 from tests.scheduler.default.story import Story
@@ -83,6 +84,24 @@ async def test_a_first_rejection_ends_with_other_amounts_and_a_second_only_with_
     await story.report(zone(0, 16, 14), at=5, policy="restricted")
     assert await story.decide() == {"uid-c": "n1"}
     assert [fact.strikes for fact in await set_asides(story)] == [1, 2]
+
+
+@pytest.mark.parametrize("silent", [True, False])
+@pytest.mark.parametrize("seen", ["before", "after"])
+async def test_a_rejection_that_is_told_after_its_node_left_sets_nothing_aside(silent: bool, seen: str) -> None:
+    """Of a node that left, is silent and holds nobody nothing is kept, nor its stream's version: no fact could be appended."""
+    story = await world("n1")
+    made, gone = pod("a", cpus=4), NodeEnded("n1", "uid-n1", "deleted")
+    if seen == "before":
+        await story.seen_bound(made)
+    await story.tell(streams.node("n1"), gone)
+    if silent:
+        await story.tell(streams.report("n1"), NodeReportExpired("n1", 60))
+    if seen == "after":
+        await story.seen_bound(made)
+    await story.tell(streams.pod(made.uid), PodEnded(made.uid, "rejected", "n1", WRONG, "no"))
+    assert story.cores[0].decide(0) == []
+    assert ("n1" in story.cores[0].ledger.nodes) is not silent
 
 
 async def test_a_rejection_that_no_report_ends_is_tried_again_each_time_later() -> None:
