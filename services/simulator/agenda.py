@@ -20,12 +20,9 @@ class Agenda:
         """Do `action` at `when` (in the caller's seconds)."""
         heapq.heappush(self._heap, (when, next(self._numbers), action))
 
-    def due(self, now: float) -> list[Action]:
-        """Take out what is due."""
-        found = []
-        while self._heap and self._heap[0][0] <= now:
-            found.append(heapq.heappop(self._heap)[2])
-        return found
+    def next_due(self, now: float) -> Action | None:
+        """Take out the next action that is due; None when none is."""
+        return heapq.heappop(self._heap)[2] if self._heap and self._heap[0][0] <= now else None
 
     @property
     def next_at(self) -> float | None:

@@ -1,8 +1,8 @@
 """A simulated kubelet's state on disk: the three checkpoints of its managers, in the kubelet's own format.
 
 Each is replaced by renaming, so that a process killed half-way leaves the one before it whole; the larger ones have no
-checksum, because they change with every pod. The folder is touched for those who watch it. Must not know when to save, nor
-judge what it loads.
+checksum, because they change with every pod. A pod that holds nothing of a manager's changes no file, as with a kubelet: who
+watches hears nothing of it. Must not know when to save, nor judge what it loads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ def save(folder: Path, before: KubeletState | None, after: KubeletState) -> None
         _replace(folder / CPU_FILE, write_cpu(CpuCheckpoint(after.kubelet.cpu.policy, after.cpu.shared, after.cpu.entries)))
     if before is None or before.memory is not after.memory:
         _replace(folder / MEMORY_FILE, write_memory(memory_checkpoint(after.memory), seal=False))
-    os.utime(folder)
 
 
 def stored(state: KubeletState) -> Checkpoints:

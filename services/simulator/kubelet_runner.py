@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from services.simulator import kubelet, kubelet_files, machine_files, pod_status
-from services.simulator.agenda import Agenda
+from services.simulator.agenda import Action, Agenda
 from services.simulator.clock import VirtualClock
 from services.simulator.cluster import SimulatedNode
 from services.simulator.cluster_port import ClusterPort, Json, Seen
@@ -31,7 +31,9 @@ from shared.domain.pod import Pod
 from shared.kubelet.machine import KubeletState
 
 log = structlog.get_logger()
-SLICE = 200
+TURN_S = 0.002
+"""Of work in one turn of the loop. Once it is behind, gRPC's server takes one event a turn: where a turn was as long as all
+that was due, on a busy machine, kubelets answered nobody as long as pods came."""
 _ENDED = ("Failed", "Succeeded")
 _UNTAINTED = {"spec": {"taints": None}}
 
@@ -167,13 +169,17 @@ class KubeletRunner:
         self._woken.set()
 
     def _work(self) -> None:
-        """What has been heard and what is due now, a bounded slice of it."""
-        for uid in list(self._inbox)[:SLICE]:
-            self._pod_changed(uid, *self._inbox.pop(uid))
-        for action in self._real.due(time.monotonic()):
-            action()
-        for action in self._virtual.due(self._clock.now()):
-            action()
+        """What has been heard and what is due now, in turns, for as long as one turn of the loop may take."""
+        end_s, more = time.monotonic() + TURN_S, True
+        while more and time.monotonic() < end_s:
+            found = (self._next_heard(), self._real.next_due(time.monotonic()), self._virtual.next_due(self._clock.now()))
+            more = any(found)
+            for action in filter(None, found):
+                action()
+
+    def _next_heard(self) -> Action | None:
+        uid = next(iter(self._inbox), None)
+        return None if uid is None else partial(self._pod_changed, uid, *self._inbox.pop(uid))
 
     def _pause_s(self) -> float:
         if self._inbox:
@@ -183,7 +189,7 @@ class KubeletRunner:
             pause = min(pause, self._real.next_at - time.monotonic())
         if self._virtual.next_at is not None:
             pause = min(pause, self._clock.real_until(self._virtual.next_at))
-        return max(0.001, pause)
+        return max(0.001, pause) if pause > 0 else 0.0
 
     def _pod_changed(self, uid: str, node: str, namespace: str, name: str) -> None:
         agent = self._agents[node]

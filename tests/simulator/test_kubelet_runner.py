@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,23 @@ async def test_an_end_is_told_before_what_the_pod_held_is_free(cluster: Cluster)
     await eventually(lambda: cluster.phase("deleted") == "gone")
     assert set(still_held) == {("short", True), ("deleted", True)}
     await eventually(lambda: not cluster.kubelets.agent(NODE).node.state.cpu.entries)
+
+
+async def test_a_kubelet_answers_while_the_runner_has_much_to_do(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, look = [], cluster.store.get
+
+    def slow(*which: Any) -> Any:
+        looks.append(which)
+        time.sleep(0.01)
+        return look(*which)
+
+    monkeypatch.setattr(cluster.store, "get", slow)
+    for number in range(150):
+        cluster.run(f"p{number}")
+    source = GrpcSource(str(cluster.files[0].socket))
+    await source.pods()
+    await source.close()
+    assert len(looks) < 150
 
 
 async def test_pod_that_cannot_be_read_is_refused_alone(cluster: Cluster) -> None:
