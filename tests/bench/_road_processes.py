@@ -83,6 +83,19 @@ def spent(before: Sample, after: Sample, pods: int) -> dict[str, dict[str, float
     return found
 
 
+def with_rest(
+    rows: dict[str, dict[str, float]], ended: Sample, rested: Sample, seconds_per_pod: float
+) -> dict[str, dict[str, float]]:
+    """The same with what each takes of a second at rest, between the two samples, and what a pod added to that."""
+    at_rest, passed_s = spent(ended, rested, 0), rested.at_s - ended.at_s
+    told = {}
+    for name, row in rows.items():
+        rest = at_rest[name]["cpu_s"] * 1e3 / passed_s
+        added = row["cpu_ms_per_pod"] - rest * seconds_per_pod
+        told[name] = row | {"rest_cpu_ms_per_s": round(rest, 2), "added_ms_per_pod": round(added, 2)}
+    return told
+
+
 def limits(before: Sample, after: Sample, rows: dict[str, dict[str, float]]) -> dict[str, object]:
     """What was short: cores used by the road and by everything on the machine, and the process nearest to one core."""
     passed_s = after.at_s - before.at_s
@@ -98,10 +111,11 @@ def limits(before: Sample, after: Sample, rows: dict[str, dict[str, float]]) -> 
 
 def shares(rows: dict[str, dict[str, float]]) -> dict[str, float]:
     """CPU milliseconds a pod: Topolog's own processes, the servers it stands on, the simulated cluster."""
-    own = [row["cpu_ms_per_pod"] for name, row in rows.items() if name not in (*SERVERS, SIMULATOR)]
+    own = [row for name, row in rows.items() if name not in (*SERVERS, SIMULATOR)]
     servers = [rows[name]["cpu_ms_per_pod"] for name in SERVERS if name in rows]
     return {
-        "topolog_cpu_ms_per_pod": round(sum(own), 2),
+        "topolog_cpu_ms_per_pod": round(sum(row["cpu_ms_per_pod"] for row in own), 2),
+        "topolog_added_ms_per_pod": round(sum(row["added_ms_per_pod"] for row in own), 2),
         "servers_cpu_ms_per_pod": round(sum(servers), 2),
         "simulator_cpu_ms_per_pod": rows.get(SIMULATOR, {}).get("cpu_ms_per_pod", 0.0),
     }

@@ -6,6 +6,11 @@ bound. Rates are those of the middle 80 % of the pods; latencies are real millis
 CPU is counted from ready to the last pod's end, start-up excluded. `machine_cores` near `of_cores` says that CPU limits, and by
 how much it exceeds `road_cores`, that others use the machine and inflate every number; `busiest_cores` near 1 names the process
 that limits. `decide_ms_per_pod` is what the scheduler itself measures of its deciding batches, by the clock and without I/O.
+
+The kubelets are the simulator's, and their CPU with it; the exporters that read them are Topolog's. `reports_per_pod` far below 2
+or `failed_scans` say that kubelets did not answer: a road without reports is cheap, and not one that was to be measured. What the
+road takes at rest, in the `REST_S` after the last pod's end, is `rest_cpu_ms_per_s`; it is in `cpu_ms_per_pod`, and not in
+`added_ms_per_pod`.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import asyncpg
+import msgspec
 import psutil
 
 from services.embedded.data_dir import read_addresses
@@ -26,7 +32,7 @@ from services.simulator.cluster import Policies
 from services.simulator.traces import read_nodes
 from services.simulator.workload import trace_node, trace_rate
 from shared.eventlog.postgres_connection import plain_url
-from tests.bench._road_processes import Sample, limits, sample, shares, spent
+from tests.bench._road_processes import Sample, limits, sample, shares, spent, with_rest
 from tests.road.harness import Road, folder, running
 
 TRACES = Path(__file__).resolve().parents[1] / "simulator" / "traces"
@@ -34,7 +40,11 @@ LOAD = 0.3
 READY_TIMEOUT_S, END_TIMEOUT_S = 120.0, 900.0
 IDLE_S = 15.0
 MANY = 101
+REST_S = 10.0
+POSITION = 'topolog_consumer_position{consumer="scheduler"}'
 DECIDING = "topolog_decide_latency_seconds_sum"
+SCANS, FAILED_SCANS = "topolog_exporter_scans_total", 'topolog_exporter_scans_total{result="failed"}'
+REPORTS = 'topolog_bus_published_total{stream="reports"}'
 SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level")
 
 
@@ -65,12 +75,11 @@ def _whole_road(nodes: int, pods: int, rate: float, traces: Path, interval_s: fl
     }
     with folder() as path, running(path, *(str(part) for flag in flags.items() for part in flag)) as road:
         _print("settings", **asyncio.run(_postgres_settings(path)))
-        began, position, decided_s = sample(psutil.Process(road.process.pid)), _position(road), _deciding_s(road)
+        told, began = _told(road), sample(psutil.Process(road.process.pid))
         workload = _played(road, path)
-        ended = sample(psutil.Process(road.process.pid))
-        decided_s = _deciding_s(road) - decided_s
-        facts_per_s = (_position(road) - position) / (ended.at_s - began.at_s)
-        _report(nodes, rate, interval_s, speed, workload, began, ended, facts_per_s, decided_s)
+        ended, told = sample(psutil.Process(road.process.pid)), _told(road).since(told)
+        time.sleep(REST_S)
+        _report(nodes, rate, interval_s, speed, workload, told, began, ended, sample(psutil.Process(road.process.pid)))
 
 
 async def _postgres_settings(path: Path) -> dict[str, str]:
@@ -81,16 +90,38 @@ async def _postgres_settings(path: Path) -> dict[str, str]:
         await connection.close()
 
 
-def _position(road: Road) -> int:
-    stats = road.get("scheduler", "/stats") or {}
-    return int(stats.get("position", 0))
+class Told(msgspec.Struct, frozen=True):
+    """What the services say of themselves: facts in the log, seconds in deciding batches, scans of kubelets, reports."""
+
+    facts: float
+    decided_s: float
+    scans: float
+    failed_scans: float
+    reports: float
+
+    def since(self, before: Told) -> Told:
+        """What came after `before` was told."""
+        return Told(
+            *(now - then for now, then in zip(msgspec.structs.astuple(self), msgspec.structs.astuple(before), strict=True))
+        )
 
 
-def _deciding_s(road: Road) -> float:
-    """Seconds that the scheduler has spent in deciding batches, from its metrics."""
-    with urlopen(f"http://127.0.0.1:{road.services()['scheduler']}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(DECIDING))
+def _told(road: Road) -> Told:
+    scheduler = _metrics(road, "scheduler")
+    exporters = [line for name in road.services() if name.startswith("exporter") for line in _metrics(road, name)]
+    counted = [_summed(exporters, name) for name in (SCANS, FAILED_SCANS, REPORTS)]
+    return Told(_summed(scheduler, POSITION), _summed(scheduler, DECIDING), *counted)
+
+
+def _metrics(road: Road, name: str) -> list[str]:
+    with urlopen(f"http://127.0.0.1:{road.services()[name]}/metrics", timeout=10) as answer:
+        lines: list[str] = answer.read().decode().splitlines()
+    return lines
+
+
+def _summed(lines: list[str], name: str) -> float:
+    """A metric over its labels, from lines of metrics."""
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
 def _played(road: Road, path: Path) -> Workload:
@@ -109,13 +140,13 @@ def _report(
     interval_s: float,
     speed: float,
     workload: Workload,
+    told: Told,
     began: Sample,
     ended: Sample,
-    facts_per_s: float,
-    decided_s: float,
+    rested: Sample,
 ) -> None:
-    ran = workload.to_running.count
-    rows = spent(began, ended, ran)
+    ran, seconds = workload.to_running.count, ended.at_s - began.at_s
+    rows = with_rest(spent(began, ended, ran), ended, rested, seconds / max(1, ran))
     _print(
         "road",
         nodes=nodes,
@@ -134,9 +165,13 @@ def _report(
         bound_p99_ms=workload.to_bound.p99_ms,
         running_p50_ms=workload.to_running.p50_ms,
         running_p99_ms=workload.to_running.p99_ms,
-        facts_per_s=round(facts_per_s),
-        decide_ms_per_pod=round(decided_s * 1e3 / max(1, ran), 3),
-        seconds=round(ended.at_s - began.at_s, 1),
+        facts_per_s=round(told.facts / seconds),
+        facts_per_pod=round(told.facts / max(1, ran), 2),
+        scans_per_pod=round(told.scans / max(1, ran), 2),
+        failed_scans=int(told.failed_scans),
+        reports_per_pod=round(told.reports / max(1, ran), 2),
+        decide_ms_per_pod=round(told.decided_s * 1e3 / max(1, ran), 3),
+        seconds=round(seconds, 1),
         **shares(rows),
         **limits(began, ended, rows),
     )
