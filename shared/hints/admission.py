@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shared.domain.pod import ContainerKind
 from shared.domain.report import ZonedAmount
-from shared.hints.provider import NO_OPINION, Book, Own, State
+from shared.hints.provider import NO_OPINION, Asked, Book, Own, State
 from shared.hints.request import Questions, Request, Step
-from shared.hints.splits import TooManyChoicesError
+from shared.hints.splits import TooManyChoicesError, TooManyWaysError
 from shared.kubelet.hint import Hint
 from shared.kubelet.masks import MAX_NODES, nodes_of
 from shared.kubelet.topology_manager import NO_HINT, NONE, SINGLE_NUMA_NODE, TopologyManager, merge
@@ -27,11 +28,12 @@ REMEMBERED = 1 << 15
 
 class Admitted(NamedTuple):
     """`states` are all that the pod may leave; `refused`: some choice of the kubelet refuses it. `zones` are the masks by
-    container of the first way, 0 where a container has no mask."""
+    container of the first way, 0 where a container has no mask. `untold`: it may leave more states than are told apart."""
 
     states: tuple[States, ...]
     refused: bool
     zones: tuple[int, ...] = ()
+    untold: bool = False
 
 
 class _Way(NamedTuple):
@@ -51,6 +53,16 @@ class Rules:
 
     def admit(self, states: States, request: Request) -> Admitted:
         """What becomes of the pod in this state. Raises TooManyChoicesError."""
+        found = self._admitted(states, request)
+        if found.untold:
+            raise TooManyWaysError
+        return found
+
+    def refuses(self, states: States, request: Request) -> bool:
+        """Does some choice of the kubelet refuse the pod, whatever it leaves? Raises TooManyChoicesError."""
+        return self._admitted(states, request).refused
+
+    def _admitted(self, states: States, request: Request) -> Admitted:
         key = states, request.key
         found = self._known.get(key)
         if found is None:
@@ -78,14 +90,15 @@ class Rules:
             whole = self._hint(states, ways[0].own, request.whole)
             if whole is None:
                 return Admitted((), True)
-        for step in request.steps:
-            after: list[_Way] = []
-            for way in ways:
-                hint = whole or self._hint(way.states, way.own, step.asked)
-                found = self._allocated(way, step, hint) if hint is not None else []
-                refused = refused or not found
-                after += found
-            ways = after
+        for at, step in enumerate(request.steps, 1):
+            try:
+                after = [self._after(way, step, whole) for way in ways]
+            except TooManyWaysError:
+                if at < len(request.steps):
+                    raise
+                return Admitted((), refused or any(self._refused(way, step, whole) for way in ways), untold=True)
+            refused = refused or not all(after)
+            ways = [each for found in after for each in found]
         left = {self._after_admission(way): None for way in ways}
         return Admitted(tuple(left), refused, ways[0].zones if ways else ())
 
@@ -115,7 +128,11 @@ class Rules:
         """On a machine of one zone, single-numa-node stores no mask at all."""
         return self.manager.policy == SINGLE_NUMA_NODE and mask == self.manager.default_mask
 
-    def _allocated(self, way: _Way, step: Step, hint: Hint) -> list[_Way]:
+    def _after(self, way: _Way, step: Step, whole: Hint | None) -> list[_Way]:
+        """Every way on through one container; none where the kubelet refuses it."""
+        hint = whole or self._hint(way.states, way.own, step.asked)
+        if hint is None:
+            return []
         found = [(way.states, way.own)]
         for at, (book, asked) in enumerate(zip(self.books, step.asked, strict=True)):
             if asked:
@@ -127,10 +144,24 @@ class Rules:
         zones = (*way.zones, hint.mask or 0)
         return [_Way(states, own, zones) for states, own in found]
 
+    def _refused(self, way: _Way, step: Step, whole: Hint | None) -> bool:
+        """Is the container refused on this way? Managers allocate apart from each other, some maybe in too many ways."""
+        hint = whole or self._hint(way.states, way.own, step.asked)
+        each = zip(self.books, way.states, way.own, step.asked, strict=True)
+        return hint is None or not all(_allocates(*one, step.kind, hint) for one in each)
+
     def _after_admission(self, way: _Way) -> States:
         if not any(way.own):
             return way.states
         return tuple([book.after_admission(state, own) for book, state, own in zip(self.books, way.states, way.own, strict=True)])
+
+
+def _allocates(book: Book, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> bool:
+    """Asked for nothing, or not refused."""
+    try:
+        return not asked or bool(book.allocate(state, own, asked, kind, hint))
+    except TooManyWaysError:
+        return True
 
 
 def zones_of(mask: int) -> tuple[int, ...]:

@@ -120,6 +120,14 @@ def _admit(rules: Rules, states: States, request: Request) -> Admitted:
         raise OverBudgetError from error
 
 
+def _refuses(rules: Rules, states: States, request: Request) -> bool:
+    """What the pod leaves is not asked for here: nobody need come after it."""
+    try:
+        return rules.refuses(states, request)
+    except TooManyChoicesError as error:
+        raise OverBudgetError from error
+
+
 def judged(rules: Rules, before: Reachable, newcomer: Request, budget: Budget) -> Verdict:
     """The verdict on a newcomer."""
     try:
@@ -132,10 +140,10 @@ def _judged(rules: Rules, before: Reachable, newcomer: Request, budget: Budget) 
     seen: dict[Moment, None] = {}
     for moment in before.moments:
         budget.spend()
-        admitted = _admit(rules, moment.states, newcomer)
-        if admitted.refused:
+        if _refuses(rules, moment.states, newcomer):
             return "refused"
         if any(moment.coming):
+            admitted = _admit(rules, moment.states, newcomer)
             seen.update(dict.fromkeys(Moment(states, moment.coming) for states in admitted.states))
     pending = list(seen)
     while pending:

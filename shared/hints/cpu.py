@@ -78,7 +78,7 @@ class CpuCounts:
         return len(self.zones)
 
     def allocate(self, state: Counts, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[Counts, Own]]:
-        """CPUs under the hint first, then any. Raises TooManyChoicesError."""
+        """CPUs under the hint first, then any. Raises TooManyWaysError."""
         count = _count(asked)
         if not count:
             return ((state, own),)

@@ -17,12 +17,11 @@ from shared.domain.pod import ContainerKind
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import is_device
 from shared.hints.provider import NO_OPINION, Asked, Observed, Own
-from shared.hints.splits import TooManyChoicesError, ways
+from shared.hints.splits import MOST, TooManyWaysError, ways
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import enumerate_masks, mask_of, mask_sizes, nodes_of
 
 UNHEALTHY = "devices that may be unhealthy"
-MOST_WAYS = 64
 
 Counts = tuple[int, ...]
 Devices = tuple[Counts, ...]
@@ -112,18 +111,18 @@ class DeviceBook:
 
     def allocate(self, state: Devices, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[Devices, Own]]:
         """Each resource in turn: reusable devices, those under the hint, others, those without a zone. Raises
-        TooManyChoicesError."""
+        TooManyWaysError."""
         plain = self._plain(state, asked, hint.mask or 0) if own is None and kind != "init" else None
         if plain is not None:
             return ((plain, None),)
+        wanted = [(self._rows.get(name, -1), amount) for name, amount in asked]
+        if any(row < 0 or sum(state[row]) + sum(_left(own, row, 0)) < amount for row, amount in wanted):
+            return ()
         found: list[tuple[Devices, Own]] = [(state, own)]
-        for name, amount in asked:
-            row = self._rows.get(name, -1)
-            if row < 0:
-                return ()
+        for row, amount in wanted:
             found = [after for each in found for after in self._taken(*each, row, amount, kind, hint.mask)]
-            if len(found) > MOST_WAYS:
-                raise TooManyChoicesError
+            if len(found) > MOST:
+                raise TooManyWaysError
         return found
 
     def _plain(self, state: Devices, asked: Asked, mask: int) -> Devices | None:
@@ -140,12 +139,11 @@ class DeviceBook:
     def _taken(
         self, state: Devices, own: Own, row: int, amount: int, kind: ContainerKind, mask: int | None
     ) -> list[tuple[Devices, Own]]:
+        """One resource, of which there are enough."""
         free, left = state[row], _left(own, row, len(state[row]))
         if sum(left) >= amount:
             return [(state, _kept(own, row, left, (0,) * len(free), used, kind)) for used in ways(amount, left)]
         need = amount - sum(left)
-        if sum(free) < need:
-            return []
         found = []
         for taken in _picks(self.pools[row][1].masks, free, need, mask):
             after = tuple([count - less for count, less in zip(free, taken, strict=True)])

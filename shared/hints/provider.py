@@ -40,7 +40,8 @@ class Book(Protocol):
         ...
 
     def allocate(self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[State, Own]]:
-        """Every state that the allocation may lead to; none where the manager refuses."""
+        """Every state that the allocation may lead to; none where the manager refuses. Raises TooManyWaysError where it does not,
+        and TooManyChoicesError where that is too much to ask."""
         ...
 
     def release(self, state: State, held: Sequence[ZonedAmount]) -> State:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-MOST = 64
-"""Ways that are told apart; a kubelet's choice with more of them is beyond any budget."""
+MOST = 256
+"""Ways that are told apart, enough for any choice of 4 out of 8 zones; one with more of them is beyond any budget."""
 
 
 class TooManyChoicesError(Exception):
-    """More ways than are told apart."""
+    """More choices than are told apart."""
+
+
+class TooManyWaysError(TooManyChoicesError):
+    """The manager does not refuse, in more ways than are told apart."""
 
 
 def splits(amount: int, rooms: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -25,10 +29,10 @@ def splits(amount: int, rooms: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def ways(amount: int, rooms: Sequence[int]) -> list[tuple[int, ...]]:
-    """The same as a list. Raises TooManyChoicesError."""
+    """The same as a list. Raises TooManyWaysError."""
     found: list[tuple[int, ...]] = []
     for each in splits(amount, rooms):
         if len(found) == MOST:
-            raise TooManyChoicesError
+            raise TooManyWaysError
         found.append(each)
     return found

@@ -48,8 +48,8 @@ class Plan(msgspec.Struct, frozen=True):
     how many parts ask for each. `together` is what all parts hold at once, empty where one zone with that much would not
     be enough to be sure (init containers, whole cores, memory outside the pod's hint). `inits` says that the pod has init
     containers with a demand, `names` which containers have one, `demand` container by container. `placeless`: some devices of
-    these lie in no zone, and serve whoever may take from anywhere. `one_by_one`: some provider looks at more than amounts, so
-    that no bound decides."""
+    these lie in no zone, and serve whoever may take from anywhere. `one_by_one`: no bound decides, as some provider looks at
+    more than amounts, or memory is outside the pod's hint."""
 
     mode: str
     rule: policy.Rule
@@ -159,12 +159,11 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     mode = "aligned" if rule.policy in (policy.SINGLE, policy.RESTRICTED) else "spread"
     parts = _parts(demand, rule)
     kinds = tuple(Counter(tuple(part.amounts.items()) for part in parts).items())
-    forcing = len(parts) > 1 and any(part.kind == "init" for part in parts)
-    forcing = forcing or (_whole_pod(rule) and outside_pod_hint(demand))
-    together = {} if whole_cores or forcing else _sum(parts)
+    forcing, beyond = len(parts) > 1 and any(part.kind == "init" for part in parts), _whole_pod(rule) and outside_pod_hint(demand)
+    together = {} if whole_cores or forcing or beyond else _sum(parts)
     inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
     placeless = frozenset(profile[5]) if mode == "spread" else frozenset[str]()
-    one_by_one = any(beyond_amounts(name) for part in demand for name in part.amounts)
+    one_by_one = beyond or any(beyond_amounts(name) for part in demand for name in part.amounts)
     return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless, one_by_one)
 
 

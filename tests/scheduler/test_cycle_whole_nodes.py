@@ -1,0 +1,91 @@
+"""Pods that take half a node or all of it: which zones give what may have more outcomes than anybody tells apart, and is not
+asked where nothing hangs on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
+from shared.domain.pod import ContainerKind
+from shared.hints.admission import Rules
+from shared.hints.devices import DeviceBook, Pool
+from shared.hints.provider import Asked, Own, State
+from shared.hints.request import Request, Step
+from shared.hints.splits import TooManyWaysError
+from shared.kubelet.hint import Hint
+from shared.kubelet.topology_manager import NO_HINT, TopologyManager
+from tests.kubelet.machines import GPU, kubelet
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+from tests.scheduler.kubelet_worlds import Scene, measured, truth, world_of
+
+PARTS = (
+    [(8, 64, 4)], [(8, 64, 4), (8, 64, 4)], [(8, 64, 5)], [(8, 32, 4), (8, 32, 3)], [(28, 250, 8)], [(8, 32, 2)] * 3,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted"])
+@pytest.mark.parametrize("zones", [2, 4, 8])
+def test_an_empty_node_of_eight_gpus_takes_what_its_kubelet_takes(zones: int, policy: str, scope: str) -> None:
+    gpus = {f"g{at}": 1 << at % zones for at in range(8)}
+    state, taken = kubelet(zones, policy, scope, cores_per_zone=16 // zones, gpus=gpus), 0
+    for parts in PARTS:
+        pod = guaranteed("p", *(container(f"c{at}", amounts(*each[:2]) | {GPU: each[2]}) for at, each in enumerate(parts)))
+        seen = Scene(state, (), pod)
+        placed = isinstance(world_of(seen, CycleConfig()).cluster.place(pod), Placed)
+        assert placed == (truth(seen) == "admitted"), parts
+        taken += placed
+    assert taken or policy == "restricted"
+
+
+@pytest.mark.parametrize(
+    ("policy", "scope", "zones", "seed"), [("single-numa-node", "pod", 5, 785369), ("best-effort", "pod", 8, 789487)]
+)
+def test_rare_scenes_that_were_refused_needlessly(policy: str, scope: str, zones: int, seed: int) -> None:
+    """Memory of an init container alone, which the pod's hint leaves out; 4 of 12 GPUs in 8 zones."""
+    found = measured([seed], policy, scope, unsettled=0, zones=zones)
+    assert (found.passed, found.unsound) == (1, [])
+
+
+def test_a_report_that_counts_cpus_only_is_enough_for_a_pod_of_all_gpus() -> None:
+    """Other exporters tell no CPU's id: 60 of 64 CPUs may come from 8 zones in thousands of ways."""
+    world = World()
+    world.node("n", *(zone(at, amounts(8, 32, 1)) for at in range(8)), policy="best-effort")
+    assert isinstance(world.cluster.place(guaranteed("p", container("c", amounts(60, 250, 8)))), Placed)
+
+
+def test_devices_that_are_too_few_are_refused_before_others_are_counted_out() -> None:
+    """8 of 16 in 8 zones may be taken in 1,107 ways; the other resource has too little in any."""
+    pool = Pool(tuple(1 << at for at in range(8)), (2,) * 8)
+    book, state = DeviceBook((("many", pool), ("few", pool)), False), ((2,) * 8, (0,) * 8)
+    assert book.allocate(state, None, (("many", 8), ("few", 1)), "app", NO_HINT) == ()
+    with pytest.raises(TooManyWaysError):
+        book.allocate(state, None, (("many", 8),), "app", NO_HINT)
+
+
+class Refuses:
+    """A manager that is asked for nothing but allocations, and refuses all."""
+
+    def allocate(self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> list[tuple[State, Own]]:
+        return []
+
+
+class Countless(Refuses):
+    """One that never refuses."""
+
+    def allocate(self, state: State, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> list[tuple[State, Own]]:
+        raise TooManyWaysError
+
+
+@pytest.mark.parametrize(("books", "refused"), [((Countless(), Refuses()), True), ((Countless(), Countless()), False)])
+def test_who_does_not_refuse_in_too_many_ways_speaks_for_no_other(books: Any, refused: bool) -> None:
+    rules = Rules(TopologyManager("none", "container", 0b11), books)
+    asked = ((("cpu", 1),), (("memory", 1),))
+    request = Request((), (Step("app", asked),), asked, False)
+    assert rules.refuses((0, 0), request) == refused
+    if not refused:
+        with pytest.raises(TooManyWaysError):
+            rules.admit((0, 0), request)
