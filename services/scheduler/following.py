@@ -6,6 +6,9 @@ Its imports are the key of snapshots, so that nothing else may change this state
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
 from services.scheduler.setting_aside.asides import Asides, Before
@@ -43,20 +46,37 @@ def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
     if is_surrounding(fact):
         followed.surroundings.hear(fact)
         return touched
-    if isinstance(fact, DemandWeighed):
-        followed.wanted = fact.wanted
-    if isinstance(fact, PodEnded):
-        followed.surroundings.hear_pod(fact)
-        followed.versions.pop(envelope.stream, None)
-        return touched
-    if isinstance(fact, PodObserved):
-        followed.surroundings.hear_pod(fact)
-    if not envelope.stream.startswith("report/"):
-        followed.versions[envelope.stream] = envelope.version
+    beside = _BESIDE.get(type(fact))
+    if beside is not None:
+        beside(followed, fact)
+    _keep_version(followed.versions, envelope, fact)
     for name in touched:
         if name not in followed.ledger.nodes:
             followed.versions.pop(streams.node(name), None)
     return touched
+
+
+def _keep_version(versions: dict[str, int], envelope: Envelope, fact: Fact) -> None:
+    if type(fact) is PodEnded:
+        versions.pop(envelope.stream, None)
+    elif not envelope.stream.startswith("report/"):
+        versions[envelope.stream] = envelope.version
+
+
+def _weighed(followed: Followed, fact: DemandWeighed) -> None:
+    followed.wanted = fact.wanted
+
+
+def _pod_told(followed: Followed, fact: PodObserved | PodEnded) -> None:
+    followed.surroundings.hear_pod(fact)
+
+
+_BESIDE: dict[type[Fact], Callable[[Followed, Any], None]] = {
+    DemandWeighed: _weighed,
+    PodObserved: _pod_told,
+    PodEnded: _pod_told,
+}
+"""What facts say beside the ledger."""
 
 
 def pass_over(followed: Followed, envelope: Envelope, moves: bool) -> None:

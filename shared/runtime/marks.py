@@ -76,6 +76,13 @@ class Marks(Generic[S]):
             return True
         return live and position % EVERY_FACTS == 0 and position % self._distance(state) == 0
 
+    def may_be_due(self, first: int, last: int, live: bool) -> list[int]:
+        """Those of the positions first..last where `due` is to be asked, in order: nearly no fact has to ask."""
+        found = {position for position in self._awaited if first <= position <= last}
+        if live:
+            found.update(range(first + -first % EVERY_FACTS, last + 1, EVERY_FACTS))
+        return sorted(found)
+
     async def make(self, state: S, place: Place, live: bool) -> None:
         """Make the mark of a state that stands at `place`, compare and keep it."""
         digest = hashlib.sha256()

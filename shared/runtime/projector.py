@@ -6,7 +6,7 @@ The fold changes its state in place and may not read a clock; the projector neve
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -123,16 +123,24 @@ class Projector(Generic[S]):
         await self.consumer.live.wait()
 
     async def _handle(self, page: Sequence[Envelope]) -> None:
-        start = 0
-        while start < len(page):
-            start += await self._fold_to_mark(page[start:] if start else page)
-            if self._marks is not None and self._is_mark(self.position):
+        for run in self._runs(page):
+            await self._fold_run(run)
+            if self._marks is not None and not self._aside.streams and self._marks.due(self.state, self.position, self.live):
                 await self._marks.make(self.state, self.place, self.live)
         if self._fold.keeps_snapshots and self.position - self._saved_at >= self._snapshot_every:
             await self.save()
 
-    async def _fold_to_mark(self, page: Sequence[Envelope]) -> int:
-        """Fold up to where a mark is due, or all; how many facts that were. Hearers know before anybody else has a turn."""
+    def _runs(self, page: Sequence[Envelope]) -> Iterator[Sequence[Envelope]]:
+        """The page, cut behind each fact where a mark may be due."""
+        first, start = page[0].position, 0
+        for position in self._marks.may_be_due(first, page[-1].position, self.live) if self._marks is not None else ():
+            yield page[start : position - first + 1]
+            start = position - first + 1
+        if start < len(page):
+            yield page[start:] if start else page
+
+    async def _fold_run(self, page: Sequence[Envelope]) -> None:
+        """Fold all of it. Hearers know before anybody else has a turn."""
         folded: list[tuple[Envelope, Fact]] = []
         done = 0
         try:
@@ -141,24 +149,17 @@ class Projector(Generic[S]):
                 done += 1
                 if fact is not None:
                     folded.append((envelope, fact))
-                if self._is_mark(envelope.position):
-                    break
         finally:
             # What was folded before an error is part of the state, and its hearers must know it.
             if done:
                 self.place = Place(page[done - 1].position, page[done - 1].chain)
             if folded and self._after is not None:
                 await _finished(self._after(self.state, folded))
-        return done
-
-    def _is_mark(self, position: int) -> bool:
-        marks = self._marks
-        return marks is not None and marks.due(self.state, position, self.live) and not self._aside.streams
 
     def _folded(self, envelope: Envelope) -> Fact | None:
         """Fold one fact; None when it was passed over. Raises Refold at news of a skip."""
         fact = self._aside.fact_of(envelope)
-        if isinstance(fact, FactSkipped) and fact.position not in self._aside.skipped:
+        if type(fact) is FactSkipped and fact.position not in self._aside.skipped:
             raise Refold(f"fact {fact.position} is to be skipped")
         if fact is not None:
             try:

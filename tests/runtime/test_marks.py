@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations_with_replacement
 from typing import Any
 
 import pytest
@@ -152,3 +153,13 @@ def test_a_large_state_makes_marks_more_rarely() -> None:
     every = {pods: next(at for at in range(1, 10_000) if made.due(pods, at, live=True)) for pods in (0, 4_000, 150_000)}
     assert every == {0: 4, 4_000: 8, 150_000: 256}
     assert not made.due(0, 4, live=False)
+
+
+@pytest.mark.parametrize("awaited", [set(), {5}, {3, 8}], ids=str)
+@pytest.mark.parametrize("live", [True, False])
+def test_no_place_of_a_mark_is_passed_over(live: bool, awaited: set[int]) -> None:
+    made = marks.Marks("p", "f", Promises(lambda _state: (), lambda state: state), MemoryEventLog("l"), Health())
+    made._awaited = awaited
+    for first, last in combinations_with_replacement(range(1, 20), 2):
+        asked = made.may_be_due(first, last, live)
+        assert asked == [at for at in range(first, last + 1) if made.due(0, at, live)]

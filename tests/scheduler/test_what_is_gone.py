@@ -44,6 +44,16 @@ class Years:
         self.tell(node, NodeEnded(name, f"uid-{number}", "deleted"))
         self.tell(reports, NodeReportExpired(name, 60))
 
+    def left_before_its_pod(self, number: int) -> None:
+        """The same, but the machine leaves first."""
+        name, made = f"early-{number}", pod(f"e{number}", cpus=2)
+        node, life = streams.node(name), streams.pod(made.uid)
+        self.tell(node, NodeObserved(name, f"uid-{number}", allocatable={"cpu": 64000, "memory": 2**38, "pods": 110}))
+        self.tell(life, PodObserved(made))
+        self.tell(node, NodeCharged(name, made.uid))
+        self.tell(node, NodeEnded(name, f"uid-{number}", "deleted"))
+        self.tell(life, PodEnded(made.uid, "deleted", node=name))
+
     @staticmethod
     def _report(name: str) -> Report:
         return msgspec.structs.replace(report(zone(0, 8), zone(1, 8)), node=name)
@@ -63,3 +73,12 @@ def test_nodes_that_left_and_pods_that_ended_leave_nothing_behind() -> None:
         years.life(number)
     assert years.kept()[:2] == (state, traces)
     assert years.kept()[2] <= 1024 + 1, "who decides nothing pops nothing, and yet"
+
+
+def test_a_node_that_left_before_its_last_pod_leaves_nothing_behind_either() -> None:
+    years = Years()
+    years.life(0)
+    state, *_ = years.kept()
+    for number in range(20):
+        years.left_before_its_pod(number)
+    assert years.kept()[0] == state

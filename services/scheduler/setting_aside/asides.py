@@ -67,11 +67,8 @@ class Asides(msgspec.Struct):
 
     def pod_before(self, fact: Fact) -> str:
         """The uid of the pod of which `hear` must be told how it was before the fact; "" for none."""
-        if isinstance(fact, cluster.PodObserved):
-            return fact.pod.uid if self.barred else ""
-        if isinstance(fact, cluster.PodRunning):
-            return fact.uid if self.strikes else ""
-        return fact.uid if isinstance(fact, cluster.PodEnded | binding.BindRefused) else ""
+        told = _OF_POD.get(type(fact))
+        return told(self, fact) if told is not None else ""
 
     def hear(self, position: int, fact: Fact, ledger: Ledger, before: Before | None) -> tuple[str, ...]:
         """Fold one fact that the ledger has folded already; `before` is the pod (`pod_before`) as it was. Returns nodes that are
@@ -169,6 +166,15 @@ _HANDLERS: dict[type[Fact], Callable[[Asides, int, Any, Ledger, Before | None], 
     reports.NodeReported: lambda asides, _at, fact, ledger, _: asides._reported(fact.report.node, ledger),
     reports.NodeReportChanged: lambda asides, _at, fact, ledger, _: asides._reported(fact.node, ledger),
 }
+
+
+_OF_POD: dict[type[Fact], Callable[[Asides, Any], str]] = {
+    cluster.PodObserved: lambda asides, fact: fact.pod.uid if asides.barred else "",
+    cluster.PodRunning: lambda asides, fact: fact.uid if asides.strikes else "",
+    cluster.PodEnded: lambda _asides, fact: fact.uid,
+    binding.BindRefused: lambda _asides, fact: fact.uid,
+}
+"""Asked for every fact that is folded, where `isinstance`, which finds that a fact is none of these, costs ten times as much."""
 
 
 def _drop(table: dict[str, dict[str, Any]], node: str, shape: str) -> bool:
