@@ -21,7 +21,7 @@ from services.scheduler.following import Followed
 from services.scheduler.preemption.nominations import Nominations
 from services.scheduler.queue.queue import Queue
 from services.scheduler.reserving.marks import Marks
-from services.scheduler.reserving.proposals import Proposal, reservation, stamped, verdict
+from services.scheduler.reserving.proposals import Proposal, in_order, reservation, stamped, verdict
 from services.scheduler.reserving.withdrawals import withdrawals
 from services.scheduler.setting_aside.proposing import SettingAside
 from services.scheduler.shadow.shadow import Shadow
@@ -243,31 +243,30 @@ class SchedulerCore:
         self.begin()
         proposals = self.setting_aside.proposals(self.asides, self.ledger.position, self.versions)
         proposals += self.setting_aside.again(self.asides, self.ledger, now_s, self.versions)
-        marks = self.marks.proposals(self.ledger, self._changed, self.versions)
-        pending = {stream: self._version(stream) + 1 for stream in (f"node/{each.node}" for each in marks)}
+        proposals += self.marks.proposals(self.ledger, self._changed, self.versions)
         changed = self._refresh()
-        proposals += marks + withdrawals(self.ledger, changed, self.versions)
+        proposals += withdrawals(self.ledger, changed, self.versions)
         proposals += self.weighing.proposals(self.followed)
         self.nominations.begin()
-        proposals += self._asked_binds(pending)
+        proposals += self._asked_binds()
         for order in range(limit):
             popped = self.queue.pop()
             if popped is None:
                 break
             pod, arrival = popped
-            made = self._decide_one(pod, arrival, order, pending)
+            made = self._decide_one(pod, arrival, order)
             proposals += made
             if self._must_be_folded(made):
                 break
         proposals += self._nominate(changed, proposals)
         self._refuse_silently()
-        return [stamped(proposal, self.provenance) for proposal in proposals]
+        return [stamped(proposal, self.provenance) for proposal in in_order(proposals)]
 
-    def _asked_binds(self, pending: dict[str, int]) -> list[Proposal]:
+    def _asked_binds(self) -> list[Proposal]:
         """What kube-schedulers asked for by the extender; settings allow it with the ledger's columns only."""
         if not self.binds or not isinstance(self.cluster, ColumnarPlacing):
             return []
-        reserve = partial(self._reserve, order=0, pending=pending)
+        reserve = partial(self._reserve, order=0)
         return self.binds.proposals(self.cluster, self.ledger, self.versions, reserve)
 
     def look(self) -> None:
@@ -302,18 +301,18 @@ class SchedulerCore:
         if self._behind and not self.queue.ready_count() and self.queue.waiting_count():
             self.marks.rejected(self.ledger, sorted(self._behind))
 
-    def _decide_one(self, pod: Pod, arrival: int, order: int, pending: dict[str, int]) -> list[Proposal]:
+    def _decide_one(self, pod: Pod, arrival: int, order: int) -> list[Proposal]:
         self.counters.decided += 1
         entry = self.ledger.pods[pod.uid]
         unready = self._unready(entry)
         choice = unready or self._place(pod)
         if isinstance(choice, Placed):
-            return [self._reserve(pod, choice, order, pending)]
+            return [self._reserve(pod, choice, order)]
         self.counters.refused += 1
         self.queue.park(pod, arrival)
         self.marks.rejected(self.ledger, self.cluster.unsettled())
         made = self._verdict(entry, choice, order)
-        nomination = None if unready else self._nomination(entry, len(made))
+        nomination = None if unready else self._nomination(entry)
         return [*made, nomination] if nomination is not None else made
 
     def _verdict(self, entry: LedgerPod, choice: Unplaceable, order: int) -> list[Proposal]:
@@ -322,9 +321,8 @@ class SchedulerCore:
             return []
         return [verdict(entry.pod, choice, order, self.ledger.position, self._version(f"pod/{entry.pod.uid}"))]
 
-    def _nomination(self, entry: LedgerPod, ahead: int) -> Proposal | None:
-        """`ahead` facts of this batch come before it on the pod's stream."""
-        version = self._version(f"pod/{entry.pod.uid}") + ahead
+    def _nomination(self, entry: LedgerPod) -> Proposal | None:
+        version = self._version(f"pod/{entry.pod.uid}")
         try:
             return self.nominations.refused(entry, self.cluster, self.ledger, version, self.versions)
         except Exception as error:
@@ -344,19 +342,16 @@ class SchedulerCore:
             return None
         return Unplaceable(message=f"pod cannot be scheduled: {entry.problem}", counts={"unreadable manifest": 1}, detail=())
 
-    def _reserve(self, pod: Pod, placed: Placed, order: int, pending: dict[str, int]) -> Proposal:
+    def _reserve(self, pod: Pod, placed: Placed, order: int) -> Proposal:
         self.counters.reserved += 1
         zones = self.cluster.charge(placed, pod)
         self.marks.accepted(placed.node)
-        node_stream, pod_stream = f"node/{placed.node}", f"pod/{pod.uid}"
-        node_version = pending.get(node_stream, self._version(node_stream))
-        pending[node_stream] = node_version + 1
         shape = self.cluster.shape_of(pod)
         self.queue.wake_one(shape)
         entry = self.ledger.pods.get(pod.uid)
         nominated = entry is not None and entry.nominated == placed.node
         narrowed = placed.predicted if self.config.cycle.prediction == "trust" else {}
-        versions = self._version(pod_stream), node_version
+        versions = self._version(f"pod/{pod.uid}"), self._version(f"node/{placed.node}")
         return reservation(pod, placed, zones, order, self.ledger.position, *versions, nominated, narrowed)
 
     def _version(self, stream: str) -> int:

@@ -136,8 +136,8 @@ class Decider:
         """Append; returns what is left to append.
 
         The next reservation on a node expects the version that the one before it makes, and was decided with that one in mind; so
-        does a node's first reservation after its dirty mark, and a pod's nomination after its verdict. Others' facts may make the
-        same version: so it follows the one before it.
+        does a node's first reservation after its dirty mark or what sets it aside, and a pod's nomination after its verdict.
+        Others' facts may make the same version: so it follows the one before it.
         """
         sent, later = together(proposals)
         commits = [self._commit(core, proposal, seen, lease, follows) for proposal, follows in sent]

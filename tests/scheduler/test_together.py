@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from services.scheduler.reserving.proposals import Proposal, together
+from services.scheduler.reserving.proposals import Proposal, in_order, together
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Appended, Commit, Draft
 from shared.events import streams
@@ -22,15 +20,13 @@ others = st.lists(st.sampled_from([streams.pod("a"), streams.pod("b"), streams.n
 
 
 def proposals_of(made: list[Decided]) -> list[Proposal]:
-    """Each expects the versions that those before it make."""
-    versions: Counter[str] = Counter()
+    """Decided on an empty log."""
     found = []
     for number, (uid, node) in enumerate(made):
         on = [streams.pod(uid), *([streams.node(node)] if node else [])]
-        drafts = tuple(Draft(stream, PodRunning(uid, node), versions[stream]) for stream in on)
-        versions.update(on)
+        drafts = tuple(Draft(stream, PodRunning(uid, node), 0) for stream in on)
         found.append(Proposal(f"p{number}", drafts, uid, 0, uid, node))
-    return found
+    return in_order(found)
 
 
 async def appended(log: MemoryEventLog, proposals: list[Proposal]) -> tuple[set[str], int]:

@@ -24,7 +24,8 @@ STRAYS = 20
 
 class Outside:
     """`strays` are questions whose asker is gone. `binding` (uid, node) and `evicting` (uid) hear of every such call before it is
-    carried out. `lied` are those whose newest list was empty where the truth was not: nobody is lied to twice in a row."""
+    carried out, `appended` of every append after it was. `lied` are those whose newest list was empty where the truth was not:
+    nobody is lied to twice in a row."""
 
     def __init__(self, log: SimLog, api: Api, rng: random.Random, mark: Callable[[str], None]) -> None:
         self.log, self.api, self.rng, self.mark = log, api, rng, mark
@@ -32,6 +33,7 @@ class Outside:
         self.lied: set[str] = set()
         self.binding: Callable[[str, str], None] = lambda _uid, _node: None
         self.evicting: Callable[[str], None] = lambda _uid: None
+        self.appended: Callable[[list[Commit], list[Outcome]], None] = lambda _commits, _outcomes: None
 
     def abandoned(self, ask: Ask) -> None:
         """The asker is gone: its call may be lost, or still under way."""
@@ -122,6 +124,7 @@ class Outside:
     def append(self, commits: list[Commit]) -> list[Outcome]:
         """Append and note how it went."""
         outcomes = self.log.append_now(commits)
+        self.appended(commits, outcomes)
         for commit, outcome in zip(commits, outcomes, strict=True):
             if not isinstance(outcome, Appended):
                 self.mark(f"{type(outcome).__name__} {commit.role.partition('/')[0]}")

@@ -1,4 +1,4 @@
-"""What must hold after every step (ARCHITECTURE.md, S1 to S11), judged from the log, the API server's truth and the kubelets'.
+"""What must hold after every step (ARCHITECTURE.md, S1 to S12), judged from the log, the API server's truth and the kubelets'.
 
 S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each refusal of a kubelet: there must be a recorded cause. Where
 the log is set back it is judged anew from its beginning.
@@ -13,6 +13,7 @@ import msgspec
 from services.replay.verifying import Audit
 from shared.domain.pod import Pod
 from shared.domain.report import Report
+from shared.eventlog.port import Commit, Outcome
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events import report_facts as reports
@@ -23,6 +24,7 @@ from shared.events.envelope import Envelope
 from shared.events.log_facts import LogOpened
 from shared.kubelet.admission import Admission
 from shared.ledger.digest import digest
+from tests.simulation.batches import misplaced
 from tests.simulation.cluster import ENDED, Api
 from tests.simulation.log import SimClock, SimLog
 from tests.simulation.node import SimNode
@@ -220,6 +222,10 @@ class Checks:
         for position, value in found:
             if self._hashes.setdefault(position, value) != value:
                 self.broken.append(f"S6 at {position}: two replicas differ")
+
+    def appended(self, commits: Sequence[Commit], outcomes: Sequence[Outcome]) -> None:
+        """S12, of what one scheduler decided together."""
+        self.broken += misplaced(self.log, commits, outcomes)
 
     def binding(self, uid: str, _node: str) -> None:
         """S7 in truth: a binding call is carried out only after its intent stands in the log."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shared.eventlog.port import Lease
+from shared.runtime.membership import PLACES
 from tests.simulation.log import SimLog
 
 TTL_S = 5.0
-PLACES = 9
 
 
 class Seat:

@@ -65,6 +65,7 @@ class World:
         self.processes: list[Process] = [*self.schedulers, *self.binders, *self.stores]
         self.checks = Checks(self.log, self.api, self.nodes, self.schedulers, self.marks, self.clock)
         self.outside.binding, self.outside.evicting = self.checks.binding, self.checks.evicting
+        self.outside.appended = self.checks.appended
         self.history = History(self.log, self.clock, mark)
         self.history.heard = self.checks.set_back
         for process in self.processes:

@@ -69,9 +69,7 @@ class Marks:
         fact = NodeMarkedDirty(node.name, "rejections", rejections)
         stream = streams.node(node.name)
         draft = Draft(stream, fact, versions.get(stream, 0))
-        return Proposal(
-            f"dirty/{node.name}/{node.report_version}/{newest}", (draft,), node.name, position, node=node.name, leads=True
-        )
+        return Proposal(f"dirty/{node.name}/{node.report_version}/{newest}", (draft,), node.name, position, node=node.name)
 
     def _reconcile(self, ledger: Ledger, node: LedgerNode, versions: Mapping[str, int]) -> Proposal | None:
         found = _compared(ledger, node)
@@ -87,7 +85,7 @@ class Marks:
         version = versions.get(stream, 0)
         draft = Draft(stream, fact, version)
         commit_id = f"reconciled/{node.name}/{node.report_version}/{version}"
-        return Proposal(commit_id, (draft,), node.name, ledger.position, node=node.name, leads=True)
+        return Proposal(commit_id, (draft,), node.name, ledger.position, node=node.name)
 
 
 def _compared(ledger: Ledger, node: LedgerNode) -> tuple[ReconcileMethod, int] | None:

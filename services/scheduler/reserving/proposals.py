@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -11,7 +12,7 @@ from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.preemption.search import Nomination
 from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
-from shared.eventlog.port import Draft
+from shared.eventlog.port import ANY_VERSION, Draft
 from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.scheduling_facts import (
@@ -25,8 +26,7 @@ from shared.events.scheduling_facts import (
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """One commit to be. `uid` and `node` are what to decide again on a conflict ("" for none). What else a batch decides on the
-    node of one that `leads` stands at the version that this one makes: it changes nothing that was decided."""
+    """One commit to be. `uid` and `node` are what to decide again on a conflict ("" for none)."""
 
     commit_id: str
     drafts: tuple[Draft, ...]
@@ -34,14 +34,11 @@ class Proposal(msgspec.Struct, frozen=True):
     causation: int
     uid: str = ""
     node: str = ""
-    leads: bool = False
 
     @property
     def chained(self) -> frozenset[str]:
-        """The streams at whose versions it stands, for as far as others of a batch may move them: the pod's, and its node's."""
-        if not self.uid:
-            return frozenset([streams.node(self.node)] if self.leads else [])
-        return frozenset([streams.pod(self.uid), *([streams.node(self.node)] if self.node else [])])
+        """The streams at whose versions it stands, and which it moves for those of its batch that come after it."""
+        return frozenset([draft.stream for draft in self.drafts])
 
     @property
     def nominates(self) -> bool:
@@ -49,9 +46,27 @@ class Proposal(msgspec.Struct, frozen=True):
         return any(isinstance(draft.fact, PodNominated) for draft in self.drafts)
 
 
+def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
+    """A batch, each at the versions that those before it make: all were decided on the same state, with those before them in
+    mind."""
+    made: Counter[str] = Counter()
+    found = []
+    for proposal in proposals:
+        moved = any(draft.stream in made for draft in proposal.drafts)
+        drafts = tuple(_later(draft, made[draft.stream]) for draft in proposal.drafts) if moved else proposal.drafts
+        made.update([draft.stream for draft in proposal.drafts])
+        found.append(msgspec.structs.replace(proposal, drafts=drafts) if moved else proposal)
+    return found
+
+
+def _later(draft: Draft, made: int) -> Draft:
+    """The draft behind so many facts of its batch."""
+    return draft if draft.expected == ANY_VERSION else Draft(draft.stream, draft.fact, draft.expected + made)
+
+
 def together(proposals: Iterable[Proposal]) -> tuple[list[tuple[Proposal, str]], list[Proposal]]:
-    """The proposals that may be sent at once, each with the commit id of the one that it follows ("" for none): another pod's on
-    the same node, another of the same pod (a nomination its verdict). And those that follow two, which must wait for both."""
+    """The proposals that may be sent at once, each with the commit id of the one that it follows ("" for none): another on the
+    same node, another of the same pod (a nomination its verdict). And those that follow two, which must wait for both."""
     latest: dict[str, str] = {}
     sent: list[tuple[Proposal, str]] = []
     later: list[Proposal] = []

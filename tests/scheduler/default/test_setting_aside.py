@@ -8,6 +8,7 @@ import pytest
 from services.scheduler.folding import dump, load
 from services.scheduler.setting_aside.proposing import AGAIN_AFTER_S, CONTESTED_AFTER
 from shared.domain.pod import Pod
+from shared.eventlog.port import Appended
 from shared.events import streams
 from shared.events.binding_facts import BindIntended, BindRefused
 from shared.events.cluster_facts import NodeEnded, PodEnded, PodRunning
@@ -151,6 +152,17 @@ async def test_two_schedulers_and_a_restart_write_one_fact() -> None:
     restored = load(first.config, dump(first))
     assert restored.asides == first.asides
     assert restored.decide(0) == []
+
+
+async def test_what_sets_a_node_aside_costs_the_reservations_of_its_batch_nothing() -> None:
+    story = await world("n1")
+    await rejected(story, pod("a", cpus=4), "n1")
+    await rejected(story, pod("b", cpus=5), "n1")
+    await story.arrives(pod("c", cpus=2))
+    core = story.cores[0]
+    outcomes = await story.append(core, core.decide(10))
+    assert [type(outcome) for outcome in outcomes] == [Appended] * len(outcomes)
+    assert (len(await set_asides(story)), len(await story.reservations())) == (2, 1)
 
 
 async def test_evidence_counts_before_its_fact_and_after_a_restart_between_the_two() -> None:
