@@ -83,14 +83,14 @@ class NodeReader:
         return Scan(freshness, machine, allocatable, pods, kubelet, stored, self._settings.kubelet_version, dynamic)
 
     async def _allocatable(self) -> Allocatable:
-        """What may be handed out, asked at least once an interval. In between it is what it was while the same kubelet listens
-        and its checkpoint has those devices registered that were answered: kubelets write it at each change of a device's health
-        (kubelet 1.36, genericDeviceUpdateCallback), and what else it hands out is fixed at its start."""
+        """What may be handed out, asked at least as often as /sys is read. In between it is what it was while the same kubelet
+        listens and its checkpoint has those devices registered that were answered: kubelets write it at each change of a device's
+        health (kubelet 1.36, genericDeviceUpdateCallback), and what else it hands out is fixed at its start."""
         now_s, offering = time.monotonic(), self._offering()
         if self._offered is None or offering is None or self._offered[0] != offering or now_s >= self._offered[1]:
             found = await self._source.allocatable()
             agreed = offering if offering is not None and offering[1] == _ids(found) else None
-            self._offered = agreed, now_s + self._settings.interval_s, found
+            self._offered = agreed, now_s + self._settings.machine_interval_s, found
         return self._offered[2]
 
     def _offering(self) -> Offering | None:

@@ -84,7 +84,7 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     notify_file: str = ""
     max_events_per_time_unit: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 10
     time_unit_to_limit_events_s: Interval = 1.0
-    settle_s: Seconds = 0.01
+    settle_s: Seconds = 0.03
     trailing_s: Seconds = 0.25
     deadline_s: Interval = 10.0
     kubelet_config: str = ""

@@ -20,7 +20,7 @@ from shared.bus.port import Bus
 BUS_INTERVAL_S = 5.0
 """Reports in full come every few seconds anyway, and one that the bus did not take is sent when it is back."""
 REARM_S = 1.0
-GATHER_S = 0.008
+GATHER_S = 0.02
 """After a look at the queue the next waits so long: a kubelet writes several files for one pod, and each costs several events.
 Less than the time that a scan waits for what follows (`settle_s`), so that one scan still sees them all."""
 ABSENT = (errno.ENOENT, errno.ENOTDIR)

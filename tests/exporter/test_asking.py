@@ -35,14 +35,15 @@ class Asked:
 class Node:
     """Its files, and a reader of them."""
 
-    def __init__(self, folder: Path, interval_s: float = 3600.0) -> None:
+    def __init__(self, folder: Path, machine_interval_s: float = 3600.0) -> None:
         self.folder, self.socket, self.source = folder / "kubelet", folder / "k.sock", Asked()
         self.socket.touch()
         write_sysfs(folder / "sys")
         (self.folder / "device-plugins").mkdir(parents=True, exist_ok=True)
         spec = NodeSpec("n1", str(self.socket), str(folder / "sys"), str(self.folder))
         given = ",".join((spec.socket, spec.sysfs, spec.kubelet_dir))
-        self.reader = NodeReader(spec, ExporterSettings(nodes=(f"n1={given}",), interval_s=interval_s), self.source)
+        settings = ExporterSettings(nodes=(f"n1={given}",), interval_s=0.001, machine_interval_s=machine_interval_s)
+        self.reader = NodeReader(spec, settings, self.source)
 
     def registered(self, *ids: str) -> None:
         data = write_devices(DeviceCheckpoint(registered={"x.com/gpu": ids, "x.com/none": ()}))
@@ -94,7 +95,7 @@ async def test_a_kubelet_that_restarted_is_asked_until_its_devices_are_back(tmp_
 
 @pytest.mark.parametrize("cause", ["no checkpoint", "interval", "failure"])
 async def test_who_cannot_know_asks(tmp_path: Path, cause: str) -> None:
-    node = Node(tmp_path, interval_s=3600.0 if cause != "interval" else 0.001)
+    node = Node(tmp_path, machine_interval_s=3600.0 if cause != "interval" else 0.001)
     if cause != "no checkpoint":
         node.registered("g0", "g1")
     assert await node.asks()
