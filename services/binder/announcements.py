@@ -83,6 +83,7 @@ def _event(
 ) -> dict[str, Any]:
     """The name is made from uid and position, so that a repeated announcement is a 409 and not a second event."""
     suffix = hashlib.sha256(f"{uid}/{position}".encode()).hexdigest()[:16]
+    at = _seconds(time_us)
     involved = {"apiVersion": "v1", "kind": about, "name": pod.name, "uid": uid}
     return {
         "apiVersion": "v1",
@@ -94,8 +95,8 @@ def _event(
         "message": message[:MESSAGE_LIMIT],
         "source": {"component": REPORTER},
         "reportingComponent": REPORTER,
-        "firstTimestamp": _seconds(time_us),
-        "lastTimestamp": _seconds(time_us),
+        "firstTimestamp": at,
+        "lastTimestamp": at,
         "count": 1,
     }
 

@@ -33,13 +33,13 @@ MAX_WAITERS = 10_000
 
 class ConsumerOptions(msgspec.Struct, frozen=True):
     """`page_facts` a page; `poll_s` between looks at head and identity when nothing is heard; `pause_s` after the log was
-    unavailable; `linger_s` between hearing of a fact and reading, so that what follows closely comes in one page,
-    unless somebody is in a hurry (`wait_for`)."""
+    unavailable; `linger_s` at least from one page to the next, so that what follows closely comes in one, unless somebody is
+    in a hurry (`wait_for`): what comes after a silence is read at once."""
 
     page_facts: int = 1000
     poll_s: float = 1.0
     pause_s: float = 0.5
-    linger_s: float = 0.01
+    linger_s: float = 0.025
 
 
 class Overtaken(Exception):
@@ -86,7 +86,7 @@ class Consumer:
         self._rung = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
         self._hurry = asyncio.Event()
-        self._looked_s = 0.0
+        self._looked_s = self._read_s = 0.0
         self._hinted = 0
         self._promised = 0
         self._trouble = ""
@@ -197,6 +197,7 @@ class Consumer:
     async def _read(self, after: int) -> None:
         again = self._cursor.position - after
         page = await self.insist(lambda: self._log.read(after, self._options.page_facts + again))
+        self._read_s = self._clock.monotonic_s()
         moved, fresh = machine.received(self._cursor, page)
         if isinstance(fresh, Reset):
             self._cursor = moved
@@ -250,9 +251,11 @@ class Consumer:
     async def _wait(self, after: int) -> None:
         if not await self._woken(after):
             return await self._look()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._options.linger_s):
-                await self._hurry.wait()
+        pause_s = self._read_s + self._options.linger_s - self._clock.monotonic_s()
+        if pause_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._hurry.wait()
         return None
 
     async def _woken(self, after: int) -> bool:
