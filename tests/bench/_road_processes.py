@@ -17,6 +17,8 @@ SERVICES = {
     "services.simulator": "simulator",
 }
 SERVERS = ("postgres", "nats")
+Rows = dict[str, dict[str, float]]
+"""By process name: what it took, by unit."""
 SIMULATOR, SUPERVISOR = "simulator", "up"
 
 
@@ -68,7 +70,7 @@ def _add(cost: Cost, process: psutil.Process) -> None:
     cost.pss_mb += memory.pss / MIB
 
 
-def spent(before: Sample, after: Sample, pods: int) -> dict[str, dict[str, float]]:
+def spent(before: Sample, after: Sample, pods: int) -> Rows:
     """CPU between two samples and memory at the later, by name."""
     found = {}
     for name, cost in sorted(after.costs.items()):
@@ -83,9 +85,7 @@ def spent(before: Sample, after: Sample, pods: int) -> dict[str, dict[str, float
     return found
 
 
-def with_rest(
-    rows: dict[str, dict[str, float]], ended: Sample, rested: Sample, seconds_per_pod: float
-) -> dict[str, dict[str, float]]:
+def with_rest(rows: Rows, ended: Sample, rested: Sample, seconds_per_pod: float) -> Rows:
     """The same with what each takes of a second at rest, between the two samples, and what a pod added to that."""
     at_rest, passed_s = spent(ended, rested, 0), rested.at_s - ended.at_s
     told = {}
@@ -96,7 +96,7 @@ def with_rest(
     return told
 
 
-def limits(before: Sample, after: Sample, rows: dict[str, dict[str, float]]) -> dict[str, object]:
+def limits(before: Sample, after: Sample, rows: Rows) -> dict[str, object]:
     """What was short: cores used by the road and by everything on the machine, and the process nearest to one core."""
     passed_s = after.at_s - before.at_s
     busiest = max(rows, key=lambda name: rows[name]["cpu_s"] / rows[name]["processes"])
@@ -109,7 +109,7 @@ def limits(before: Sample, after: Sample, rows: dict[str, dict[str, float]]) -> 
     }
 
 
-def shares(rows: dict[str, dict[str, float]]) -> dict[str, float]:
+def shares(rows: Rows) -> dict[str, float]:
     """CPU milliseconds a pod: Topolog's own processes, the servers it stands on, the simulated cluster."""
     own = [row for name, row in rows.items() if name not in (*SERVERS, SIMULATOR)]
     servers = [rows[name]["cpu_ms_per_pod"] for name in SERVERS if name in rows]

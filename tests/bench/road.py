@@ -10,7 +10,7 @@ that limits. `decide_ms_per_pod` is what the scheduler itself measures of its de
 The kubelets are the simulator's, and their CPU with it; the exporters that read them are Topolog's. `reports_per_pod` far below 2
 or `failed_scans` say that kubelets did not answer: a road without reports is cheap, and not one that was to be measured. What the
 road takes at rest, in the `REST_S` after the last pod's end, is `rest_cpu_ms_per_s`; it is in `cpu_ms_per_pod`, and not in
-`added_ms_per_pod`.
+`added_ms_per_pod`. With `--where` the services' stacks are sampled, and a line for each cause says where their CPU goes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import tempfile
 import time
 from pathlib import Path
 from urllib.request import urlopen
@@ -32,7 +33,8 @@ from services.simulator.cluster import Policies
 from services.simulator.traces import read_nodes
 from services.simulator.workload import trace_node, trace_rate
 from shared.eventlog.postgres_connection import plain_url
-from tests.bench._road_processes import Sample, limits, sample, shares, spent, with_rest
+from tests.bench._road_processes import Rows, Sample, limits, sample, shares, spent, with_rest
+from tests.bench._where import SAMPLING, where
 from tests.road.harness import Road, folder, running
 
 TRACES = Path(__file__).resolve().parents[1] / "simulator" / "traces"
@@ -56,30 +58,38 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--traces", type=Path, default=TRACES, help="folder of the openb trace")
     parser.add_argument("--report-interval", type=float, default=10.0, help="seconds between full reports of a node")
     parser.add_argument("--no-exporters", action="store_true", help="leave out the exporters' own measurement")
+    parser.add_argument("--where", action="store_true", help="sample the services' stacks, and tell where their CPU goes")
     given = parser.parse_args(argv)
     for nodes in given.nodes:
-        _whole_road(nodes, given.pods, given.rate, given.traces.resolve(), given.report_interval)
+        with tempfile.TemporaryDirectory() as samples:
+            environment = {"TOPOLOG_SAMPLES": samples, "PYTHONPATH": str(SAMPLING)} if given.where else {}
+            began, ended, rows = _whole_road(nodes, given, environment)
+            for name, what, ms in where(Path(samples), began.at_s, ended.at_s, {n: r["cpu_ms_per_pod"] for n, r in rows.items()}):
+                _print("where", nodes=nodes, name=name, what=what, cpu_ms_per_pod=ms)
     if not given.no_exporters:
         _exporters(given.report_interval)
 
 
-def _whole_road(nodes: int, pods: int, rate: float, traces: Path, interval_s: float) -> None:
+def _whole_road(nodes: int, given: argparse.Namespace, environment: dict[str, str]) -> tuple[Sample, Sample, Rows]:
+    """One road from ready to the last pod's end, told; its first and last moment, and what its processes took."""
+    rate, interval_s, traces = given.rate, given.report_interval, given.traces.resolve()
     speed = rate / trace_rate([trace_node(node, Policies()) for node in read_nodes(traces, nodes)], LOAD)
     flags = {
         "--nodes": nodes,
-        "--pods": pods,
+        "--pods": given.pods,
         "--workload": f"openb:{traces}",
         "--load": LOAD,
         "--speed": f"{speed:.2f}",
         "--report-interval": interval_s,
     }
-    with folder() as path, running(path, *(str(part) for flag in flags.items() for part in flag)) as road:
+    with folder() as path, running(path, *(str(part) for flag in flags.items() for part in flag), env=environment) as road:
         _print("settings", **asyncio.run(_postgres_settings(path)))
         told, began = _told(road), sample(psutil.Process(road.process.pid))
         workload = _played(road, path)
         ended, told = sample(psutil.Process(road.process.pid)), _told(road).since(told)
         time.sleep(REST_S)
-        _report(nodes, rate, interval_s, speed, workload, told, began, ended, sample(psutil.Process(road.process.pid)))
+        rested = sample(psutil.Process(road.process.pid))
+        return began, ended, _report(nodes, rate, interval_s, speed, workload, told, began, ended, rested)
 
 
 async def _postgres_settings(path: Path) -> dict[str, str]:
@@ -144,7 +154,7 @@ def _report(
     began: Sample,
     ended: Sample,
     rested: Sample,
-) -> None:
+) -> Rows:
     ran, seconds = workload.to_running.count, ended.at_s - began.at_s
     rows = with_rest(spent(began, ended, ran), ended, rested, seconds / max(1, ran))
     _print(
@@ -177,6 +187,7 @@ def _report(
     )
     for name, row in rows.items():
         _print("process", nodes=nodes, name=name, **row)
+    return rows
 
 
 def _exporters(interval_s: float) -> None:
