@@ -1,115 +1,88 @@
-"""The oracle with the same news: what reports could tell at best, and nothing that a scheduler cannot have heard.
+"""The oracle with the same news: the ledger's row, judged by every state that is consistent with what it has heard.
 
-It knows the kubelet's whole state as of the newest report that arrived, and the ends that the API told. Between them it follows
-some of the states that kubelets may be in: pods on their way in the order of their decisions or the other way round, and any one
-pod ended that nobody has heard of. It places a pod only where all of these admit it and nobody on the way loses its place.
-Every scheduler that never risks a rejection must refuse at least as much: what this row does not reach is unattainable.
+The production scheduler decides, with its own queue, sweep and ranking. Only the judgement of a node is another: the pod is placed
+if and only if every consistent state admits it (`consistent`), followed through the kubelet model without bounds, charges or a
+budget. What this row does not reach cannot be reached without the risk of a rejection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
-from services.comparison.columns import zone_column
-from services.comparison.row_oracle import OracleRow, roomy
+from services.comparison.consistent import Consistent, TooManyError
+from services.comparison.row_ledger import LedgerRow
+from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode, free_of
+from services.scheduler.core import CoreConfig
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.judge import rank
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.placing import ColumnarPlacing, Placing
+from services.scheduler.deciding.shape import Shape
+from services.scheduler.deciding.verdicts.table import RULED_OUT
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded
-from shared.kubelet import admission
-from shared.kubelet.machine import KubeletState
+from shared.events.cluster_facts import PodEnded, PodRunning
+from shared.ledger.state import ZoneAmounts
+
+States = Mapping[str, Consistent]
 
 
-class SameNewsRow(OracleRow):
-    """`_base` is what a node's newest report shows, ends that were heard taken out; `_coming` what was sent there since."""
+class ByEveryState(ColumnarPlacing):
+    """The columnar cluster, asking all consistent states where it would ask bounds and search."""
 
-    clairvoyant = False
+    def __init__(self, config: CycleConfig, states: States) -> None:
+        super().__init__(config)
+        self._states = states
+        self.now_s = 0.0
 
-    def __init__(self, nodes: Mapping[str, TrueNode], zones: int, aligns: bool) -> None:
-        self._base = {name: node.kubelet.state for name, node in nodes.items()}
-        self._coming: dict[str, dict[str, Pod]] = {name: {} for name in nodes}
-        self._ended: set[str] = set()
-        self._states: dict[str, list[KubeletState]] = {}
-        super().__init__(nodes, zones, aligns)
+    def _judged(self, shape: Shape, facts: NodeFacts, steps: int) -> int:
+        plan, barred = self.plan(shape, facts)
+        score = RULED_OUT if barred else rank(shape, plan, facts, self.strategy)
+        return score if score != RULED_OUT and self._states[facts.name].admits(shape.pod) else RULED_OUT
+
+    def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
+        self._states[placed.node].sent(pod, self.now_s)
+        return super().charge(placed, pod)
+
+
+class SameNewsRow(LedgerRow):
+    """A ledger's row that is told as much, and knows by its own clock when reports were made."""
+
+    def __init__(self, nodes: Mapping[str, TrueNode], scheduler: str) -> None:
+        self._nodes = nodes
+        self._states = {name: Consistent(node.kubelet.state) for name, node in nodes.items()}
+        self._cluster = ByEveryState(CycleConfig(), self._states)
+        super().__init__(CoreConfig(scheduler, upstream=self))
+
+    def placing(self, cycle: CycleConfig) -> Placing:
+        """What decides in the core."""
+        return self._cluster
+
+    def decide(self, now_s: float) -> list[Reservation]:
+        self._cluster.now_s = now_s
+        return super().decide(now_s)
 
     def tell(self, stream: str, fact: Fact, now_s: float) -> None:
+        if isinstance(fact, PodRunning):
+            self._states[fact.node].runs(fact.uid, now_s)
+        elif isinstance(fact, PodEnded) and fact.node:
+            self._states[fact.node].ended(fact.uid, fact.cause == "rejected", now_s)
         super().tell(stream, fact, now_s)
-        if isinstance(fact, PodEnded) and fact.node:
-            self._ended.add(fact.uid)
-            self._coming[fact.node].pop(fact.uid, None)
-            if fact.uid in self._base[fact.node].pods:
-                self._base[fact.node] = admission.remove(self._base[fact.node], fact.uid)
-            self._news(fact.node)
 
     def reported(self, report: Report, now_s: float) -> None:
         state = self._nodes[report.node].scans.get(report.boot_time_ms)
-        if state is None:
-            return
-        for uid in [uid for uid in state.pods if uid in self._ended]:
-            state = admission.remove(state, uid)
-        self._base[report.node] = state
-        for uid in state.pods:
-            self._coming[report.node].pop(uid, None)
-        self._news(report.node)
-
-    def _news(self, node: str) -> None:
-        self._states.pop(node, None)
-        self.changed.add(node)
-
-    def _admitted(self, pod: Pod, at: int) -> bool:
-        name = self._names[at]
-        coming = self._coming[name].values()
-        held = [*(state.pod for state in self._base[name].pods.values()), *coming]
-        if not roomy(self._nodes[name], pod, held):
-            return False
-        if not all(admission.admit(state, pod).admitted for state in self._consistent(name)):
-            return False
-        first = admission.admit(self._base[name], pod)
-        if coming and not (first.admitted and _after(first.state, coming) is not None):
-            return False
-        self._nodes[name].reserved(pod)
-        self._coming[name][pod.uid] = pod
-        self._states.pop(name, None)
-        self._refresh(at)
-        return True
-
-    def _consistent(self, name: str) -> list[KubeletState]:
-        known = self._states.get(name)
-        if known is None:
-            known = self._states[name] = list(self._followed(name))
-        return known
-
-    def _followed(self, name: str) -> Iterator[KubeletState]:
-        base, coming = self._base[name], list(self._coming[name].values())
-        if not coming:
-            yield base
-            return
-        orders = [coming, coming[::-1]] if len(coming) > 1 else [coming]
-        for start in (base, *(admission.remove(base, uid) for uid in base.pods)):
-            for order in orders:
-                state = _after(start, order)
-                if state is not None:
-                    yield state
-
-    def _refresh(self, at: int) -> None:
-        states = self._consistent(self._names[at])
-        self._free[:, :, at] = zone_column(free_of(states[0] if states else self._base[self._names[at]]), self._zones)
+        if state is not None:
+            self._states[report.node].reported(state, report.boot_time_ms / 1000)
+        super().reported(report, now_s)
 
     def visible_cpu(self, node: str) -> dict[int, int]:
-        """Zone -> what is free in all of the states, each of which holds everything that may still run."""
-        coming = list(self._coming[node].values())
-        orders = (coming, coming[::-1])
-        found = [free_of(state) for order in orders if (state := _after(self._base[node], order)) is not None]
+        """Zone -> what is free in every state in which everybody has come."""
+        try:
+            found = [free_of(state) for state in self._states[node].arrived()]
+        except TooManyError:
+            return super().visible_cpu(node)
         zones = found[0] if found else {}
         return {zone: min(each[zone].get("cpu", 0) for each in found) for zone in zones}
-
-
-def _after(state: KubeletState, pods: Iterable[Pod]) -> KubeletState | None:
-    """The state once these pods came in this order; None where one of them would not be admitted."""
-    for pod in pods:
-        admitted = admission.admit(state, pod)
-        if not admitted.admitted:
-            return None
-        state = admitted.state
-    return state

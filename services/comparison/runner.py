@@ -32,7 +32,7 @@ def run_cell(cell: Cell, traces: Path, progress: Callable[[float, Measures], Non
     an unreadable folder."""
     began = time.perf_counter()
     load = workload(cell, traces)
-    checkpoint = cell.row.startswith(("ledger, proof", "ledger, trusted"))
+    checkpoint = cell.row.startswith(("ledger, proof", "ledger, trusted", "oracle, same news"))
     nodes = {node.name: TrueNode(node, checkpoint) for node in load.nodes}
     row = _row(cell, load, nodes)
     simulation = Simulation(cell, load, nodes, row, Measures(cell, nodes, row))
@@ -46,7 +46,7 @@ def _row(cell: Cell, load: Workload, nodes: dict[str, TrueNode]) -> Row:
     if cell.row == "oracle":
         return OracleRow(nodes, zones, aligns)
     if cell.row == "oracle, same news":
-        return SameNewsRow(nodes, zones, aligns)
+        return SameNewsRow(nodes, SCHEDULER)
     if cell.row in _CACHES:
         return PluginRow(_CACHES[cell.row], list(nodes), zones, load.strategy == "MostAllocated", aligns)
     return LedgerRow(CoreConfig(SCHEDULER, _cycle(cell.row)), placements=cell.row != "ledger, fingerprint")
