@@ -1,9 +1,10 @@
 """Every state in which a kubelet may be by what a scheduler has heard, and whether all of them admit a pod: no bounds, no budget.
 
-Known are the kubelet's whole state when the newest report was made, who was sent there since and when, who was heard to run and who
-to have ended. What is certain to have come before something else came before it (a pod that was heard to run came before one that
-was sent later); all else came in any order, and who was not heard of may have come or not. A pod that ended unheard is taken
-to run: no scheduler knows better, and the measures count what comes of it apart. Must not know the ledger or a scheduler's bounds.
+Known are the kubelet's whole state when the newest report was made, who was sent there since and when, who was heard to run and
+who to have ended. What is certain to have come before something else came before it (a pod that was heard to run came before one
+that was sent later); all else came in any order, and who was not heard of may have come or not. A pod that ended unheard is taken
+to run: no scheduler knows better, and the measures count what comes of it apart. Must not know the ledger or a scheduler's
+bounds.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from shared.kubelet import admission
 from shared.kubelet.cpu_state import union
 from shared.kubelet.device_state import Registered
 from shared.kubelet.machine import KubeletState
+from shared.kubelet.topology_manager import SINGLE_NUMA_NODE
 
-MOST_MOMENTS = 50_000
+MOST_MOMENTS = 2_000
 """Moments of one node beyond which the pod waits; `Consistent.beyond` counts how often."""
 
 UNHEARD = math.inf
@@ -208,18 +210,19 @@ def _kind(pod: Pod) -> Hashable:
 
 
 def _key(state: KubeletState) -> Hashable:
-    """Who holds how much of which zones. Which of a zone's CPUs and devices makes no difference to a kubelet without options."""
-    zones = state.kubelet.cpu.topology.numa_mask.values()
-    pools = state.devices.registered
+    """Who holds what. Which of a zone's CPUs makes no difference to a kubelet that takes them of one zone alone."""
+    alone = state.kubelet.topology.policy == SINGLE_NUMA_NODE
+    zones, pools = tuple(state.kubelet.cpu.topology.numa_mask.values()), state.devices.registered
     cpus = {uid: union(held.values()) for uid, held in state.cpu.entries.items()}
+    tables = {number: [table.free for table in node.tables.values()] for number, node in state.memory.nodes.items()}
     return (
-        frozenset((uid, *((mask & zone).bit_count() for zone in zones)) for uid, mask in cpus.items()),
+        frozenset((uid, *((mask & zone).bit_count() for zone in zones)) if alone else (uid, mask) for uid, mask in cpus.items()),
         frozenset((uid, *_devices(held, pools)) for uid, held in state.devices.held.items()),
-        frozenset((number, node.cells, *(table.free for table in node.tables.values())) for number, node in state.memory.nodes.items()),
+        frozenset((number, node.cells, node.assignments, *tables[number]) for number, node in state.memory.nodes.items()),
         frozenset((uid, name, blocks) for uid, held in state.memory.entries.items() for name, blocks in held.items()),
     )
 
 
 def _devices(held: Mapping[str, Mapping[str, Collection[str]]], pools: Registered) -> list[tuple[str, int]]:
-    """Resource and zones of each device, container by container alike."""
+    """Resource and zones of each device, whichever container has it."""
     return sorted((name, pools[name][each].mask or 0) for part in held.values() for name, ids in part.items() for each in ids)

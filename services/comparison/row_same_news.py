@@ -1,8 +1,8 @@
 """The oracle with the same news: the ledger's row, judged by every state that is consistent with what it has heard.
 
-The production scheduler decides, with its own queue, sweep and ranking. Only the judgement of a node is another: the pod is placed
-if and only if every consistent state admits it (`consistent`), followed through the kubelet model without bounds, charges or a
-budget. What this row does not reach cannot be reached without the risk of a rejection.
+The production scheduler decides, with its own queue, sweep and ranking. Only the judgement of a node is another: the pod is
+placed if and only if every consistent state admits it (`consistent`), followed through the kubelet model without bounds, charges
+or a budget. What this row does not reach cannot be reached without the risk of a rejection.
 """
 
 from __future__ import annotations

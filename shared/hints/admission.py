@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shared.domain.pod import ContainerKind
 from shared.domain.report import ZonedAmount
-from shared.hints.provider import NO_OPINION, Asked, Book, Own, State
+from shared.hints.provider import NO_OPINION, Asked, Book, Own, State, Taken
 from shared.hints.request import Questions, Request, Step
 from shared.hints.splits import TooManyChoicesError, TooManyWaysError
 from shared.kubelet.hint import Hint
@@ -82,6 +82,14 @@ class Rules:
     def released(self, states: States, held: Sequence[ZonedAmount]) -> States:
         """The node once a pod that held this has ended."""
         return tuple([book.release(state, held) for book, state in zip(self.books, states, strict=True)])
+
+    def taken(self, before: States, after: States) -> tuple[Taken, ...]:
+        """What an admission took that led from one to the other. Raises TooManyChoicesError."""
+        return tuple([book.taken(*each) for book, *each in zip(self.books, before, after, strict=True)])
+
+    def given_back(self, states: States, taken: Sequence[Taken]) -> States:
+        """The node once the pod has ended that took this."""
+        return tuple([book.given_back(*each) for book, *each in zip(self.books, states, taken, strict=True)])
 
     def _admit(self, states: States, request: Request) -> Admitted:
         ways, refused = [_Way(states, (None,) * len(states), ())], False

@@ -13,7 +13,6 @@ from collections.abc import Collection, Sequence
 from math import prod
 from typing import Literal, NamedTuple
 
-from shared.domain.report import ZonedAmount
 from shared.hints.admission import Admitted, Rules, States
 from shared.hints.request import Request
 from shared.hints.splits import TooManyChoicesError
@@ -42,51 +41,53 @@ class Budget:
 
 
 class Coming(NamedTuple):
-    """A pod on its way. `there`: its kubelet is known to have admitted it, nobody knows where; it cannot lose its place."""
+    """A pod on its way, sent after this position, 0 for unknown. `runs`: since this position its kubelet is known to have it,
+    nobody knows where; it cannot lose its place. 0 while it may not have come yet."""
 
     request: Request
-    there: bool = False
+    sent: int = 0
+    runs: int = 0
+
+    @property
+    def there(self) -> bool:
+        """Has it come for certain?"""
+        return self.runs > 0
 
 
 class Moment(NamedTuple):
-    """The node in one of its states, and how many pods of each kind have yet to come. `left`: what an ended pod held is free by
-    now; others may have come before that."""
+    """The node in one of its states, and how many pods of each kind have yet to come."""
 
     states: States
     coming: tuple[int, ...]
-    left: bool = True
 
 
 class Reachable(NamedTuple):
-    """Every moment that may come without the newcomer. `doomed` are kinds of pods that may be refused all the same, even
-    where what ended pods held is free: who was sent here because of an end cannot come before it."""
+    """Every moment that may come without the newcomer. `doomed` are kinds of pods that may be refused all the same."""
 
     kinds: tuple[Coming, ...]
     moments: tuple[Moment, ...]
     doomed: frozenset[int]
 
 
-def reachable(
-    rules: Rules, bases: Collection[States], coming: Sequence[Coming], budget: Budget, leaving: Sequence[ZonedAmount] = ()
-) -> Reachable:
-    """Whatever the pods on their way may make of the node. Raises OverBudgetError."""
+def reachable(rules: Rules, bases: Collection[States], coming: Sequence[Coming], budget: Budget) -> Reachable:
+    """Whatever the pods on their way may make of the node, where none ended that it may still count (`ends`). Raises
+    OverBudgetError."""
     by_key = {(each.there, each.request.key): each for each in coming}
     keys = Counter((each.there, each.request.key) for each in coming)
     counts = tuple([keys[key] for key in by_key])
     if bases and fewest_steps(counts) > budget.left:
         raise OverBudgetError
     kinds, doomed = tuple(by_key.values()), set[int]()
-    found = dict.fromkeys(Moment(states, counts, not leaving) for states in bases)
+    found = dict.fromkeys(Moment(states, counts) for states in bases)
     pending = list(found)
     while pending:
         moment = pending.pop()
-        left = [] if moment.left else [Moment(rules.released(moment.states, leaving), moment.coming)]
-        for after in (*left, *_next(rules, kinds, moment, doomed if moment.left else set(), budget)):
+        for after in _next(rules, kinds, moment, doomed, budget):
             if after not in found:
                 found[after] = None
                 pending.append(after)
     there = [kind for kind, each in enumerate(kinds) if each.there]
-    moments = [moment for moment in found if moment.left and not any(moment.coming[kind] for kind in there)]
+    moments = [moment for moment in found if not any(moment.coming[kind] for kind in there)]
     return Reachable(kinds, tuple(moments), frozenset(doomed))
 
 
@@ -100,16 +101,16 @@ def fewest_steps(counts: Sequence[int]) -> int:
 def _next(rules: Rules, kinds: Sequence[Coming], moment: Moment, doomed: set[int], budget: Budget) -> list[Moment]:
     """One pod comes, or an init container's pod starts to run. A refused pod leaves the state as it was; one that is known to be
     there was not refused."""
-    found = [Moment(states, moment.coming, moment.left) for states in rules.later(moment.states)]
+    found = [Moment(states, moment.coming) for states in rules.later(moment.states)]
     for kind, count in enumerate(moment.coming):
         if count:
             budget.spend()
             admitted = _admit(rules, moment.states, kinds[kind].request)
             coming = (*moment.coming[:kind], count - 1, *moment.coming[kind + 1 :])
-            found += [Moment(states, coming, moment.left) for states in admitted.states]
+            found += [Moment(states, coming) for states in admitted.states]
             if admitted.refused and not kinds[kind].there:
                 doomed.add(kind)
-                found.append(Moment(moment.states, coming, moment.left))
+                found.append(Moment(moment.states, coming))
     return found
 
 

@@ -136,6 +136,14 @@ class CpuCounts:
         """What init containers keep stays with the pod."""
         return state
 
+    def taken(self, before: Counts, after: Counts) -> Counts:
+        """By zone, what init containers keep included."""
+        return _minus(before, after)
+
+    def given_back(self, state: Counts, taken: Counts) -> Counts:
+        """As many more are free."""
+        return _plus(state, taken)
+
     def later(self, state: Counts) -> Sequence[Counts]:
         """Nothing happens by itself."""
         return ()

@@ -85,6 +85,14 @@ class CpuIds:
         """What init containers keep stays with the pod."""
         return state
 
+    def taken(self, before: int, after: int) -> int:
+        """The very CPUs, what init containers keep included."""
+        return before & ~after
+
+    def given_back(self, state: int, taken: int) -> int:
+        """They are free."""
+        return state | taken
+
     def later(self, state: int) -> Sequence[int]:
         """Nothing happens by itself."""
         return ()

@@ -173,6 +173,14 @@ class DeviceBook:
         """What init containers keep stays with the pod."""
         return state
 
+    def taken(self, before: Devices, after: Devices) -> Devices:
+        """By resource and group, what init containers keep included."""
+        return tuple([tuple([one - other for one, other in zip(*each, strict=True)]) for each in zip(before, after, strict=True)])
+
+    def given_back(self, state: Devices, taken: Devices) -> Devices:
+        """As many more are free."""
+        return tuple([_plus(free, more) for free, more in zip(state, taken, strict=True)])
+
     def later(self, state: Devices) -> Sequence[Devices]:
         """Nothing happens by itself."""
         return ()

@@ -40,6 +40,15 @@ class Memory(NamedTuple):
     waiting: tuple[tuple[Block, ...], ...] = ()
 
 
+class Taken(NamedTuple):
+    """What a pod took in single zones: blocks by zone and bytes [resource][zone], without what its init containers hold until it
+    runs (`inits`)."""
+
+    blocks: tuple[int, ...]
+    free: tuple[tuple[int, ...], ...]
+    inits: tuple[Block, ...] = ()
+
+
 class Left(NamedTuple):
     """What this pod's init containers leave: bytes to reuse by (mask, resource), and the blocks that they still hold."""
 
@@ -146,7 +155,7 @@ class MemoryBook:
         left = own if isinstance(own, Left) else NOTHING
         blocks = [Block(mask, name, amount) for name, amount in asked]
         for block in blocks:
-            state = self.taken(state, block, left.reusable(block.mask, block.resource))
+            state = self.booked(state, block, left.reusable(block.mask, block.resource))
         return ((state, _after(left, blocks, kind)),)
 
     def _plain(self, state: Memory, asked: Asked, mask: int) -> Memory | None:
@@ -186,7 +195,7 @@ class MemoryBook:
             return False
         return all(sum([state.free[self._rows[name]][at] for at in inside]) >= amount for name, amount in asked)
 
-    def taken(self, state: Memory, block: Block, reused: int) -> Memory:
+    def booked(self, state: Memory, block: Block, reused: int) -> Memory:
         """With the block booked, of which so many bytes are held already."""
         rest, row = max(block.size - reused, 0), self._rows[block.resource]
         groups, blocks, free = list(state.groups), list(state.blocks), list(state.free[row])
@@ -220,7 +229,7 @@ class MemoryBook:
     def hold(self, state: Memory, held: Sequence[ZonedAmount]) -> Memory:
         """With these blocks booked."""
         for block in self.blocks_of(held):
-            state = self.taken(state, block, 0)
+            state = self.booked(state, block, 0)
         return state
 
     def blocks_of(self, held: Sequence[ZonedAmount]) -> list[Block]:
@@ -231,6 +240,33 @@ class MemoryBook:
             for item in held
             if item.resource in self._rows and item.zones and known.issuperset(item.zones)
         ]
+
+    def taken(self, before: Memory, after: Memory) -> Taken:
+        """What lies over several zones cannot be told by zone: raises TooManyChoicesError."""
+        more = list(after.waiting)
+        for each in before.waiting:
+            more.remove(each)
+        inits = more[0] if more else ()
+        rest = after
+        for block in inits:
+            rest = self._given_back(rest, block)
+        changed = [at for at in range(len(self.zones)) if before.blocks[at] != after.blocks[at]]
+        if any(after.groups[at] != 1 << self.zones[at] for at in changed):
+            raise TooManyChoicesError
+        free = tuple([_minus(one, other) for one, other in zip(before.free, rest.free, strict=True)])
+        return Taken(_minus(rest.blocks, before.blocks), free, inits)
+
+    def given_back(self, state: Memory, taken: Taken) -> Memory:
+        """Init containers' blocks are back already if the pod ran."""
+        if taken.inits and taken.inits in state.waiting:
+            at = state.waiting.index(taken.inits)
+            state = state._replace(waiting=(*state.waiting[:at], *state.waiting[at + 1 :]))
+            for block in taken.inits:
+                state = self._given_back(state, block)
+        blocks = _minus(state.blocks, taken.blocks)
+        groups = tuple([group if held else 1 << zone for group, held, zone in zip(state.groups, blocks, self.zones, strict=True)])
+        free = tuple([_minus(row, [-more for more in back]) for row, back in zip(state.free, taken.free, strict=True)])
+        return Memory(groups, blocks, free, state.waiting)
 
     def after_admission(self, state: Memory, own: Own) -> Memory:
         """Init containers' blocks stay until their pod runs."""
@@ -249,6 +285,10 @@ class MemoryBook:
                 after = self._given_back(after, block)
             found.append(after)
         return found
+
+
+def _minus(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    return tuple([left - right for left, right in zip(one, other, strict=True)])
 
 
 def _best(hints: list[Hint]) -> Hint | None:
@@ -332,7 +372,7 @@ def _by_checkpoint(book: MemoryBook, state: Memory, report: Report) -> Memory:
     stale = [item for hidden in report.hidden if not hidden.pod for item in hidden.held]
     for blocks in inits:
         for block in blocks:
-            state = book.taken(state, block, 0)
+            state = book.booked(state, block, 0)
     state = book.hold(state, stale)
     ordered = sorted(report.zones, key=lambda zone: zone.id)
     free = tuple([tuple([zone.free.get(name, 0) for zone in ordered]) for name in book.names])

@@ -19,6 +19,8 @@ from shared.kubelet.hint import Hint, Hints
 
 State = Any
 """A provider's own hashable value."""
+Taken = Any
+"""What one pod took of a provider's state; a provider's own hashable value."""
 Own = Hashable
 """What earlier init containers of the pod under admission leave to its later ones; a provider's own value, None at first."""
 Asked = tuple[tuple[str, int], ...]
@@ -54,6 +56,14 @@ class Book(Protocol):
 
     def after_admission(self, state: State, own: Own) -> State:
         """The state once the pod is admitted: what only concerned its own containers is forgotten."""
+        ...
+
+    def taken(self, before: State, after: State) -> Taken:
+        """What an admission took that led from one state to the other. Raises TooManyChoicesError where that cannot be told."""
+        ...
+
+    def given_back(self, state: State, taken: Taken) -> State:
+        """The state after the pod has ended that took this."""
         ...
 
     def later(self, state: State) -> Sequence[State]:

@@ -7,9 +7,11 @@ from shared.ledger.alike import Kind, kind_of
 from shared.ledger.charge import listed_demand, pending_zones
 from shared.ledger.nodes import node_of
 from shared.ledger.settle import could_have_freed, settle, widen_possible
-from shared.ledger.state import Alias, Charge, Ended, Expectation, Freed, Ledger, LedgerNode, LedgerPod, ZoneAmounts
+from shared.ledger.state import Alias, Charge, Ended, Expectation, Freed, Ledger, LedgerNode, LedgerPod, Life, ZoneAmounts
 from shared.ledger.view import listed_of, restore, subtract
 
+LIVES_LIMIT = 8
+"""Ended pods of one name that are told apart on a node."""
 HISTORY_LIMIT = 1024
 """Expectations kept a node for the fingerprint path; older ones are dropped, which only delays a match."""
 
@@ -54,8 +56,8 @@ def _alias(node: LedgerNode, key: str) -> Alias | None:
     return Alias(baseline=listed if ended is not None and ended.complete and listed else None)
 
 
-def take(ledger: Ledger, entry: LedgerPod, position: int) -> None:
-    """Release the pod's charge: it ended, was refused, or its reservation was withdrawn."""
+def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True) -> None:
+    """Release the pod's charge: it ended, was refused, or its reservation was withdrawn. `came`: it may have held something."""
     node = ledger.nodes.get(entry.node)
     entry.node, entry.charged_at = "", 0
     charge = node.charges.pop(entry.pod.uid, None) if node is not None else None
@@ -68,7 +70,7 @@ def take(ledger: Ledger, entry: LedgerPod, position: int) -> None:
         if charge.key in node.ended:
             settle(node)  # what a report lists for an ended pod of this name is free again, now that no live one bears it
         return
-    node.ended[charge.key] = Ended(complete=charge.proven and charge.alias is None)
+    node.ended[charge.key] = _ended(node, charge, position, came)
     if node.listed is None:
         _note_freed(node, charge, position)
         settle(node)
@@ -76,6 +78,16 @@ def take(ledger: Ledger, entry: LedgerPod, position: int) -> None:
         settle(node)
     else:
         restore(node.lower, charge.zones)
+
+
+def _ended(node: LedgerNode, charge: Charge, position: int, came: bool) -> Ended:
+    """With those of the name that ended before; of too many nobody says anything any more."""
+    before = node.ended.get(charge.key)
+    lives: tuple[Life, ...] | None = () if before is None else before.lives
+    if came and lives is not None:
+        lives = (*lives, Life(charge.demand, charge.sent_at, charge.runs_at, position))
+    lives = lives if lives is None or len(lives) <= LIVES_LIMIT else None
+    return Ended(charge.proven and charge.alias is None, 0, lives)
 
 
 def _note_departed(node: LedgerNode, charge: Charge) -> None:

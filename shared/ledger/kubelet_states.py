@@ -2,8 +2,8 @@
 
 A proven pod stands where the report lists it, and what its init containers may still hold is told apart in every way. What is
 listed for a pod that ended is free; what a live pod held before, in this boot, it may hold still. Claims of nominees are held
-for them. Where several pods ended that the report may still count, and others are on their way, those may have come before or
-after each end: such states are not enumerated, and neither are those of a report that was read within an admission. A report
+for them. Where others are on their way, they may have come before or after each pod that ended since: `gone`. Not enumerated are
+the states of two ended pods of one name, and of a report that was read within an admission. A report
 without placements tells amounts by zone and no groups of zones: enough where only single zones are taken, or none. Must not know
 the pod that is to be decided.
 """
@@ -19,13 +19,14 @@ from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, is_memory
 from shared.hints.admission import Rules, States
 from shared.hints.arrivals import Coming
+from shared.hints.ends import Gone, relevant
 from shared.hints.observing import Node, observe
 from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
 from shared.kubelet.topology_manager import SINGLE_NUMA_NODE
 from shared.kubelet.versions import is_proven
-from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
+from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
 
 MOST_STATES = 64
 """States of one node that are told apart before anybody comes."""
@@ -39,15 +40,15 @@ Held = tuple[ZonedAmount, ...]
 
 
 class KubeletStates(NamedTuple):
-    """`bases` are the states before any of the pods on their way (`coming`) is admitted, and `leaving` what an
-    ended pod held when the report was made, free by now, though others may have come before; `bounds` names what of them is only
-    known within bounds, empty where the state is known exactly."""
+    """`bases` are the states before any of the pods on their way (`coming`) is admitted. `gone` are those that ended since the
+    report was made, free by now, though others may have come before; empty where nobody comes. `bounds` names what of them is
+    only known within bounds, empty where the state is known exactly."""
 
     rules: Rules
     bases: tuple[States, ...]
     coming: tuple[Coming, ...]
     bounds: frozenset[str]
-    leaving: Held = ()
+    gone: tuple[Gone, ...] = ()
 
 
 def kubelet_states(
@@ -72,8 +73,10 @@ def kubelet_states(
     report, extra = _by_uid(report, charges)
     told: set[str] = set()
     coming, unsure = _charged(charges, report, told)
-    if coming and (node.freed or order_of_ends_unknown(node)):
+    gone = _gone(node, charges, coming)
+    if coming and (node.freed or gone is None):
         return None
+    inits = inits or any(each.request.inits for each in gone or () if each.request is not None)
     fine = inits or bool(extra) or _ids_matter(report, charges, policy)
     try:
         seen = observe(report, [*placements, *extra], policy, scope, fine)
@@ -84,11 +87,11 @@ def kubelet_states(
     bounds = set(seen.bounds) | told
     if node.observed is not None and not is_proven(node.observed.kubelet_version):
         bounds.add(OTHER_KUBELET)
-    gone = _gone(node, charges)
-    leaving, gone = (tuple(gone), []) if coming else ((), gone)
+    left = [] if coming else _left(node, charges)
     held = tuple(item for claim in claims.values() for item in _amounts(claim))
-    bases = _bases(seen, gone, held, _freed(node, bounds) + unsure)
-    return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds), leaving)
+    bases = _bases(seen, left, held, _freed(node, bounds) + unsure)
+    ends = tuple(gone or ()) if coming else ()
+    return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds), ends)
 
 
 def order_of_ends_unknown(node: LedgerNode) -> bool:
@@ -107,7 +110,7 @@ def _charged(charges: Iterable[Charge], report: Report, bounds: set[str]) -> tup
             unsure.append(((), _amounts(charge.held)))
             bounds.add(EARLIER)
         else:
-            coming.append(Coming(request_of(charge.demand), charge.admitted))
+            coming.append(Coming(request_of(charge.demand), charge.sent_at, charge.runs_at))
     return coming, unsure
 
 
@@ -163,12 +166,43 @@ def _torn(charge: Charge, listed: Sequence[Placement], report: Report) -> bool:
     return bool(charge.demand) and any(placement.held for placement in listed)
 
 
-def _gone(node: LedgerNode, charges: Sequence[Charge]) -> list[ZonedAmount]:
+def _left(node: LedgerNode, charges: Sequence[Charge]) -> list[ZonedAmount]:
     """What the report lists for pods that ended and whose name no live pod bears."""
+    return [item for key in _listed_and_ended(node, charges) for item in _held(node, key)]
+
+
+def _listed_and_ended(node: LedgerNode, charges: Sequence[Charge]) -> list[str]:
     live = {charge.key for charge in charges if charge.alias is None}
-    listed = node.listed or {}
-    gone = [key for key in sorted(node.ended) if key not in live]
-    return [item for key in gone for placement in listed.get(key, ()) for item in placement.held]
+    return [key for key in sorted(node.ended) if key not in live and key in (node.listed or {})]
+
+
+def _held(node: LedgerNode, key: str) -> Held:
+    return tuple([item for placement in (node.listed or {}).get(key, ()) for item in placement.held])
+
+
+def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming]) -> list[Gone] | None:
+    """Those that ended, as far as the report may still count them or they may have come since; None where nobody can tell. A
+    report that came after an end may have been made before it."""
+    listed, found = set(_listed_and_ended(node, charges)), []
+    for key, ended in sorted(node.ended.items()):
+        told = _listed_life(ended, node.report_position) if key in listed else None
+        if key in listed and (told is not None or ended.lives is None):
+            found.append(Gone(_held(node, key), ended=told.ended_at if told is not None else 0))
+        elif key in listed or ended.lives is None:
+            return None
+        found += [_came_and_went(life, node.report_position) for life in ended.lives or () if life is not told]
+    return relevant(coming, found)
+
+
+def _listed_life(ended: Ended, report_position: int) -> Life | None:
+    """Which of the name the report lists: not one that was sent later, and the last of the others where it was proven."""
+    early = [life for life in ended.lives or () if life.sent_at < report_position]
+    return early[-1] if len(early) == 1 or (ended.complete and early and early[-1] is (ended.lives or ())[-1]) else None
+
+
+def _came_and_went(life: Life, report_position: int) -> Gone:
+    since = report_position < life.sent_at and life.runs_at > 0
+    return Gone((), request_of(life.demand), life.sent_at, life.runs_at, life.ended_at, since)
 
 
 def _ways(zones: ZoneAmounts, why: str, bounds: set[str]) -> list[tuple[Held, ...]]:

@@ -31,7 +31,7 @@ def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched
         return (before,) if changed and before else ()
     touched = _stands(ledger, entry, fact.node, at)
     entry.stage = "running" if fact.phase == "Running" else "bound"
-    _admit(ledger.nodes[fact.node], fact.pod.uid, fact.phase == "Running")
+    _admit(ledger.nodes[fact.node], fact.pod.uid, at.position if fact.phase == "Running" else 0)
     return tuple(sorted({*touched, *_drop_claim(ledger, entry)}))
 
 
@@ -52,8 +52,11 @@ def _respecified(ledger: Ledger, entry: LedgerPod, fact: cluster.PodObserved) ->
     entry.pod = fact.pod
     put(ledger, entry, name, charged_at)
     node = ledger.nodes[name]
-    redemand(node, node.charges[fact.pod.uid], entry)
-    node.charges[fact.pod.uid].admitted = entry.stage == "running"
+    charge = node.charges[fact.pod.uid]
+    redemand(node, charge, entry)
+    charge.runs_at = ledger.position if entry.stage == "running" else 0
+    if charge.key in node.ended:
+        node.ended[charge.key].lives = None  # it did not end
     settle(node)
 
 
@@ -64,14 +67,16 @@ def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
         return ()
     touched = _stands(ledger, entry, fact.node, at)
     entry.stage = "running"
-    _admit(ledger.nodes[fact.node], fact.uid, True)
+    _admit(ledger.nodes[fact.node], fact.uid, at.position)
     return touched
 
 
-def _admit(node: LedgerNode, uid: str, runs: bool) -> None:
+def _admit(node: LedgerNode, uid: str, runs_at: int) -> None:
     """Once a pod runs, the memory of its init containers is free."""
     charge = node.charges[uid]
-    changed, charge.admitted = charge.admitted != runs, runs
+    changed = charge.admitted != (runs_at > 0)
+    if changed:
+        charge.runs_at = runs_at
     if changed and charge.proven and charge.zones:
         settle(node)
 
@@ -84,7 +89,7 @@ def ended(ledger: Ledger, fact: cluster.PodEnded, at: Envelope) -> Touched:
     touched = _drop_claim(ledger, entry)
     if entry.node:
         touched = (*touched, entry.node)
-        take(ledger, entry, at.position)
+        take(ledger, entry, at.position, came=fact.cause != "rejected")
     return touched
 
 
@@ -113,6 +118,8 @@ def charged(ledger: Ledger, fact: scheduling.NodeCharged, at: Envelope) -> Touch
         return ()
     touched = _stands(ledger, entry, fact.node, at)
     node = ledger.nodes[fact.node]
+    if node.charges[fact.uid].charged_at == at.position:
+        node.charges[fact.uid].sent_at = at.position
     narrow_charge(node, node.charges[fact.uid], fact.narrowed)
     return touched
 
@@ -152,7 +159,7 @@ def _unreserve(ledger: Ledger, uid: str, node: str, at: Envelope) -> Touched:
     entry = ledger.pods.get(uid)
     if entry is None or entry.stage not in ("reserved", "intended") or entry.node != node:
         return ()
-    take(ledger, entry, at.position)
+    take(ledger, entry, at.position, came=False)
     entry.stage, entry.reserved_at = "pending", 0
     return (node,)
 

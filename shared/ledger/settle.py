@@ -96,8 +96,10 @@ def forget_places(node: LedgerNode) -> None:
     if node.basis is None:
         return
     everything = allocatable(node.basis)
+    for ended in node.ended.values():
+        ended.lives = None
     for charge in node.charges.values():
-        charge.held, charge.held_boot, charge.admitted, charge.narrowed = {}, "", False, False
+        charge.held, charge.held_boot, charge.sent_at, charge.runs_at, charge.narrowed = {}, "", 0, 0, False
         charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, everything))
 
 

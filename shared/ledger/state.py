@@ -22,6 +22,10 @@ Stage = Literal["pending", "reserved", "intended", "bound", "running"]
 ZoneAmounts = dict[int, Amounts]
 
 
+NOT_SENT_YET = (1 << 62) - 1
+"""`sent_at` of a reservation that is not in the log yet: whatever is there comes before it."""
+
+
 class Alias(msgspec.Struct, gc=False):
     """Another uid of the same namespace/name was on this node: its placements must not prove the newcomer.
 
@@ -34,9 +38,10 @@ class Alias(msgspec.Struct, gc=False):
 class Charge(msgspec.Struct, gc=False):
     """One live pod on one node. `possible` is container name -> zones where it could land ("" is the whole pod: pod
     scope or several zones); it only widens until the pod is proven. `held` is zone -> amounts as last proven, in boot
-    `held_boot`. `zones` is what the view subtracts now (empty while the current report proves the pod). `admitted`: its
-    kubelet is known to run it, wherever; until then it may arrive before or after any other pod. `narrowed`: a trusted
-    prediction holds `possible` to fewer zones."""
+    `held_boot`. `zones` is what the view subtracts now (empty while the current report proves the pod). `sent_at` is the
+    position of its reservation, before which it cannot have come, 0 where it may have; `runs_at` that from which its kubelet is
+    known to run it, wherever, 0 while it may still be on its way. `narrowed`: a trusted prediction holds `possible` to fewer
+    zones."""
 
     uid: str
     key: str
@@ -48,8 +53,14 @@ class Charge(msgspec.Struct, gc=False):
     held_boot: str = ""
     zones: ZoneAmounts = {}
     alias: Alias | None = None
-    admitted: bool = False
+    sent_at: int = 0
+    runs_at: int = 0
     narrowed: bool = False
+
+    @property
+    def admitted(self) -> bool:
+        """Until then it may arrive before or after any other pod."""
+        return self.runs_at > 0
 
 
 class LedgerPod(msgspec.Struct, gc=False):
@@ -72,12 +83,23 @@ class LedgerPod(msgspec.Struct, gc=False):
     predicted: dict[str, tuple[int, ...]] = {}
 
 
+class Life(msgspec.Struct, frozen=True, gc=False):
+    """What a pod took that ended at this position; the rest as its charge had it."""
+
+    demand: tuple[ContainerDemand, ...]
+    sent_at: int
+    runs_at: int
+    ended_at: int
+
+
 class Ended(msgspec.Struct, gc=False):
     """A pod of this name ended here. `complete`: the listing proved it when it ended, so the placements are known to be
-    whole. `lacking` counts the reports since that do not list it; late reports make one of them no evidence."""
+    whole. `lacking` counts the reports since that do not list it; late reports make one of them no evidence. `lives` are all of
+    the name that held something, as long as it is not forgotten; None where nobody can say who took what when."""
 
     complete: bool
     lacking: int = 0
+    lives: tuple[Life, ...] | None = None
 
 
 class Expectation(msgspec.Struct, frozen=True, gc=False):

@@ -68,7 +68,7 @@ def _check_hidden(pod: Pod, before: KubeletState, after: KubeletState) -> None:
 
 def _check_listed(pod: Pod, before: KubeletState, after: KubeletState, runs: bool, stored: bool) -> None:
     was, charge, taken = _charged(pod, before, after)
-    charge.admitted, groups, report = runs, _groups(after, pod) or _groups(before, pod), report_of(after, stored)
+    charge.runs_at, groups, report = int(runs), _groups(after, pod) or _groups(before, pod), report_of(after, stored)
     listed = by_key(report.placements or ())[pod.key]
     if not covers(charge.demand, listed):
         return

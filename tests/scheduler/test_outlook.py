@@ -49,7 +49,7 @@ def nodes(draw: st.DrawFn) -> World:
 def same(kept: Outlook, fresh: Outlook) -> bool:
     if kept.states is None or fresh.states is None:
         return kept.states is fresh.states
-    parts = [(each.bases, sorted(map(str, each.coming)), each.bounds, each.leaving) for each in (kept.states, fresh.states)]
+    parts = [(each.bases, sorted(map(str, each.coming)), each.bounds, each.gone) for each in (kept.states, fresh.states)]
     return parts[0] == parts[1]
 
 

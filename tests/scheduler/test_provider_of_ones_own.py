@@ -45,6 +45,12 @@ class LicenceBook:
     def after_admission(self, state: int, own: Own) -> int:
         return state
 
+    def taken(self, before: int, after: int) -> int:
+        return before - after
+
+    def given_back(self, state: int, taken: int) -> int:
+        return state + taken
+
     def later(self, state: int) -> Sequence[int]:
         return ()
 

@@ -12,7 +12,7 @@ from services.scheduler.deciding.shape import Shape
 from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
 from shared.ledger.charge import Possible, charge_zones, narrow, possible_zones
-from shared.ledger.state import Charge, ZoneAmounts
+from shared.ledger.state import NOT_SENT_YET, Charge, ZoneAmounts
 from shared.ledger.view import restore, subtract, total
 
 NOTHING: Mapping[str, tuple[int, ...]] = {}
@@ -53,7 +53,15 @@ def charge_of(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tu
     if trusted and facts.report is not None and landing.demand:
         possible = narrow(landing.possible, trusted)
         landing = Landing(landing.demand, possible, charge_zones(landing.demand, possible, facts.zone_ids))
-    return Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=landing.demand, possible=landing.possible, zones=landing.zones)
+    return Charge(
+        uid=pod.uid,
+        key=pod.key,
+        charged_at=0,
+        demand=landing.demand,
+        possible=landing.possible,
+        zones=landing.zones,
+        sent_at=NOT_SENT_YET,
+    )
 
 
 def landing_of(facts: NodeFacts, shape: Shape) -> Landing:

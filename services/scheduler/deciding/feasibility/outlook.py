@@ -5,10 +5,13 @@ An own reservation adds one pod on its way and leaves the rest: so one decision 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
 from shared.hints.admission import Admitted, States
 from shared.hints.arrivals import Budget, Coming, OverBudgetError, Reachable, reachable
+from shared.hints.ends import Gone, reachable_after_ends
 from shared.hints.request import Request, request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.ledger.kubelet_states import KubeletStates, kubelet_states
@@ -38,7 +41,7 @@ class Outlook:
         if self._before is None and states is not None and steps > self._steps:
             self._steps, budget = steps, Budget(steps)
             try:
-                self._before = reachable(states.rules, states.bases, states.coming, budget, states.leaving)
+                self._before = _reachable(states, budget)
                 self._needed = steps - budget.left
             except OverBudgetError:
                 self._before = None
@@ -48,12 +51,12 @@ class Outlook:
         """What becomes of the newcomer if all on their way came in the order in which they were reserved; None where nobody
         can say."""
         states = self.states
-        if states is None or len(states.coming) > MOST_COMING:
+        if states is None or len(states.coming) > MOST_COMING or not _plain(states.gone):
             return None
         try:
             now = self._likely
             if now is None:
-                now = states.rules.released(states.bases[0], states.leaving)
+                now = states.rules.released(states.bases[0], [item for gone in states.gone for item in gone.held])
                 for each in states.coming:
                     now = _after(states, now, each.request)
                 self._likely = now
@@ -68,13 +71,24 @@ class Outlook:
             return
         request, likely = request_of(charge.demand), self._likely
         states = self.states
-        self.states = states._replace(coming=(*states.coming, Coming(request)))
+        self.states = states._replace(coming=(*states.coming, Coming(request, charge.sent_at)))
         self._before, self._steps, self._needed, self._likely = None, -1, 0, None
         if likely is not None and len(states.coming) < MOST_COMING:
             try:
                 self._likely = _after(states, likely, request)
             except TooManyChoicesError:
                 self._likely = None
+
+
+def _plain(gone: Sequence[Gone]) -> bool:
+    """One that is listed may have ended before all others came; of more nobody expects an order."""
+    return not gone or (len(gone) == 1 and gone[0].request is None)
+
+
+def _reachable(states: KubeletStates, budget: Budget) -> Reachable:
+    if states.gone:
+        return reachable_after_ends(states.rules, states.bases, states.coming, states.gone, budget)
+    return reachable(states.rules, states.bases, states.coming, budget)
 
 
 def _after(states: KubeletStates, now: States, request: Request) -> States:

@@ -1,0 +1,157 @@
+"""Pods end while others are on their way: whoever came since the report came before or after each end, where nobody knows better.
+
+The judge is the quality bench's `Consistent`, which follows every consistent state through the kubelet model.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from services.comparison.consistent import Consistent
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed, Unplaceable
+from shared.domain.pod import Pod
+from shared.domain.report import Placement, ZonedAmount
+from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
+from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.kubelet.admission import admit, drop_stale, remove, start_containers
+from shared.kubelet.machine import KubeletState
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
+from tests.scheduler.kubelet_worlds import NODE, proven_world, random_pod, report_of, scene
+from tests.scheduler.test_cycle_soundness import RULES
+
+EVENTS = 24
+NEWCOMERS = 5
+
+
+class Past:
+    """A kubelet, and a scheduler that hears of it late: pods come and end in truth, and are heard of in any order since."""
+
+    def __init__(self, seed: int, policy: str, scope: str) -> None:
+        self.rng = random.Random(seed)
+        self.state = scene(seed, policy, scope, self.rng.randint(2, 3), unsettled=0).base
+        self.world = proven_world(self.state, CycleConfig())
+        self.known = Consistent(self.state)
+        self.known.reported(self.state, 0.0)
+        self.on_their_way: dict[str, Pod] = {}
+        self.unheard: list[str] = []
+        self.ended: list[tuple[str, bool]] = []
+        self.scan: tuple[KubeletState, float] | None = None
+        self.now_s = 0.0
+        for number in range(EVENTS):
+            self.now_s += 1
+            self.rng.choice(TURNS)(self, number)
+
+    def _send(self, number: int) -> None:
+        name = self.rng.choice(("web", f"p{number}"))
+        if any(pod.name == name for pod in (*self.on_their_way.values(), *(each.pod for each in self.state.pods.values()))):
+            return
+        pod = msgspec.structs.replace(random_pod(self.rng, name), uid=f"{name}-{number}")
+        if not self.known.admits(pod) and self.rng.random() < 0.8:
+            return
+        self.world.fold(f"pod/{pod.uid}", PodObserved(pod))
+        self.world.fold(f"pod/{pod.uid}", PodReserved(pod.uid, NODE))
+        self.world.fold(f"node/{NODE}", NodeCharged(NODE, pod.uid))
+        self.known.sent(pod, self.now_s)
+        self.on_their_way[pod.uid] = pod
+
+    def _come(self, number: int) -> None:
+        if self.on_their_way:
+            pod = self.on_their_way.pop(self.rng.choice(list(self.on_their_way)))
+            verdict = admit(self.state, pod)
+            self.state = drop_stale(verdict.state)
+            if verdict.admitted:
+                self.state = start_containers(self.state, pod)
+                self.unheard.append(pod.uid)
+            else:
+                self._hear_end(pod.uid, refused=True)
+
+    def _run(self, number: int) -> None:
+        for uid in self.unheard:
+            self.world.fold(f"pod/{uid}", PodRunning(uid, NODE))
+            self.known.runs(uid, self.now_s)
+        self.unheard.clear()
+
+    def _end(self, number: int) -> None:
+        """Heard of at once, or with the next one."""
+        uids = [uid for uid in self.state.pods if uid not in self.unheard]
+        if uids:
+            uid = self.rng.choice(uids)
+            self.state = drop_stale(remove(self.state, uid))
+            self.ended.append((uid, False))
+        while self.ended and self.rng.random() < 0.8:
+            self._hear_end(*self.ended.pop(0))
+
+    def _hear_end(self, uid: str, refused: bool) -> None:
+        self.world.fold(f"pod/{uid}", PodEnded(uid, "rejected" if refused else "succeeded", NODE))
+        self.known.ended(uid, refused, self.now_s)
+
+    def _report(self, number: int) -> None:
+        """One is made, or the one that was made arrives."""
+        if self.scan is None:
+            self.scan = self.state, self.now_s
+            return
+        self.world.report(report_of(self.scan[0], True))
+        self.known.reported(*self.scan)
+        self.scan = None
+
+    def admitted_in_every_state(self, pod: Pod) -> bool:
+        return all(admit(moment.state, pod).admitted for moment in self.known.moments().now)
+
+
+TURNS = (*(Past._send, Past._come, Past._end) * 4, *(Past._run,) * 3, Past._report)
+
+
+@pytest.mark.parametrize(("policy", "scope"), RULES)
+def test_beside_ends_it_is_sound_and_seldom_refuses_needlessly(policy: str, scope: str) -> None:
+    passed, needless, unsound = 0, 0, []
+    for seed in range(40):
+        past = Past(seed, policy, scope)
+        for pod in (random_pod(past.rng, "decided") for _ in range(NEWCOMERS if past.world.ledger.nodes[NODE].ended else 0)):
+            passes = past.world.cluster.verdict(pod, NODE) is None
+            passed, needless = passed + passes, needless + (past.known.admits(pod) and not passes)
+            unsound += [seed] if passes and not past.admitted_in_every_state(pod) else []
+    assert unsound == []
+    assert passed > 40
+    assert needless <= passed // 10
+
+
+def test_a_pod_that_was_sent_after_two_ends_comes_after_them() -> None:
+    """Two of 4 CPUs end, one in each zone, and A of 4 is sent: it takes zone 0, and B of 4 finds zone 1."""
+    world = World()
+    old = [guaranteed(f"old{at}", container("c", amounts(4))) for at in (0, 1)]
+    world.observe("n")
+    for pod in old:
+        world.running(pod, "n")
+    listed = tuple(Placement("ns", pod.name, "c", (ZonedAmount("cpu", (at,), 4000),)) for at, pod in enumerate(old))
+    world.report(report("n", [zone(at, {"cpu": 0}, amounts(4)) for at in (0, 1)], placements=listed, tracked=("cpu",)))
+    for pod in old:
+        world.fold(f"pod/{pod.uid}", PodEnded(pod.uid, "succeeded", "n"))
+    first = guaranteed("a", container("c", amounts(4)))
+    reserve(world, first)
+    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
+    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(5)))), Unplaceable)
+
+
+def test_one_that_came_and_went_since_the_report_may_have_sent_another_elsewhere() -> None:
+    """Zone 0 has 6 CPUs, zone 1 has 8. X of 6 came, A of 4 was sent while it was there, and X ended: A is in either zone, and
+    there is none that surely has 6 left, but one that has 4."""
+    world = World()
+    world.node("n", zone(0, amounts(6)), zone(1, amounts(8)))
+    reserve(world, guaranteed("x", container("c", amounts(6))))
+    world.fold("pod/x", PodRunning("x", "n"))
+    reserve(world, guaranteed("a", container("c", amounts(4))))
+    world.fold("pod/a", PodRunning("a", "n"))
+    world.fold("pod/x", PodEnded("x", "succeeded", "n"))
+    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
+    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(7)))), Unplaceable)
+
+
+def reserve(world: World, pod: Pod) -> None:
+    """An own reservation on the node n, in the log."""
+    world.fold(f"pod/{pod.uid}", PodObserved(pod))
+    world.fold(f"pod/{pod.uid}", PodReserved(pod.uid, "n"))
+    world.fold("node/n", NodeCharged("n", pod.uid))
