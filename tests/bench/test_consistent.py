@@ -1,0 +1,81 @@
+"""The oracle with the same news follows every consistent state: held equal to every order of events on small nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, permutations
+
+import pytest
+
+from services.comparison.consistent import UNHEARD, Consistent, Step
+from shared.domain.pod import Pod
+from shared.kubelet.admission import admit, drop_stale, remove, start_containers
+from shared.kubelet.machine import KubeletState
+from tests.scheduler.kubelet_worlds import random_pod
+from tests.scheduler.test_cycle_ends import Past
+
+MOST_STEPS = 5
+
+
+def orders(steps: Sequence[Step]) -> Iterator[tuple[Step, ...]]:
+    """Every order in which what was heard of has happened, and of the rest any part."""
+    heard = [step for step in steps if step.last_s < UNHEARD]
+    rest = [step for step in steps if step.last_s == UNHEARD]
+    for count in range(len(rest) + 1):
+        for some in combinations(rest, count):
+            yield from (order for order in permutations((*heard, *some)) if is_possible(order))
+
+
+def is_possible(order: Sequence[Step]) -> bool:
+    """Nobody is before what is known to have been before him, and nobody ends before he came."""
+    pairs = [(one, other) for at, one in enumerate(order) for other in order[at + 1 :]]
+    return not any(later.last_s <= one.first_s or (later.uid == one.uid and one.ends) for one, later in pairs)
+
+
+def after(state: KubeletState, order: Sequence[Step], pods: dict[str, Pod]) -> tuple[KubeletState | None, set[str]]:
+    """The state then, None where somebody who is known to have come is refused; and who else is."""
+    refused = set()
+    for step in order:
+        if step.ends:
+            state = drop_stale(remove(state, step.uid))
+            continue
+        verdict = admit(state, pods[step.uid])
+        if verdict.admitted:
+            state = start_containers(drop_stale(verdict.state), pods[step.uid])
+        elif step.last_s < UNHEARD:
+            return None, set()
+        else:
+            refused.add(step.uid)
+    return state, refused
+
+
+def by_orders(known: Consistent, newcomer: Pod) -> bool:
+    steps, pods = list(known._steps()), {uid: each.pod for uid, each in known._sent.items()}
+    kinds = {uid: repr(pod.containers) for uid, pod in pods.items()}
+    found = [(order, *after(known._base, order, pods)) for order in orders(steps)]
+    doomed = {kinds[uid] for _, state, refused in found if state is not None for uid in refused}
+    for order, state, _ in found:
+        if state is None:
+            continue
+        verdict = admit(state, newcomer)
+        if not verdict.admitted:
+            return False
+        taken = start_containers(drop_stale(verdict.state), newcomer)
+        for rest in permutations([step for step in steps if step not in order]):
+            if any(kinds[uid] not in doomed for uid in after(taken, rest, pods)[1]):
+                return False
+    return True
+
+
+@pytest.mark.parametrize("policy", ["single-numa-node", "best-effort"])
+def test_it_admits_what_every_order_of_events_admits(policy: str) -> None:
+    found = {True: 0, False: 0}
+    for seed in range(120):
+        past = Past(seed, policy, "container")
+        if len(list(past.known._steps())) > MOST_STEPS:
+            continue
+        newcomer = random_pod(past.rng, "decided")
+        expected = by_orders(past.known, newcomer)
+        assert past.known.admits(newcomer) == expected, seed
+        found[expected] += 1
+    assert min(found.values()) > 15, found
