@@ -37,7 +37,8 @@ def room_of(units: int) -> int:
     return times * ONE + part**3 * ONE // UNITS**3
 
 
-_ROOM_OF = [room_of(units) for units in range(MOST_ROOM * UNITS + 1)]
+_PARTS = [room_of(units) for units in range(UNITS)]
+_ROOM_OF = [*(times * ONE + part for times in range(MOST_ROOM) for part in _PARTS), MOST_ROOM * ONE]
 ROOM_OF: Room = np.array(_ROOM_OF, dtype=np.float32)
 
 
