@@ -19,6 +19,7 @@ from shared.hints.splits import TooManyChoicesError
 
 Verdict = Literal["admitted", "refused", "endangers", "unknown"]
 """`refused`: in some state the kubelet refuses the pod. `endangers`: it could cost a pod on its way its place."""
+UNKNOWN: Verdict = "unknown"
 
 
 class OverBudgetError(Exception):
@@ -134,7 +135,7 @@ def judged(rules: Rules, before: Reachable, newcomer: Request, budget: Budget) -
     try:
         return _judged(rules, before, newcomer, budget)
     except OverBudgetError:
-        return "unknown"
+        return UNKNOWN
 
 
 def _judged(rules: Rules, before: Reachable, newcomer: Request, budget: Budget) -> Verdict:

@@ -13,7 +13,7 @@ import xxhash
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal
 from services.scheduler.deciding.feasibility.bounds import fits
-from services.scheduler.deciding.feasibility.verdict import ADMITTED, UNKNOWN, searched
+from services.scheduler.deciding.feasibility.verdict import ADMITTED, searched
 from services.scheduler.deciding.node_facts import NodeFacts, report_state
 from services.scheduler.deciding.policy import combined, node_rule, pinned, pod_policy
 from services.scheduler.deciding.reservation import reserve
@@ -22,6 +22,7 @@ from shared.domain.demand import most, peak, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
 from shared.domain.resources import Amounts, is_memory
+from shared.hints.arrivals import UNKNOWN
 from shared.ledger.charge import charge_zones, possible_zones
 from shared.ledger.state import Charge, LedgerNode
 

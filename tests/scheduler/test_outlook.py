@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.feasibility import verdict
 from services.scheduler.deciding.feasibility.outlook import Outlook, _look, outlook_of
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.shape import Plan
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, ZonedAmount
 from shared.events.cluster_facts import PodEnded
+from shared.hints.arrivals import Verdict
+from shared.hints.request import request_of
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
 
@@ -77,3 +82,35 @@ def test_what_few_steps_tell_is_the_same_after_somebody_looked_with_many(world: 
     alone, asked = _look(facts, plan), _look(facts, plan)
     asked.before(many)
     assert asked.before(few) == alone.before(few)
+
+
+@given(nodes(), st.lists(st.tuples(st.integers(1, 6), st.integers(0, 60)), min_size=1, max_size=8))
+@settings(max_examples=examples(100), deadline=None)
+def test_a_verdict_that_is_kept_is_what_a_fresh_search_gives(world: World, asked: list[tuple[int, int]]) -> None:
+    for cpus, steps in asked:
+        facts, plan = planned(world, pod("p", cpus))
+        request = request_of(plan.demand)
+        assert outlook_of(facts, plan).verdict(request, steps) == _look(facts, plan).verdict(request, steps)
+
+
+def test_an_explanation_searches_no_further_than_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty nodes on which no search ends: the ordinary budget is for eight of them, a larger one for four. Deciding asks them by
+    score, explaining by name."""
+    world = World(CycleConfig(steps_node=1, steps_last_resort=2, steps_pod=8))
+    for number in range(30):
+        name = f"n{number:02}"
+        world.node(name, zone(0, amounts(8)), zone(1, amounts(8)), policy="best-effort")
+        for other in range(3):
+            world.bound(guaranteed(f"{name}-{other}", container("c", amounts(3 + other)), container("d", amounts(1))), name)
+    tried, search = dict[str, int](), verdict.searched
+
+    def noted(facts: NodeFacts, plan: Plan, steps: int) -> Verdict:
+        tried[facts.name] = max(steps, tried.get(facts.name, 0))
+        return search(facts, plan, steps)
+
+    monkeypatch.setattr(verdict, "searched", noted)
+    found = world.cluster.place(pod("p", 7))
+    assert isinstance(found, Unplaceable)
+    assert list(found.counts.values()) == [30]
+    assert 4 <= sum(steps == 2 for steps in tried.values()) <= 8
+    assert 8 <= sum(steps > 0 for steps in tried.values()) <= 16

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, fits_node
-from services.scheduler.deciding.feasibility.verdict import ADMITTED, UNKNOWN, verdict
+from services.scheduler.deciding.feasibility.verdict import ADMITTED, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.scores import Scorer, score_node
 from services.scheduler.deciding.shape import Plan, Shape
 from services.scheduler.deciding.verdicts.table import RULED_OUT
+from shared.hints.arrivals import UNKNOWN
 
 UNDECIDED = -2
 """No score: the search met its budget. The table keeps it as ruled out."""

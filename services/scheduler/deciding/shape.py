@@ -94,7 +94,7 @@ class Shape:
         self.undecided: dict[int, int] = {}
         self.unplaceable: tuple[int, Unplaceable] | None = None
         self.untold: dict[int, int] = {}
-        self.refusals: dict[str, tuple[int, NodeObserved | None, Refusal]] = {}
+        self.refusals: dict[str, tuple[tuple[int, int], NodeObserved | None, Refusal]] = {}
 
     def plan(self, profile: Profile) -> Plan:
         """The shape's plan on nodes of this profile."""

@@ -105,7 +105,7 @@ Told = tuple[NodeFacts | None, int, str, bool]
 
 
 def _told(placing: ColumnarPlacing, facts: NodeFacts, shape: Shape) -> Told:
-    refusal = explain.remembered(placing, facts, shape)
+    refusal = explain.remembered(placing, facts, shape, placing.config.steps_node)
     if refusal is None:
         return facts, facts.version, _UNTOLD, False
     return facts, facts.version, text_of(refusal), refusal.reason not in explain.EVICTION_MAY_HELP
@@ -179,7 +179,7 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     score = RULED_OUT if shape.problem else placing.judge(shape, facts)
     if score == RULED_OUT:
         placing.verdicts.judged(shape.row, facts.slot, RULED_OUT)
-        refusal = explain.refusal(facts, shape, placing.config)
+        refusal = explain.refusal(facts, shape, placing.config, placing.config.steps_node)
         return f"{node}: {shape.problem or (text_of(refusal) if refusal is not None else _UNTOLD)}"
     return _placed(placing, shape, facts, score)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility.bounds import fits, possible
 from services.scheduler.deciding.feasibility.outlook import outlook_of
-from services.scheduler.deciding.feasibility.verdict import ADMITTED, ENDANGERS, UNKNOWN, verdict
+from services.scheduler.deciding.feasibility.verdict import ADMITTED, ENDANGERS, verdict
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import SINGLE
@@ -14,12 +14,13 @@ from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import CPU, is_memory
 from shared.hints import registry
+from shared.hints.arrivals import UNKNOWN
 from shared.hints.request import request_of
 
 
-def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig) -> Refusal | None:
+def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int) -> Refusal | None:
     """None when the node takes the pod."""
-    found = verdict(facts, shape, plan, config, config.steps_last_resort)
+    found = verdict(facts, shape, plan, config, steps)
     if found == ADMITTED:
         return None
     if found == ENDANGERS:
@@ -27,9 +28,9 @@ def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleC
         return Refusal(facts.name, Reason.NOT_ON_EVERY_BRANCH, "may take the place of pods on their way", remedy=remedy)
     if found == UNKNOWN:
         remedy = "wait for a newer topology report of the node, or raise steps_last_resort"
-        return Refusal(facts.name, Reason.BRANCH_LIMIT, str(config.steps_last_resort), remedy=remedy)
+        return Refusal(facts.name, Reason.BRANCH_LIMIT, str(steps), remedy=remedy)
     short = _smt(facts, plan, config) or _shortage(facts, plan)
-    return short or _unoffered(facts, plan, config.steps_last_resort) or _uncertain(facts, plan)
+    return short or _unoffered(facts, plan, steps) or _uncertain(facts, plan)
 
 
 def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:

@@ -65,23 +65,37 @@ def unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
 
 
 def _unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
-    refusals = [
-        found for facts in cluster.nodes() if (found := bars.refusal(facts) or remembered(cluster, facts, shape)) is not None
-    ]
+    refusals = _refusals(cluster, shape, bars)
     counts = Counter(headline(each) for each in refusals)
     nearest = sorted(refusals, key=_distance)[: cluster.config.near_misses]
     detail = tuple(_as_json(_detailed(cluster.node(each.node), each)) for each in nearest)
     return Unplaceable(line(len(cluster), refusals), dict(sorted(counts.items())), detail)
 
 
-def remembered(cluster: Cluster, facts: NodeFacts, shape: Shape) -> Refusal | None:
-    """The node's refusal, worked out once for as long as the node stands as it does."""
+def _refusals(cluster: Cluster, shape: Shape, bars: Bars) -> list[Refusal]:
+    """Every node's, by name, with no more searching than deciding itself may do: the larger budget for the first of those on
+    which the ordinary one was too small, and none for the last."""
+    config, undecided, found = cluster.config, 0, list[Refusal]()
+    for facts in cluster.nodes():
+        steps = config.steps_node if undecided < config.steps_pod // config.steps_node else 0
+        each = bars.refusal(facts) or remembered(cluster, facts, shape, steps)
+        if each is not None and each.reason is Reason.BRANCH_LIMIT:
+            undecided += 1
+            if undecided <= config.steps_pod // config.steps_last_resort:
+                each = refusal(facts, shape, config, config.steps_last_resort)
+        if each is not None:
+            found.append(each)
+    return found
+
+
+def remembered(cluster: Cluster, facts: NodeFacts, shape: Shape, steps: int) -> Refusal | None:
+    """The node's refusal within so many steps, worked out once for as long as the node stands as it does."""
     known = shape.refusals.get(facts.name)
-    if known is not None and known[0] == facts.version and known[1] is facts.observed:
+    if known is not None and known[0] == (facts.version, steps) and known[1] is facts.observed:
         return known[2]
-    found = refusal(facts, shape, cluster.config)
+    found = refusal(facts, shape, cluster.config, steps)
     if found is not None:
-        shape.refusals[facts.name] = (facts.version, facts.observed, found)
+        shape.refusals[facts.name] = (facts.version, steps), facts.observed, found
     return found
 
 
@@ -95,12 +109,12 @@ def verdict(cluster: Cluster, pod: Pod, shape: Shape, node: str) -> Refusal | No
         return Refusal(node, Reason.UNKNOWN_NODE, remedy="check the node's name with `kubectl get nodes`")
     claimed = cluster.claimed_by(pod.uid)
     facts = claimed if claimed is not None and claimed.name == node else facts
-    found = cluster.bars(pod).refusal(facts) or refusal(facts, shape, cluster.config)
+    found = cluster.bars(pod).refusal(facts) or refusal(facts, shape, cluster.config, cluster.config.steps_last_resort)
     return _detailed(facts, found) if found is not None else None
 
 
-def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig) -> Refusal | None:
-    """The first reason for which this node cannot take the shape; in the order of `Reason`."""
+def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig, steps: int) -> Refusal | None:
+    """The first reason for which this node cannot take the shape, in the order of `Reason`; `steps` are for the search."""
     found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name) or resource_refusal(shape.request, facts)
     if found is not None:
         return found
@@ -110,7 +124,7 @@ def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig) -> Refusal | No
         return _ruled(Refusal(facts.name, barred[0], barred[1]), plan)
     if plan.mode == "free":
         return None
-    found = alignment_refusal(facts, shape, plan, config)
+    found = alignment_refusal(facts, shape, plan, config, steps)
     return _ruled(found, plan) if found is not None else None
 
 

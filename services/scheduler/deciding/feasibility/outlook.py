@@ -1,6 +1,6 @@
 """What a node's kubelet may look like before a newcomer, kept as long as the node's facts stand.
 
-An own reservation adds one pod on its way and leaves the rest: so one decision after another is cheap. Must not know verdicts.
+An own reservation adds one pod on its way and leaves the rest: so one decision after another is cheap. Must not know bounds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
 from shared.hints.admission import Admitted, States
-from shared.hints.arrivals import Budget, Coming, OverBudgetError, Reachable, reachable
+from shared.hints.arrivals import UNKNOWN, Budget, Coming, OverBudgetError, Reachable, Verdict, judged, reachable
 from shared.hints.ends import Gone, reachable_after_ends
 from shared.hints.request import Request, request_of
 from shared.hints.splits import TooManyChoicesError
@@ -19,6 +19,9 @@ from shared.ledger.state import Charge
 
 MOST_COMING = 64
 """Pods on their way that a prediction follows; beside more of them nothing is foretold."""
+
+MOST_VERDICTS = 64
+"""Verdicts of searches that are kept; beyond them all are searched for again, which changes nothing."""
 
 Key = tuple[str, str, bool]
 """Policy, scope, and whether the newcomer has init containers."""
@@ -33,6 +36,24 @@ class Outlook:
         self._steps = -1
         self._needed = 0
         self._likely: States | None = None
+        self._verdicts: dict[object, tuple[int, Verdict]] = {}
+
+    def verdict(self, request: Request, steps: int) -> Verdict:
+        """The search's answer. What it is with some steps it is with more, unless they were too few."""
+        known = self._verdicts.get(request.key)
+        if known is not None and (steps <= known[0] if known[1] == UNKNOWN else steps >= known[0]):
+            return known[1]
+        if len(self._verdicts) >= MOST_VERDICTS:
+            self._verdicts.clear()
+        found = self._searched(request, steps)
+        self._verdicts[request.key] = steps, found
+        return found
+
+    def _searched(self, request: Request, steps: int) -> Verdict:
+        before = self.before(steps)
+        if self.states is None or before is None:
+            return UNKNOWN
+        return judged(self.states.rules, before, request, Budget(steps))
 
     def before(self, steps: int) -> Reachable | None:
         """Every moment that may come before the newcomer; None where `steps` do not reach that far, also where somebody
@@ -72,7 +93,7 @@ class Outlook:
         request, likely = request_of(charge.demand), self._likely
         states = self.states
         self.states = states._replace(coming=(*states.coming, Coming(request, charge.sent_at)))
-        self._before, self._steps, self._needed, self._likely = None, -1, 0, None
+        self._before, self._steps, self._needed, self._likely, self._verdicts = None, -1, 0, None, {}
         if likely is not None and len(states.coming) < MOST_COMING:
             try:
                 self._likely = _after(states, likely, request)

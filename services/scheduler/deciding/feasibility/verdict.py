@@ -19,14 +19,13 @@ from services.scheduler.deciding.policy import BEST_EFFORT, SINGLE
 from services.scheduler.deciding.reservation import charge_of
 from services.scheduler.deciding.shape import Plan, Shape
 from shared.domain.resources import is_memory
-from shared.hints.arrivals import Budget, Verdict, judged
+from shared.hints.arrivals import UNKNOWN, Verdict
 from shared.hints.request import request_of
 from shared.ledger.state import Charge, LedgerNode
 
 ADMITTED: Verdict = "admitted"
 REFUSED: Verdict = "refused"
 ENDANGERS: Verdict = "endangers"
-UNKNOWN: Verdict = "unknown"
 
 NEWCOMER = ""
 """No pod's uid: a shape is known by its first pod, which may be one of those on their way."""
@@ -122,8 +121,4 @@ def searched(facts: NodeFacts, plan: Plan, steps: int) -> Verdict:
     """By hints and merge over every consistent state."""
     if steps <= 0:
         return UNKNOWN
-    outlook = outlook_of(facts, plan)
-    before = outlook.before(steps)
-    if outlook.states is None or before is None:
-        return UNKNOWN
-    return judged(outlook.states.rules, before, request_of(plan.demand), Budget(steps))
+    return outlook_of(facts, plan).verdict(request_of(plan.demand), steps)
