@@ -94,8 +94,8 @@ def test_a_verdict_that_is_kept_is_what_a_fresh_search_gives(world: World, asked
 
 
 def test_an_explanation_searches_no_further_than_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirty nodes on which no search ends: the ordinary budget is for eight of them, a larger one for four. Deciding asks them by
-    score, explaining by name."""
+    """Thirty nodes on which no search ends: the ordinary budget is for eight of them, a larger one for four. Deciding asks them
+    by score, explaining by name."""
     world = World(CycleConfig(steps_node=1, steps_last_resort=2, steps_pod=8))
     for number in range(30):
         name = f"n{number:02}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from heapq import nsmallest
 
 import msgspec
 
@@ -14,7 +14,7 @@ from services.scheduler.deciding.constraints.predicates import constraint_refusa
 from services.scheduler.deciding.constraints.registry import Bars
 from services.scheduler.deciding.explanation.alignment_refusal import alignment_refusal
 from services.scheduler.deciding.explanation.remedies import remedy
-from services.scheduler.deciding.explanation.wording import headline, line
+from services.scheduler.deciding.explanation.wording import grouped, line
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Unplaceable
 from services.scheduler.deciding.shape import Plan, Shape
@@ -66,10 +66,11 @@ def unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
 
 def _unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
     refusals = _refusals(cluster, shape, bars)
-    counts = Counter(headline(each) for each in refusals)
-    nearest = sorted(refusals, key=_distance)[: cluster.config.near_misses]
+    groups = grouped(refusals)
+    counts = {text: len(groups[text]) for text in sorted(groups)}
+    nearest = nsmallest(cluster.config.near_misses, refusals, key=_distance)
     detail = tuple(_as_json(_detailed(cluster.node(each.node), each)) for each in nearest)
-    return Unplaceable(line(len(cluster), refusals), dict(sorted(counts.items())), detail)
+    return Unplaceable(line(len(cluster), groups), counts, detail)
 
 
 def _refusals(cluster: Cluster, shape: Shape, bars: Bars) -> list[Refusal]:

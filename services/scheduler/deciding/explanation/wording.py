@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
@@ -32,26 +33,36 @@ _ZONAL = {Reason.NO_SINGLE_ZONE: "no single zone with", Reason.NO_ZONE_SET: "no 
 
 def headline(refusal: Refusal) -> str:
     """The reason with its amounts but without its node: equal for nodes that refuse alike."""
-    asked = f"{format_amount(refusal.resource, refusal.asked)} {refusal.resource}"
-    together = f" {refusal.subject}" if refusal.subject else ""
-    if refusal.reason in _ZONAL and refusal.resource:
-        return f"{_ZONAL[refusal.reason]} {asked} free{together}"
-    if refusal.reason is Reason.NODE_RESOURCE:
-        return f"too little {refusal.resource}"
-    if refusal.reason is Reason.TOO_LITTLE_FREE:
+    return _headline(refusal.reason, refusal.resource, refusal.asked, refusal.subject)
+
+
+@lru_cache(maxsize=1024)
+def _headline(reason: Reason, resource: str, amount: int, subject: str) -> str:
+    asked = f"{format_amount(resource, amount)} {resource}"
+    together = f" {subject}" if subject else ""
+    if reason in _ZONAL and resource:
+        return f"{_ZONAL[reason]} {asked} free{together}"
+    if reason is Reason.NODE_RESOURCE:
+        return f"too little {resource}"
+    if reason is Reason.TOO_LITTLE_FREE:
         return f"less than {asked} free for exclusive use"
-    if refusal.reason is Reason.NEVER_ALIGNED:
+    if reason is Reason.NEVER_ALIGNED:
         return f"no zone as large as {asked}"
-    if refusal.reason is Reason.SMT_ALIGNMENT:
+    if reason is Reason.SMT_ALIGNMENT:
         return f"{asked} are not a whole number of physical cores"
-    return f"{refusal.reason}: {refusal.subject}" if refusal.reason in _NAMING else str(refusal.reason)
+    return f"{reason}: {subject}" if reason in _NAMING else str(reason)
 
 
-def line(nodes: int, refusals: Sequence[Refusal]) -> str:
-    """`0/200 nodes: 131 no single zone with 8 cpu free (best: 6 on n17/zone 1), 69 too little memory`."""
+def grouped(refusals: Sequence[Refusal]) -> dict[str, list[Refusal]]:
+    """By headline."""
     groups: dict[str, list[Refusal]] = {}
     for each in refusals:
         groups.setdefault(headline(each), []).append(each)
+    return groups
+
+
+def line(nodes: int, groups: Mapping[str, list[Refusal]]) -> str:
+    """`0/200 nodes: 131 no single zone with 8 cpu free (best: 6 on n17/zone 1), 69 too little memory`."""
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     texts = [f"{len(group)} {text}{_best(group)}" for text, group in ordered[:MOST_TEXTS]]
     rest = sum(len(group) for _, group in ordered[MOST_TEXTS:])
