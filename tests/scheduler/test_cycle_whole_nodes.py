@@ -50,6 +50,12 @@ def test_rare_scenes_that_were_refused_needlessly(policy: str, scope: str, zones
     assert (found.passed, found.unsound) == (1, [])
 
 
+def test_devices_alone_are_no_matter_of_groups_of_memory() -> None:
+    """Nobody asks for memory beside pods that hold it in several zones: there are enough devices, which is all that counts."""
+    found = measured([2200536], "best-effort", "container", unsettled=0, checkpoints=False, zones=5)
+    assert (found.passed, found.unsound) == (1, [])
+
+
 def test_a_report_that_counts_cpus_only_is_enough_for_a_pod_of_all_gpus() -> None:
     """Other exporters tell no CPU's id: 60 of 64 CPUs may come from 8 zones in thousands of ways."""
     world = World()

@@ -95,7 +95,7 @@ def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving
     """Policies none and best-effort, which only a shortage on the node as a whole refuses: enough CPUs and devices beside every
     charge, and memory under none in one zone, as everybody is charged in each, under best-effort in every zone of at most two,
     where no device may draw the mask elsewhere. False says nothing."""
-    if facts.tied or plan.whole_cores or plan.inits:
+    if plan.whole_cores or plan.inits:
         return False
     taken = held_once(newcomer)
     if any(facts.totals.get(name, 0) < amount for name, amount in taken.items() if not is_memory(name)):
@@ -103,7 +103,7 @@ def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving
     memory = {name: amount for name, amount in taken.items() if is_memory(name)}
     if not memory and not any(is_memory(name) for charge in arriving for name in held_once(charge)):
         return True
-    if plan.rule.policy != NONE and len(facts.lower) > 2:
+    if facts.tied or (plan.rule.policy != NONE and len(facts.lower) > 2):
         return False
     if not fits_one_zone([memory], facts.report):
         return False
