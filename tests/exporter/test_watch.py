@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from services.exporter import watch
 from services.exporter.pace import Pace
+from services.exporter.settings import ExporterSettings
 from services.exporter.watch import Place, file_place, kubelet_places, watch_places
 from tests.exporter.test_service import eventually
 
@@ -111,6 +112,10 @@ async def test_a_busy_folder_costs_few_looks_and_its_last_change_is_seen(tmp_pat
         await asyncio.sleep(0.1)
         assert 0 < seen.changes["n1"] < 150
         await seen.after(lambda: replace(tmp_path / "cpu_manager_state", "last"))
+
+
+def test_a_scan_waits_longer_than_changes_gather() -> None:
+    assert ExporterSettings(node_name="n1").settle_s > watch.GATHER_S
 
 
 async def test_other_files_of_the_folder_concern_nobody(tmp_path: Path) -> None:

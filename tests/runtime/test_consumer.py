@@ -11,6 +11,7 @@ import pytest
 from shared.bus.memory import MemoryBus
 from shared.events.envelope import Envelope
 from shared.runtime import consumer as consumer_module
+from shared.runtime.clock import SystemClock
 from shared.runtime.consumer import Consumer, Overtaken
 from shared.runtime.health import Health
 from shared.telemetry import names
@@ -67,6 +68,27 @@ async def test_who_is_in_a_hurry_does_not_wait_for_what_may_follow(log: FaultyLo
             await asyncio.sleep(0)
             await given(log, each + each)
             assert await early
+
+
+class Later(SystemClock):
+    """A clock that is moved on by hand, too."""
+
+    passed_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.passed_s
+
+
+async def test_what_comes_after_a_silence_is_read_at_once_and_what_follows_it_waits(log: FaultyLog, heard: Heard) -> None:
+    clock, options = Later(), msgspec.structs.replace(QUICK, linger_s=1000, poll_s=3600)
+    consumer = Consumer("c", log, heard.handle, clock=clock, options=options)
+    async with running(consumer.run()):
+        await until(consumer.live.is_set)
+        clock.passed_s = 1000
+        await given(log, "a")
+        assert await consumer.wait_for(1, 60)
+        await given(log, "b")
+        assert not await consumer.wait_for(2, 0.05)
 
 
 async def test_a_deaf_log_and_no_bus_still_converge_by_polling(log: FaultyLog, heard: Heard) -> None:
