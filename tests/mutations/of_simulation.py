@@ -30,6 +30,14 @@ SIMULATED = (
         465,
     ),
     Mutation(
+        "what is listed for a pod that ended is free though its namesake holds it",
+        "shared/ledger/view.py",
+        "        if key not in live:",
+        "        if True:",
+        "S11",
+        90021,
+    ),
+    Mutation(
         "a pod that ended keeps its charge",
         "shared/ledger/pods.py",
         "        touched = (*touched, entry.node)\n        take(ledger, entry, at.position)",

@@ -6,13 +6,14 @@ the log is set back it is judged anew from its beginning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from services.replay.verifying import Audit
 from shared.domain.pod import Pod
-from shared.domain.report import Report
+from shared.domain.report import Report, ZonedAmount
 from shared.eventlog.port import Commit, Outcome
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
@@ -24,6 +25,7 @@ from shared.events.envelope import Envelope
 from shared.events.log_facts import LogOpened
 from shared.kubelet.admission import Admission
 from shared.ledger.digest import digest
+from shared.ledger.state import LedgerNode
 from tests.simulation.batches import misplaced
 from tests.simulation.cluster import ENDED, Api
 from tests.simulation.log import SimClock, SimLog
@@ -262,8 +264,10 @@ class Checks:
         if unheard or node.readmitted or any(each.at_ms >= self._moment(known.report) for each in node.changes):
             return
         places = node.places()
+        self._surely_free(known, places)
         for uid, charge in known.charges.items():
-            zones, let_go = places.get(uid, set()), uid in node.arrived and uid not in node.kubelet.pods
+            zones = {zone for item in places.get(uid, ()) for zone in item.zones}
+            let_go = uid in node.arrived and uid not in node.kubelet.pods
             if not zones or let_go or not charge.demand or not (charge.proven or charge.alias is None):
                 continue
             possible = {zone for each in charge.possible.values() for zone in each}
@@ -271,6 +275,20 @@ class Checks:
             self.marks.add(f"{how} zones compared with the truth")
             if not zones <= counted:
                 self.broken.append(f"S11: pod {uid} stands in {sorted(zones)} of {node.name}, {how} in {sorted(counted)}")
+
+    def _surely_free(self, known: LedgerNode, places: Mapping[str, Sequence[ZonedAmount]]) -> None:
+        """S11 of rooms: what is called surely free is free, once all who stand there are charged. Of what lies in several zones
+        nobody knows how much is in which."""
+        if not set(places) <= set(known.charges):
+            return
+        taken = Counter[tuple[int, str]]()
+        for item in (item for held in places.values() for item in held if len(item.zones) == 1):
+            taken[item.zones[0], item.resource] += item.amount
+        for zone in known.report.zones if known.report is not None else ():
+            for name, resource in zone.resources.items():
+                free, truth = known.lower.get(zone.id, {}).get(name, 0), max(resource.allocatable - taken[zone.id, name], 0)
+                if free > truth:
+                    self.broken.append(f"S11: {name} surely free in zone {zone.id} of {known.name}: {free}, in truth {truth}")
 
     # -- S4 ----------------------------------------------------------------------------------------------------------
 

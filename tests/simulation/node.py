@@ -19,7 +19,7 @@ from services.simulator.kubelet import KubeletNode, Trial
 from shared.domain.effective import effective_request
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
-from shared.domain.report import Freshness, Report
+from shared.domain.report import Freshness, Report, ZonedAmount
 from shared.kubelet.admission import Admission, start_containers
 from shared.kubelet.device_state import DevicePool
 from shared.kubelet.fingerprint import ALL, EXCLUSIVE
@@ -328,14 +328,14 @@ class SimNode:
             return False
         return kubelet.begin(kubelet.assign(kubelet.start(self.shape), pod), pod.uid)[1].verdict.admitted
 
-    def places(self) -> dict[str, set[int]]:
-        """Uid -> zones in which the kubelet holds something for that pod."""
+    def places(self) -> dict[str, list[ZonedAmount]]:
+        """Uid -> what the kubelet holds for that pod, and where."""
         pods = {pod.key: pod.uid for known in self.kubelet.pods.values() if (pod := known.pod)}
         scan = reading.scan(self.kubelet.state, (known.pod for known in self.kubelet.pods.values()), Freshness("", 0), False)
-        found: dict[str, set[int]] = {}
+        found: dict[str, list[ZonedAmount]] = {}
         for placement in exporter.report(self.name, "truth", scan, exporter.Rules(ALL)).placements or ():
             uid = pods.get(f"{placement.namespace}/{placement.pod}", "")
-            found.setdefault(uid, set()).update(zone for item in placement.held for zone in item.zones)
+            found.setdefault(uid, []).extend(placement.held)
         return found
 
     # -- the exporter ----------------------------------------------------------------------------------------------
