@@ -40,8 +40,8 @@ SIMULATED = (
     Mutation(
         "a pod that ended keeps its charge",
         "shared/ledger/pods.py",
-        "        touched = (*touched, entry.node)\n        take(ledger, entry, at.position)",
-        "        touched = (*touched, entry.node)",
+        'take(ledger, entry, at.position, came=fact.cause != "rejected")',
+        "pass",
         "S9|ledger|L2",
         90002,
     ),
