@@ -50,9 +50,11 @@ def test_rare_scenes_that_were_refused_needlessly(policy: str, scope: str, zones
     assert (found.passed, found.unsound) == (1, [])
 
 
-def test_devices_alone_are_no_matter_of_groups_of_memory() -> None:
-    """Nobody asks for memory beside pods that hold it in several zones: there are enough devices, which is all that counts."""
-    found = measured([2200536], "best-effort", "container", unsettled=0, checkpoints=False, zones=5)
+@pytest.mark.parametrize(("policy", "unsettled", "zones", "seed"), [("best-effort", 0, 5, 2200536), ("none", 3, 6, 2100593)])
+def test_groups_of_memory_keep_nobody_out_who_needs_none_of_it(policy: str, unsettled: int, zones: int, seed: int) -> None:
+    """Other pods hold memory in several zones: one that asks for devices alone, and one that finds its memory in another zone.
+    The sweep said so, and explaining did not."""
+    found = measured([seed], policy, "container", unsettled, checkpoints=False, zones=zones)
     assert (found.passed, found.unsound) == (1, [])
 
 

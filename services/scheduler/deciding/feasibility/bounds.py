@@ -103,11 +103,13 @@ def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving
     memory = {name: amount for name, amount in taken.items() if is_memory(name)}
     if not memory and not any(is_memory(name) for charge in arriving for name in held_once(charge)):
         return True
-    if facts.tied or (plan.rule.policy != NONE and len(facts.lower) > 2):
+    if facts.tied and (plan.rule.policy != NONE or arriving):
+        return False
+    if plan.rule.policy != NONE and len(facts.lower) > 2:
         return False
     if not fits_one_zone([memory], facts.report):
         return False
-    enough = [fits(memory, held) for held in facts.lower.values()]
+    enough = [fits(memory, held) for held in facts.firm(facts.lower).values()]
     if plan.rule.policy == NONE:
         return any(enough)
     devices = any(is_device(name) for charge in (*arriving, newcomer) for part in charge.demand for name in part.amounts)
