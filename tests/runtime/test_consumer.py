@@ -57,7 +57,7 @@ async def test_everything_is_heard_from_the_start_and_then_as_it_comes(log: Faul
 
 async def test_who_is_in_a_hurry_does_not_wait_for_what_may_follow(log: FaultyLog, heard: Heard) -> None:
     """Whether the hurry comes before the fact is heard of, or while the reader lingers."""
-    consumer = Consumer("c", log, heard.handle, options=msgspec.structs.replace(QUICK, linger_s=3600))
+    consumer = Consumer("c", log, heard.handle, options=msgspec.structs.replace(QUICK, linger_s=3600, poll_s=3600))
     async with running(consumer.run()):
         await until(consumer.live.is_set)
         for each in "ab":
