@@ -22,9 +22,9 @@ from shared.hints.arrivals import Coming
 from shared.hints.ends import Gone, relevant
 from shared.hints.observing import Node, observe
 from shared.hints.request import request_of
-from shared.hints.splits import TooManyChoicesError
+from shared.hints.splits import TooManyChoicesError, ways
 from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
-from shared.kubelet.topology_manager import SINGLE_NUMA_NODE
+from shared.kubelet.topology_manager import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.kubelet.versions import is_proven
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
 
@@ -72,7 +72,10 @@ def kubelet_states(
         return None
     report, extra = _by_uid(report, charges)
     told: set[str] = set()
-    coming, unsure = _charged(charges, report, told)
+    try:
+        coming, unsure = _charged(charges, report, told)
+    except TooManyChoicesError:
+        return None
     gone = _gone(node, charges, coming)
     if coming and (node.freed or gone is None):
         return None
@@ -100,12 +103,12 @@ def order_of_ends_unknown(node: LedgerNode) -> bool:
 
 
 def _charged(charges: Iterable[Charge], report: Report, bounds: set[str]) -> tuple[list[Coming], list[tuple[Held, ...]]]:
-    """The pods on their way, and what others may hold beside what the report shows."""
+    """The pods on their way, and what others may hold beside what the report shows. Raises TooManyChoicesError."""
     coming: list[Coming] = []
     unsure: list[tuple[Held, ...]] = []
     for charge in charges:
         if charge.proven or not charge.demand:
-            unsure += _ways(_untold(charge.zones, report), HIDDEN, bounds)
+            unsure += _kept(_untold(charge.zones, report), report, bounds)
         elif charge.held and charge.held_boot == report.boot_id:
             unsure.append(((), _amounts(charge.held)))
             bounds.add(EARLIER)
@@ -205,6 +208,42 @@ def _came_and_went(life: Life, report_position: int) -> Gone:
     return Gone((), request_of(life.demand), life.sent_at, life.runs_at, life.ended_at, since)
 
 
+def _kept(zones: ZoneAmounts, report: Report, bounds: set[str]) -> list[tuple[Held, ...]]:
+    """What init containers may have left to nobody: in one zone, or out of several where the policy lets a container take from
+    several. Raises TooManyChoicesError."""
+    names = {name for amounts in zones.values() for name in amounts}
+    several = sorted(name for name in names if not is_memory(name) and _may_spread(name, zones, report))
+    single = {zone: {name: held for name, held in amounts.items() if name not in several} for zone, amounts in zones.items()}
+    bounds.update([HIDDEN] if several else [])
+    found = [_out_of_several(name, zones, report) for name in several]
+    return found + _ways({zone: held for zone, held in single.items() if held}, HIDDEN, bounds)
+
+
+def _may_spread(name: str, zones: ZoneAmounts, report: Report) -> bool:
+    """restricted lets those take from several zones who ask for more than one has."""
+    if report.policy == RESTRICTED:
+        largest = max((zone.resources[name].allocatable for zone in report.zones if name in zone.resources), default=0)
+        return any(amounts.get(name, 0) > largest for amounts in zones.values())
+    return report.policy in (NONE, BEST_EFFORT)
+
+
+def _out_of_several(name: str, zones: ZoneAmounts, report: Report) -> tuple[Held, ...]:
+    """Up to the amount that is held once, in every way. What nobody tells of is reported as available."""
+    step = 1000 if name == CPU else 1
+    available = {zone.id: zone.resources[name].available for zone in report.zones if name in zone.resources}
+    rooms = [min(amounts.get(name, 0), available.get(zone, 0)) // step for zone, amounts in zones.items()]
+    most = max(amounts.get(name, 0) for amounts in zones.values()) // step
+    found: list[Held] = []
+    for total in range(min(most, sum(rooms)) + 1):
+        for taken in ways(total, rooms):
+            found.append(
+                tuple([ZonedAmount(name, (zone,), each * step) for zone, each in zip(zones, taken, strict=True) if each])
+            )
+        if len(found) > MOST_STATES:
+            raise TooManyChoicesError
+    return tuple(found)
+
+
 def _ways(zones: ZoneAmounts, why: str, bounds: set[str]) -> list[tuple[Held, ...]]:
     """Each resource that is held once, in one of these zones, or no more: every amount that may be left of it."""
     if not zones:
@@ -247,8 +286,8 @@ def _bases(seen: Node, gone: Sequence[ZonedAmount], held: Held, unsure: Sequence
     """Every state that the combinations of what is unsure lead to; None for too many. Ends come first in `unsure`: what they give
     back ends where a zone has all that it can have."""
     found = dict.fromkeys(_freed_of(seen.rules, states, gone) for states in seen.bases) if gone else dict.fromkeys(seen.bases)
-    for ways in unsure:
-        found = dict.fromkeys(_changed(seen.rules, states, way) for states in found for way in ways)
+    for choices in unsure:
+        found = dict.fromkeys(_changed(seen.rules, states, way) for states in found for way in choices)
         if len(found) > MOST_STATES:
             return None
     return tuple(dict.fromkeys(_changed(seen.rules, states, held) for states in found)) if held else tuple(found)

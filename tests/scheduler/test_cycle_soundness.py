@@ -48,6 +48,12 @@ def test_without_checkpoints_it_is_sound_and_says_what_it_does_not_know(policy: 
     assert isinstance(found, Outcome)
 
 
+def test_what_an_init_container_keeps_may_lie_in_several_zones() -> None:
+    """16 CPUs out of zones of 4, of which the app container that came after it reused none (policy none)."""
+    found = measured([2202596], "none", "container", unsettled=0, checkpoints=False, zones=8)
+    assert (found.refused, found.unsound) == (1, [])
+
+
 @pytest.mark.parametrize("options", [{"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}])
 @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
 def test_options_of_the_cpu_manager_are_known_too(policy: str, options: dict[str, str]) -> None:
