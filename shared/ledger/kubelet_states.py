@@ -10,6 +10,7 @@ the pod that is to be decided.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -185,16 +186,32 @@ def _held(node: LedgerNode, key: str) -> Held:
 
 def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming]) -> list[Gone] | None:
     """Those that ended, as far as the report may still count them or they may have come since; None where nobody can tell. A
-    report that came after an end may have been made before it."""
+    report that came after an end may have been made before it. One that was read while the kubelet admitted a pod lists it
+    without all that it took: with nothing yet, it came since; with a part, nobody can tell."""
     listed, found = set(_listed_and_ended(node, charges)), []
     for key, ended in sorted(node.ended.items()):
         told = _listed_life(ended, node.report_position) if key in listed else None
+        if key in listed and not ended.complete and not _is_whole((node.listed or {})[key], told):
+            if _held(node, key) or ended.lives is None:
+                return None
+            listed.discard(key)
+            told = None
         if key in listed and (told is not None or ended.lives is None):
             found.append(Gone(_held(node, key), ended=told.ended_at if told is not None else 0))
         elif key in listed or ended.lives is None:
             return None
         found += [_came_and_went(life, node.report_position) for life in ended.lives or () if life is not told]
     return relevant(coming, found)
+
+
+def _is_whole(listed: Sequence[Placement], told: Life | None) -> bool:
+    """Has every container that runs what it asked for?"""
+    sums = Counter[tuple[str, str]]()
+    for placement in listed:
+        for item in placement.held:
+            sums[placement.container, item.resource] += item.amount
+    running = [part for part in told.demand if part.kind != "init"] if told is not None else []
+    return bool(running) and all(sums[part.name, name] >= held for part in running for name, held in part.amounts.items())
 
 
 def _listed_life(ended: Ended, report_position: int) -> Life | None:

@@ -168,6 +168,21 @@ def test_one_that_came_and_went_since_the_report_may_have_sent_another_elsewhere
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(7)))), Unplaceable)
 
 
+def test_one_that_a_torn_report_lists_with_nothing_came_since() -> None:
+    """The same, and a report that was read while the kubelet admitted X: it lists X, and nothing that X took a moment later."""
+    world = World()
+    zones = [zone(0, amounts(6)), zone(1, amounts(8))]
+    world.observe("n")
+    reserve(world, guaranteed("x", container("c", amounts(6))))
+    world.report(report("n", zones, placements=(Placement("ns", "x", "c", ()),)))
+    world.fold("pod/x", PodRunning("x", "n"))
+    reserve(world, guaranteed("a", container("c", amounts(4))))
+    world.fold("pod/a", PodRunning("a", "n"))
+    world.fold("pod/x", PodEnded("x", "succeeded", "n"))
+    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
+    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(7)))), Unplaceable)
+
+
 def reserve(world: World, pod: Pod) -> None:
     """An own reservation on the node n, in the log."""
     world.fold(f"pod/{pod.uid}", PodObserved(pod))
