@@ -71,7 +71,9 @@ async def kill_nats(stage: Stage) -> str:
 
 
 async def wipe_nats(stage: Stage) -> str:
-    """All streams are gone, and the server starts anew."""
+    """All streams are gone, and the server starts anew. Raises LookupError while there are none, as soon after the last wipe."""
+    if not stage.streams.is_dir():
+        raise LookupError("no streams are there")
     gone = stage.streams.with_name("jetstream.gone")
     stage.streams.rename(gone)
     _kill(_server("nats-server"))
