@@ -27,7 +27,7 @@ def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleC
         remedy = "wait until the pods on their way to the node are admitted"
         return Refusal(facts.name, Reason.NOT_ON_EVERY_BRANCH, "may take the place of pods on their way", remedy=remedy)
     if found == UNKNOWN:
-        remedy = "wait for a newer topology report of the node, or raise steps_last_resort"
+        remedy = "wait for a newer topology report of the node, or raise steps_last_resort and steps_pod"
         return Refusal(facts.name, Reason.BRANCH_LIMIT, str(steps), remedy=remedy)
     short = _smt(facts, plan, config) or _shortage(facts, plan)
     return short or _unoffered(facts, plan, steps) or _uncertain(facts, plan)
