@@ -23,7 +23,7 @@ from shared.kubelet.machine import KubeletState
 from shared.kubelet.topology_manager import SINGLE_NUMA_NODE
 
 MOST_MOMENTS = 2_000
-"""Moments of one node beyond which the pod waits; `Consistent.beyond` counts how often."""
+"""Moments of one node beyond which the pod waits."""
 
 UNHEARD = math.inf
 
@@ -78,7 +78,6 @@ class Consistent:
         self._moments: Moments | None = None
         self._alike: dict[Hashable, KubeletState] = {}
         self._followed: dict[tuple[int, str, bool], KubeletState | None] = {}
-        self.beyond = 0
 
     # -- what is heard ---------------------------------------------------------------------------------------------------
 
@@ -127,7 +126,6 @@ class Consistent:
                     after.append(Moment(state, moment.ahead))
             return not after or self._explored(after).doomed <= moments.doomed
         except TooManyError:
-            self.beyond += 1
             return False
 
     def moments(self) -> Moments:

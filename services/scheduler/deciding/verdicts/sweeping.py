@@ -57,11 +57,11 @@ class Sweeping:
     @property
     def ranks_from(self) -> int | None:
         """Changed nodes from which a sweep is cheaper than to rank each; None where neither is worth it."""
-        if not isinstance(self._strategy, Registered) or not (self._strategy.at_once or self._strategy.bounded):
+        if not isinstance(self._strategy, Registered):
             return None
-        if self._strategy.bounded:
-            return RANKS_FROM_BY_SETS
-        return RANKS_FROM_BY_WANTS if self._strategy.looks_at_wants else RANKS_FROM
+        if self._strategy.at_once:
+            return RANKS_FROM_BY_WANTS if self._strategy.looks_at_wants else RANKS_FROM
+        return RANKS_FROM_BY_SETS if self._strategy.bounded else None
 
     def plan(self, shape: Shape, profile: Profile, number: int) -> tuple[Plan, bool]:
         """The shape's plan on nodes of the profile of this number, and whether they are barred whatever they have free."""
