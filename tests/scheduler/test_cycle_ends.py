@@ -6,6 +6,7 @@ The judge is the quality bench's `Consistent`, which follows every consistent st
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from services.comparison.consistent import Consistent
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from shared.domain.pod import Pod
-from shared.domain.report import Placement, ZonedAmount
+from shared.domain.report import Placement, Zone, ZonedAmount
 from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
 from shared.events.scheduling_facts import NodeCharged, PodReserved
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
@@ -121,34 +122,18 @@ def test_beside_ends_it_is_sound_and_seldom_refuses_needlessly(policy: str, scop
 
 def test_a_pod_that_was_sent_after_two_ends_comes_after_them() -> None:
     """Two of 4 CPUs end, one in each zone, and A of 4 is sent: it takes zone 0, and B of 4 finds zone 1."""
-    world = World()
-    old = [guaranteed(f"old{at}", container("c", amounts(4))) for at in (0, 1)]
-    world.observe("n")
-    for pod in old:
-        world.running(pod, "n")
-    listed = tuple(Placement("ns", pod.name, "c", (ZonedAmount("cpu", (at,), 4000),)) for at, pod in enumerate(old))
-    world.report(report("n", [zone(at, {"cpu": 0}, amounts(4)) for at in (0, 1)], placements=listed, tracked=("cpu",)))
-    for pod in old:
-        world.fold(f"pod/{pod.uid}", PodEnded(pod.uid, "succeeded", "n"))
-    first = guaranteed("a", container("c", amounts(4)))
-    reserve(world, first)
+    world = with_two_listed([zone(at, {"cpu": 0}, amounts(4)) for at in (0, 1)], cpus=4, places=(0, 1))
+    end_both(world)
+    reserve(world, guaranteed("a", container("c", amounts(4))))
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(5)))), Unplaceable)
 
 
 def test_a_pod_that_was_sent_before_an_end_was_heard_of_may_have_come_before_it() -> None:
     """Zone 0 has 4 CPUs and zone 1 has 6; two of 2 that fill zone 0 end after A of 4 was sent: A is in zone 1 or zone 0."""
-    world = World()
-    old = [guaranteed(f"old{at}", container("c", amounts(2))) for at in (0, 1)]
-    world.observe("n")
-    for pod in old:
-        world.running(pod, "n")
-    listed = tuple(Placement("ns", pod.name, "c", (ZonedAmount("cpu", (0,), 2000),)) for pod in old)
-    zones = [zone(0, {"cpu": 0}, amounts(4)), zone(1, amounts(6))]
-    world.report(report("n", zones, placements=listed, tracked=("cpu",)))
+    world = with_two_listed([zone(0, {"cpu": 0}, amounts(4)), zone(1, amounts(6))], cpus=2, places=(0, 0))
     reserve(world, guaranteed("a", container("c", amounts(4))))
-    for pod in old:
-        world.fold(f"pod/{pod.uid}", PodEnded(pod.uid, "succeeded", "n"))
+    end_both(world)
     world.fold("pod/a", PodRunning("a", "n"))
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(5)))), Unplaceable)
@@ -181,6 +166,23 @@ def test_one_that_a_torn_report_lists_with_nothing_came_since() -> None:
     world.fold("pod/x", PodEnded("x", "succeeded", "n"))
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(7)))), Unplaceable)
+
+
+def with_two_listed(zones: Sequence[Zone], cpus: int, places: tuple[int, int]) -> World:
+    """A node on which two pods of so many CPUs run, listed in these zones."""
+    world = World()
+    world.observe("n")
+    listed = []
+    for number, place in enumerate(places):
+        world.running(guaranteed(f"old{number}", container("c", amounts(cpus))), "n")
+        listed.append(Placement("ns", f"old{number}", "c", (ZonedAmount("cpu", (place,), cpus * 1000),)))
+    world.report(report("n", zones, placements=listed, tracked=("cpu",)))
+    return world
+
+
+def end_both(world: World) -> None:
+    for name in ("old0", "old1"):
+        world.fold(f"pod/{name}", PodEnded(name, "succeeded", "n"))
 
 
 def reserve(world: World, pod: Pod) -> None:
