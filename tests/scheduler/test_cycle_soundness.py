@@ -54,6 +54,12 @@ def test_what_an_init_container_keeps_may_lie_in_several_zones() -> None:
     assert (found.refused, found.unsound) == (1, [])
 
 
+def test_what_two_init_containers_keep_in_two_zones_is_held_in_both() -> None:
+    """3 CPUs of one zone and 1 of the other, as the checkpoint tells: 2 are left for a pod of 3 (best-effort)."""
+    found = measured([4355], "best-effort", "container", unsettled=3, zones=2)
+    assert (found.refused, found.unsound) == (1, [])
+
+
 @pytest.mark.parametrize("options", [{"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}])
 @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
 def test_options_of_the_cpu_manager_are_known_too(policy: str, options: dict[str, str]) -> None:

@@ -168,7 +168,7 @@ class NodeFacts:
 
     def take_total(self, charge: Charge, totals: Amounts) -> None:
         """Take what a pod holds, beside what the report shows of it, out of `totals`."""
-        held = held_once(charge)
+        held = held_once(charge, self.report)
         for name, amount in held.items():
             totals[name] = totals.get(name, 0) - amount
 
@@ -211,13 +211,19 @@ def offered(node: LedgerNode, claimant: str = "") -> Amounts:
     return {name: amount - taken.get(name, 0) for name, amount in allocatable.items()}
 
 
-def held_once(charge: Charge) -> Amounts:
-    """The most that a pod holds on the node as a whole. What an init container of a proven pod keeps is charged in each zone
-    where it may be, but is held once."""
-    if charge.proven:
-        names = {name for amounts in charge.zones.values() for name in amounts}
-        return {name: max(amounts.get(name, 0) for amounts in charge.zones.values()) for name in sorted(names)}
-    return total(charge.zones.values()) if charge.held else most(charge.demand, apart(charge.possible))
+def held_once(charge: Charge, report: Report | None = None) -> Amounts:
+    """The most that a pod holds on the node as a whole. What init containers of a proven pod keep is charged in each zone where
+    it may be, but is held once; what a checkpoint tells of by uid lies where it is charged."""
+    if not charge.proven:
+        return total(charge.zones.values()) if charge.held else most(charge.demand, apart(charge.possible))
+    hidden = report.hidden if report is not None else ()
+    told = {item.resource for each in hidden if each.pod_uid == charge.uid and not each.pod for item in each.held}
+    largest: Amounts = {}
+    for amounts in charge.zones.values():
+        for name, amount in amounts.items():
+            largest[name] = max(amount, largest.get(name, 0))
+    sums = total(charge.zones.values())
+    return {name: sums[name] if name in told else largest[name] for name in sorted(largest)}
 
 
 def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
