@@ -251,8 +251,8 @@ def _is_wide(charge: Charge, report: Report, sizes: Amounts) -> bool:
 
 
 def arriving(node: LedgerNode) -> frozenset[str]:
-    """Pods that are on their way to the node: charged, and not known to be admitted."""
-    coming = (charge.uid for charge in node.charges.values() if charge.zones and not charge.proven and not charge.admitted)
+    """Pods that are on their way to the node: charged, and not known to be admitted. Who was proven in this boot was."""
+    coming = (charge.uid for charge in node.charges.values() if is_unsettled(charge) and not charge.admitted)
     return frozenset(coming) or NOBODY
 
 

@@ -1,8 +1,9 @@
 """Too few to take every zone: a cheap sufficient test where pods of unknown zone are many.
 
-Each part of a pod on its way stands in one zone, or comes later. To keep a part out, others must take enough of every zone that
-would hold it; if even the largest of them, counted anew for each zone, are not enough in number, a zone remains, whatever the
-order. On a node with 40 such pods a search over orders never ends; this does in microseconds. Must not know hint providers.
+Each part of a pod on its way stands in one zone, or comes later. To keep a part out, others must take enough of some resource in
+every zone that would hold it. They are too few where even the largest of them, counted anew for each zone, are not enough in
+number, or where all that they ask for of each resource does not go far enough. Then a zone remains, whatever the order. On a node
+with 40 such pods a search over orders never ends; this does in microseconds. Must not know hint providers.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from services.scheduler.deciding.feasibility.bounds import Bounds, fits
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
-from shared.domain.demand import outside_pod_hint, peak
+from shared.domain.demand import ContainerDemand, most, outside_pod_hint, peak
 from shared.domain.report import Report
-from shared.domain.resources import Amounts
+from shared.domain.resources import Amounts, is_memory
 from shared.ledger.state import Charge, ZoneAmounts
 from shared.ledger.view import restore
 
@@ -53,6 +55,14 @@ class Ranks:
         return found
 
 
+class Parts(NamedTuple):
+    """Of a pod on its way, or of several: what goes into one zone together, part by part, as they `take` of zones, and what a
+    zone must hold that they look for (`seek`)."""
+
+    take: Sequence[Amounts]
+    seek: Sequence[Amounts]
+
+
 class Waiting:
     """The parts of all pods on their way to one node: how many, their ranks, and the largest that are `asked` for. `base` is the
     lower bound without them."""
@@ -62,24 +72,28 @@ class Waiting:
     def __init__(self, base: ZoneAmounts, ranks: Ranks, count: int, asked: list[Amounts]) -> None:
         self.base, self.ranks, self.count, self.asked = base, ranks, count, asked
 
-    def joined(self, parts: Sequence[Amounts]) -> Waiting:
+    def joined(self, parts: Parts) -> Waiting:
         """With one pod more, which leaves `base` as it is."""
-        return Waiting(self.base, self.ranks.beside(parts), self.count + len(parts), _largest([*self.asked, *parts]))
+        ranks, asked = self.ranks.beside(parts.take), _largest([*self.asked, *parts.seek])
+        return Waiting(self.base, ranks, self.count + len(parts.take), asked)
 
 
 def waiting_on(facts: NodeFacts, report: Report) -> Waiting | None:
-    """Those on their way; None where one of them need not take single zones, or holds something already."""
-    parts: list[Amounts] = []
+    """Those on their way; None where one of them need not take single zones, or is half-way in. Who ran in this boot, and is
+    listed no more, holds what it held or has gone: `base` goes without that."""
+    take: list[Amounts] = []
+    seek: list[Amounts] = []
     base = {zone: dict(amounts) for zone, amounts in facts.firm(facts.lower).items()}
     for charge in facts.charges():
-        if not charge.zones or charge.proven:
+        if not charge.zones or charge.proven or (charge.held and charge.held_boot == report.boot_id):
             continue
         found = _parts_of(charge, facts, report)
         if found is None:
             return None
-        parts += found
+        take += found.take
+        seek += found.seek
         restore(base, charge.zones)
-    return Waiting(base, Ranks({}), 0, []).joined(parts)
+    return Waiting(base, Ranks({}), 0, []).joined(Parts(take, seek))
 
 
 def joined(waiting: Waiting, charge: Charge, facts: NodeFacts, report: Report) -> Waiting | None:
@@ -90,23 +104,43 @@ def joined(waiting: Waiting, charge: Charge, facts: NodeFacts, report: Report) -
     return waiting.joined(found) if found is not None else None
 
 
-def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> list[Amounts] | None:
-    """None for a pod that need not take single zones, or holds something already."""
-    if charge.held or (facts.ledger.listed or {}).get(charge.key):
+def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> Parts | None:
+    """None for a pod that need not take single zones, or is listed with a part of what it asks for."""
+    if any(placement.held for placement in (facts.ledger.listed or {}).get(charge.key, ())):
         return None
     return _parts(charge, report)
 
 
-def _parts(charge: Charge, report: Report) -> list[Amounts] | None:
-    """What goes into one zone together, part by part, as long as one is left; None where init containers or wider masks make it
-    another matter."""
-    if any(part.kind == "init" for part in charge.demand) or (report.scope == "pod" and outside_pod_hint(charge.demand)):
+def _parts(charge: Charge, report: Report) -> Parts | None:
+    """None where wider masks, or init containers that draw others after them, make it another matter."""
+    demand, every = charge.demand, [part.amounts for part in charge.demand]
+    draws = _draws(demand)
+    if report.scope == "pod":
+        if outside_pod_hint(demand):
+            return None
+        parts = Parts([most(demand, apart=True)], [peak(demand)])
+    elif draws and not _first_is_enough(demand):
         return None
-    parts = [peak(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
+    else:
+        parts = Parts(every, every[:1] if draws else every)
     single = report.policy in ("single-numa-node", "best-effort") or (
-        report.policy == "restricted" and fits_one_zone(parts, report)
+        report.policy == "restricted" and fits_one_zone(parts.seek, report)
     )
     return parts if single else None
+
+
+def _draws(demand: Sequence[ContainerDemand]) -> bool:
+    """Later containers go where init containers leave CPUs or devices to reuse; memory draws nobody (kubelet 1.36)."""
+    return any(part.kind == "init" and not all(is_memory(name) for name in part.amounts) for part in demand)
+
+
+def _first_is_enough(demand: Sequence[ContainerDemand]) -> bool:
+    """Whatever zone takes the first init container takes all: one container runs, after those, and nobody asks for more of
+    anything than the first leaves to be reused."""
+    first, last = demand[0], demand[-1]
+    if first.kind != "init" or last.kind == "init" or any(part.kind != "init" for part in demand[:-1]):
+        return False
+    return all(fits(part.amounts, first.amounts) for part in demand)
 
 
 def everybody_finds_a_zone(waiting: Waiting, plan: Plan) -> bool:
@@ -116,7 +150,29 @@ def everybody_finds_a_zone(waiting: Waiting, plan: Plan) -> bool:
     others = waiting.count + len(plan.parts) - 1
     own = [dict(items) for items, _ in plan.kinds]
     asked = _largest([*own, *waiting.asked])
-    return all(_remains(amounts, waiting.base, everybody, others) for amounts in asked)
+    return all(
+        _too_few_amounts(amounts, waiting.base, everybody) or _too_few_takers(amounts, waiting.base, everybody, others)
+        for amounts in asked
+    )
+
+
+def _too_few_amounts(asked: Amounts, base: Bounds, others: Ranks) -> bool:
+    """True when all that others ask for, resource by resource, blocks fewer zones than fit."""
+    fitting = [zone for zone in base.values() if fits(asked, zone)]
+    return sum(_blocked(name, amount, fitting, others) for name, amount in asked.items()) < len(fitting)
+
+
+def _blocked(name: str, amount: int, zones: Sequence[Amounts], others: Ranks) -> int:
+    """The most zones in which others can leave too little of this resource: those with the least of it, as far as it goes."""
+    sums = others.sums(name)
+    left = sums[-1] - amount if sums else 0
+    blocked = 0
+    for slack in sorted([zone[name] - amount for zone in zones]):
+        left -= slack + 1
+        if left < 0:
+            break
+        blocked += 1
+    return blocked
 
 
 def _largest(parts: Sequence[Amounts]) -> list[Amounts]:
@@ -129,7 +185,7 @@ def _largest(parts: Sequence[Amounts]) -> list[Amounts]:
     return found
 
 
-def _remains(asked: Amounts, base: Bounds, others: Ranks, most: int) -> bool:
+def _too_few_takers(asked: Amounts, base: Bounds, others: Ranks, most: int) -> bool:
     """True when more than `most` others would be needed to take every zone that fits. Runs for every part on its way: plain
     loops."""
     wanted, needed = [(name, amount, others.sums(name)) for name, amount in asked.items()], 0

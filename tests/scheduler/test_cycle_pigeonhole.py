@@ -1,0 +1,137 @@
+"""Where many are on their way, those that are left with too few amounts or too few takers: a bound ahead of the search.
+
+Pods that ran in this boot and are listed no more hold what they held, or have gone: nobody has heard which. Pods are listed with
+nothing before they are admitted. Init containers draw later ones to their zone. The judge is a search without bounds, over every
+state and order; the kubelet model holds that to account (`test_cycle_soundness`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.feasibility import pigeonhole
+from services.scheduler.deciding.feasibility.pigeonhole import Waiting
+from services.scheduler.deciding.feasibility.verdict import searched, surely, waiting_beside
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.shape import Plan
+from shared.domain.pod import ContainerKind, Pod
+from shared.domain.report import Placement, Report
+from shared.hints.arrivals import UNKNOWN
+from shared.kubelet.admission import drop_stale, remove
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+from tests.scheduler.kubelet_worlds import NODE, Scene, proven_world, report_of, scene
+
+STEPS = 20_000
+RULES = [("single-numa-node", "container"), ("single-numa-node", "pod"), ("restricted", "container"), ("restricted", "pod"),
+         ("best-effort", "container"), ("best-effort", "pod")]  # fmt: skip
+
+
+def world_of(seed: int, seen: Scene) -> World:
+    """The scene, in which some have gone unheard, and some of those on their way are listed with nothing."""
+    rng, world, left = random.Random(f"left {seed}"), proven_world(seen.base, CycleConfig()), seen.base
+    for uid in [uid for uid in seen.base.pods if rng.random() < 0.6]:
+        left = drop_stale(remove(left, uid))
+    for pod in seen.unsettled:
+        world.bound(pod, NODE)
+    coming = [pod for pod in seen.unsettled if rng.random() < 0.5]
+    names = [Placement(pod.namespace, pod.name, each.name, ()) for pod in coming for each in pod.containers]
+    world.report(_listing(report_of(left, True), names))
+    return world
+
+
+def _listing(found: Report, more: list[Placement]) -> Report:
+    return msgspec.structs.replace(found, placements=(*(found.placements or ()), *more))
+
+
+def looked_at(seed: int, policy: str, scope: str) -> tuple[NodeFacts, Plan, bool]:
+    """A node with up to six pods on their way, the newcomer's plan, and whether a bound says that the node admits it."""
+    seen = scene(seed, policy, scope, random.Random(seed).choice((2, 3, 4)), unsettled=6)
+    world = world_of(seed, seen)
+    shape, facts = world.cluster.shape(seen.pod), world.cluster.node(NODE)
+    assert facts is not None
+    plan, _ = world.cluster.plan(shape, facts)
+    return facts, plan, plan.mode != "free" and not plan.one_by_one and surely(facts, shape, plan)
+
+
+@pytest.mark.parametrize(("policy", "scope"), RULES)
+def test_no_bound_promises_what_a_search_refuses(policy: str, scope: str) -> None:
+    wrong, told = [], 0
+    for seed in range(9000, 9160):
+        facts, plan, passes = looked_at(seed, policy, scope)
+        if passes:
+            told += 1
+            if searched(facts, plan, STEPS) not in ("admitted", UNKNOWN):
+                wrong.append(seed)
+    assert wrong == []
+    assert told > 10
+
+
+def crowd(seed: int, policy: str, scope: str) -> tuple[NodeFacts, Plan]:
+    """Small zones, unevenly free, and up to five pods on their way that ask for CPUs and GPUs, some with init containers."""
+    rng, world = random.Random(seed), World()
+    zones = [
+        zone(at, amounts(cpu=rng.randint(1, 8), gpu=rng.randint(0, 3)), amounts(cpu=8, gpu=3)) for at in range(rng.randint(2, 4))
+    ]
+    world.node(NODE, *zones, policy=policy, scope=scope)
+    for number in range(rng.randint(1, 5)):
+        world.bound(_small(rng, f"p{number}"), NODE)
+    shape, facts = world.cluster.shape(_small(rng, "newcomer")), world.cluster.node(NODE)
+    assert facts is not None
+    return facts, world.cluster.plan(shape, facts)[0]
+
+
+def _small(rng: random.Random, name: str) -> Pod:
+    kinds: list[ContainerKind] = (
+        ["init"] * rng.choice((0, 0, 1, 2)) + ["sidecar"] * rng.choice((0, 0, 0, 1)) + ["app"] * rng.choice((1, 1, 2))
+    )
+    held = [amounts(cpu=rng.choice((1, 1, 2, 3)), gpu=rng.choice((0, 0, 1))) for _ in kinds]
+    return guaranteed(name, *(container(f"c{at}", each, kind) for at, (kind, each) in enumerate(zip(kinds, held, strict=True))))
+
+
+@pytest.mark.parametrize(("policy", "scope"), RULES)
+def test_no_count_of_a_crowd_promises_what_a_search_refuses(policy: str, scope: str) -> None:
+    wrong, told = [], 0
+    for seed in range(600):
+        facts, plan = crowd(seed, policy, scope)
+        waiting = waiting_beside(facts)
+        if waiting is None or not plan.together or plan.inits or not pigeonhole.everybody_finds_a_zone(waiting, plan):
+            continue
+        told += 1
+        if searched(facts, plan, STEPS) not in ("admitted", UNKNOWN):
+            wrong.append(seed)
+    assert wrong == []
+    assert told > 20
+
+
+def _on_the_way(*asked: Sequence[float], zones: Sequence[float]) -> Waiting:
+    """Zones with so many CPUs free; a pod for each of `asked`, with a container for each number of CPUs."""
+    world = World()
+    world.node(NODE, *(zone(at, amounts(cpu=free)) for at, free in enumerate(zones)))
+    for number, cpus in enumerate(asked):
+        containers = [container(f"c{at}", amounts(cpu=each)) for at, each in enumerate(cpus)]
+        world.bound(guaranteed(f"p{number}", *containers), NODE)
+    facts = world.cluster.node(NODE)
+    assert facts is not None
+    found = waiting_beside(facts)
+    assert found is not None
+    return found
+
+
+def test_amounts_that_do_not_go_far_enough_block_few_zones() -> None:
+    """Two of 6 CPUs block a zone of 16 for a pod of 5. Counted anew for each of four zones that takes all eight pods; but
+    together they ask for 18, and it takes 12 a zone."""
+    waiting, asked = _on_the_way([6], [6], *[[1]] * 6, zones=[16, 16, 16, 16]), amounts(cpu=5)
+    everybody = waiting.ranks.beside([asked])
+    assert not pigeonhole._too_few_takers(asked, waiting.base, everybody, waiting.count)
+    assert pigeonhole._too_few_amounts(asked, waiting.base, everybody)
+
+
+def test_each_container_on_its_way_must_find_a_zone() -> None:
+    """One of 1 CPU finds one whoever comes; the one of 6 beside it does not."""
+    waiting = _on_the_way([1, 6], zones=[6, 1])
+    assert [amounts(cpu=6)] == waiting.asked
