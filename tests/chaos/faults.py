@@ -11,7 +11,9 @@ import contextlib
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 
 import psutil
 
@@ -74,8 +76,8 @@ async def wipe_nats(stage: Stage) -> str:
     """All streams are gone, and the server starts anew. Raises LookupError while there are none, as soon after the last wipe."""
     if not stage.streams.is_dir():
         raise LookupError("no streams are there")
-    gone = stage.streams.with_name("jetstream.gone")
-    stage.streams.rename(gone)
+    gone = Path(tempfile.mkdtemp(prefix="gone-", dir=stage.streams.parent))  # a server may write while it dies: each its own
+    stage.streams.rename(gone / "jetstream")
     _kill(_server("nats-server"))
     shutil.rmtree(gone, ignore_errors=True)
     return "streams gone"
