@@ -26,8 +26,15 @@ from shared.telemetry.propagation import trace_of
 
 ROLE = "scheduler"
 BATCH_PODS = 100
+BATCH_S = 0.25
+"""What a batch may take: until it is decided nothing else in this process goes on, the renewing of leases neither."""
 REACH_TIMEOUT_S = 30.0
 IDLE_S = 1.0
+
+
+def next_batch(pods: int, took_s: float, most: int) -> int:
+    """Pods of the next batch: half as many after one that took too long, twice as many after one that did not."""
+    return max(1, pods // 2) if took_s > BATCH_S else min(most, pods * 2)
 
 
 class Decider:
@@ -39,7 +46,7 @@ class Decider:
         self._log = log
         self._held = held
         self._clock = clock
-        self._batch_pods = batch_pods
+        self._most_pods = self._batch_pods = batch_pods
         self._resync_period_s = resync_period_s
         self._resync_at_s = 0.0
         self._woken = asyncio.Event()
@@ -106,8 +113,10 @@ class Decider:
         """One batch; False when there was nothing to append."""
         seen = self._place
         core.take_share(self._share)
+        began_s = self._clock.monotonic_s()
         with timed(names.DECIDE_LATENCY):
-            proposals = core.decide(self._batch_pods, self._clock.monotonic_s())
+            proposals = core.decide(self._batch_pods, began_s)
+        self._batch_pods = next_batch(self._batch_pods, self._clock.monotonic_s() - began_s, self._most_pods)
         self._complain(core)
         over_budget = core.cluster.take_over_budget()
         if over_budget:

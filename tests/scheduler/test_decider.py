@@ -11,6 +11,7 @@ import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
+from services.scheduler.reserving.proposals import Proposal
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Lease, Outcome
@@ -94,6 +95,36 @@ class Scene:
 @pytest.fixture
 def scene() -> Scene:
     return Scene()
+
+
+class Slow(SchedulerCore):
+    """Its clock stands at 0; each pod that it may decide takes 10 ms of it."""
+
+    now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def now_us(self) -> int:
+        return 0
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(0)
+
+    def decide(self, limit: int, now_s: float = 0.0) -> list[Proposal]:
+        self.now_s += limit * 0.01
+        return super().decide(limit, now_s)
+
+
+async def test_batches_shrink_while_they_hold_up_the_process_and_grow_again(scene: Scene) -> None:
+    core = Slow(CoreConfig())
+    decider = Decider(scene.log, Held(), core, batch_pods=100)
+    asked = []
+    for _ in range(8):
+        before_s = core.now_s
+        await decider._decide(core, None)
+        asked.append(round((core.now_s - before_s) * 100))
+    assert asked == [100, 50, 25, 50, 25, 50, 25, 50]
 
 
 @pytest.mark.parametrize("schedulers", [1, 3])
