@@ -81,11 +81,13 @@ def _zone_rows(zones: list[dict[str, Any]]) -> list[list[str]]:
 
 def _charge(charge: dict[str, Any]) -> str:
     since = f"charged since position {charge['since']}"
+    held = "; ".join(f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in charge["held"].items())
     if charge["state"] == "proven":
-        held = "; ".join(f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in charge["held"].items())
         return f"{charge['pod']}  proven {f'on {held}' if held else 'to hold no zone'} ({since})"
     if charge["state"] != "unproven":
         return f"{charge['pod']}  needs no zone ({since})"
+    if held:
+        return f"{charge['pod']}  listed no more, and no word of its end: may still hold {held} ({since})"
     predicted = f", predicted on {by_container(charge['predicted'])}" if charge["predicted"] else ""
     possible = by_container(charge["possible"]) if charge["possible"] else zones_list(charge["charged"])
     return f"{charge['pod']}  not proven: could be on {possible}{predicted} ({since})"

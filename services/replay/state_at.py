@@ -98,6 +98,6 @@ def _charge(ledger: Ledger, charge: Charge) -> dict[str, Any]:
         "since": charge.charged_at,
         "predicted": entry.predicted if entry is not None else {},
         "possible": {} if charge.proven else charge.possible,
-        "held": charge.held if charge.proven else {},
+        "held": charge.held,
         "charged": charge.zones,
     }

@@ -127,7 +127,9 @@ def charge_in_words(charge: Charge, entry: LedgerPod | None) -> str:
     predicted = f", predicted on {by_container(entry.predicted)}" if entry is not None and entry.predicted else ""
     if not charge.demand:
         return "needs no zone"
+    held = "; ".join(f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(charge.held.items()))
     if charge.proven:
-        held = "; ".join(f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(charge.held.items()))
         return f"proven {f'on {held}' if held else 'to hold no zone'}{predicted}"
+    if held:
+        return f"listed no more, and no word of its end: may still hold {held}"
     return f"not proven: could be on {zones_list({zone for zones in charge.possible.values() for zone in zones})}{predicted}"
