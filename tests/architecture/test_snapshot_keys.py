@@ -3,8 +3,10 @@ a module that its key leaves out."""
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType, ModuleType
 
 import pytest
@@ -139,3 +141,31 @@ def test_the_key_is_of_the_fold_and_its_settings() -> None:
 def test_a_module_that_is_not_there_is_named() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"services\.nowhere"):
         closure.closure(["services.nowhere"])
+
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted(path for top in closure.PROJECT for path in (ROOT / top).rglob("*.py"))
+ELSEWHERE = {
+    "in a function": "import a\n\n\ndef f():\n    from b import c\n",
+    "behind a definition": "class A:\n    pass\n\n\nimport b\n",
+    "under a definition in a string": '"""Text:\n\ndef f():\n"""\nimport a\n',
+    "under one in a string that is all": 'A = """\nclass B:\n"""\nif A:\n    import a\n',
+    "for type checkers": "if TYPE_CHECKING:\n    import a\n\n\ndef f():\n    return 1\n",
+    "on one line": "import a; from b import c\ndef f(): import d\n",
+    "nowhere": "@f\ndef g():\n    return 1\n",
+}
+
+
+def imports_in(tree: ast.Module) -> list[str]:
+    return [ast.unparse(each) for each in closure._statements(tree) if isinstance(each, ast.Import | ast.ImportFrom)]
+
+
+def test_every_import_of_the_project_is_found_though_not_all_of_a_source_is_parsed() -> None:
+    assert len(SOURCES) > 300
+    for path in SOURCES:
+        assert imports_in(closure._tree(path.read_text())) == imports_in(ast.parse(path.read_text())), path
+
+
+@pytest.mark.parametrize("where", sorted(ELSEWHERE))
+def test_an_import_is_found_wherever_it_stands(where: str) -> None:
+    assert imports_in(closure._tree(ELSEWHERE[where])) == imports_in(ast.parse(ELSEWHERE[where]))
