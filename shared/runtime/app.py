@@ -206,7 +206,7 @@ def run_service(name: str, kind: type[S], build: Build[S], environment: Mapping[
     )
     telemetry = set_up(name, options)
     gc.set_threshold(COLLECT_AFTER)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return int(runner.run(_main(name, settings, build, telemetry)))
 
 
@@ -220,7 +220,8 @@ def exposed(settings: CommonSettings) -> str:
     )
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What the service's event loop is made by: uvloop's, where it is there."""
     try:
         import uvloop
     except ImportError:

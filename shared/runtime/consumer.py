@@ -22,6 +22,7 @@ from shared.events.envelope import Envelope
 from shared.runtime.cancellation import pass_on_cancellation
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.runtime.health import Health
+from shared.runtime.reading_ahead import ReadingAhead
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge, timed
 
@@ -75,6 +76,7 @@ class Consumer:
         self.name = name
         self.live = asyncio.Event()
         self._log = log
+        self._pages = ReadingAhead(log)
         self._handle = handle
         self._cursor = Cursor(position=start)
         self._checkpoint = checkpoint
@@ -120,6 +122,7 @@ class Consumer:
         except (UndecodableFact, LogBroken) as error:
             await self._halt(error)
         finally:
+            self._pages.drop()
             if bell is not None:
                 bell.cancel()
                 await asyncio.gather(bell, return_exceptions=True)
@@ -196,13 +199,15 @@ class Consumer:
 
     async def _read(self, after: int) -> None:
         again = self._cursor.position - after
-        page = await self.insist(lambda: self._log.read(after, self._options.page_facts + again))
+        page = await self.insist(lambda: self._pages.read(after, self._options.page_facts + again))
         self._read_s = self._clock.monotonic_s()
         moved, fresh = machine.received(self._cursor, page)
         if isinstance(fresh, Reset):
             self._cursor = moved
             return await self._reset(fresh)
         if fresh:
+            if moved.phase is Phase.REPLAYING:
+                await self._pages.ask(machine.reading(moved).after, self._options.page_facts + 1)
             try:
                 with timed(names.HANDLER_LATENCY, consumer=self.name):
                     await self._handle(fresh)

@@ -24,13 +24,14 @@ def main(arguments: list[str]) -> None:
     lean.leave_out_what_is_optional()
     from services.scheduler import service
     from services.scheduler.settings import SchedulerSettings
-    from shared.runtime.app import COLLECT_AFTER
+    from shared.runtime.app import COLLECT_AFTER, loop_factory
 
     imported_s = time.process_time()
     if arguments:
         gc.set_threshold(COLLECT_AFTER)
         fold = service.fold_of(service.chosen(SchedulerSettings()).core)
-        found = asyncio.run(_follow(fold, arguments[0], float(arguments[1])))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            found = runner.run(_follow(fold, arguments[0], float(arguments[1])))
         print(json.dumps({"import_cpu_s": round(imported_s, 2), **found}))
 
 

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from shared.bus.memory import MemoryBus
+from shared.eventlog.errors import LogUnavailable
 from shared.events.envelope import Envelope
 from shared.runtime import consumer as consumer_module
 from shared.runtime.clock import SystemClock
-from shared.runtime.consumer import Consumer, Overtaken
+from shared.runtime.consumer import Consumer, Overtaken, Refold
 from shared.runtime.health import Health
 from shared.telemetry import names
 from tests.bus.contract import fact_message
@@ -226,3 +227,81 @@ async def test_lag_is_told_in_facts_and_in_seconds_while_a_reader_is_behind(
     seconds = told[names.CONSUMER_LAG_SECONDS.name]
     assert seconds[0] > 1_000_000, "the facts were written at the beginning of Unix time"
     assert seconds[2] == 0.0
+
+
+class Asked(FaultyLog):
+    """Remembers after which positions pages were asked for, and which are to fail once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+        self.failing: set[int] = set()
+
+    async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
+        self.asked.append(after)
+        if after in self.failing:
+            self.failing.remove(after)
+            raise LogUnavailable("away")
+        return await super().read(after, limit)
+
+
+async def test_who_is_behind_asks_for_the_next_page_before_this_one_is_handled_and_who_is_live_does_not() -> None:
+    log, asked_before = Asked(), dict[int, list[int]]()
+    await given(log, *"abcdefgh")
+
+    async def handle(page: Sequence[Envelope]) -> None:
+        asked_before[page[0].position] = list(log.asked)
+
+    consumer = Consumer("c", log, handle, options=QUICK)
+    async with running(consumer.run()):
+        await until(consumer.live.is_set)
+        assert asked_before == {1: [0, 2], 4: [0, 2, 5], 7: [0, 2, 5]}
+        await given(log, *"ijklmno")
+        assert await consumer.wait_for(15, 60)
+    assert all(asked[-1] == first - 2 for first, asked in asked_before.items() if first > 9)
+
+
+async def test_a_page_asked_for_early_that_fails_is_asked_for_again(heard: Heard) -> None:
+    log = Asked()
+    log.failing = {2, 5}
+    await given(log, *"abcdefgh")
+    consumer = Consumer("c", log, heard.handle, options=QUICK)
+    async with running(consumer.run()):
+        await until(consumer.live.is_set)
+    assert heard.positions == list(range(1, 9))
+    assert log.asked == [0, 2, 2, 5, 5]
+
+
+async def test_a_page_asked_for_early_counts_for_nothing_after_a_reset(heard: Heard) -> None:
+    log, begun = Asked(), [False]
+    await given(log, *"abcdefgh")
+
+    async def handle(page: Sequence[Envelope]) -> None:
+        if page[0].position == 4 and not begun[0]:
+            begun[0] = True
+            raise Refold("anew")
+        await heard.handle(page)
+
+    consumer = Consumer("c", log, handle, on_reset=heard.reset, options=QUICK)
+    async with running(consumer.run()):
+        await until(lambda: consumer.live.is_set() and begun[0])
+    assert (heard.resets, heard.positions) == (["anew"], list(range(1, 9)))
+    assert log.asked[:4] == [0, 2, 5, 0]
+
+
+async def test_a_restored_log_is_noticed_though_a_page_was_asked_for_early(heard: Heard) -> None:
+    log = Asked()
+    await given(log, *"abcdefgh")
+
+    async def handle(page: Sequence[Envelope]) -> None:
+        if page[0].position == 4 and not heard.resets:
+            log.restore(5)
+            await given(log, *"vwxyz")
+        await heard.handle(page)
+
+    consumer = Consumer("c", log, handle, on_reset=heard.reset, options=QUICK)
+    async with running(consumer.run()):
+        await until(lambda: consumer.live.is_set() and heard.resets)
+        assert await consumer.wait_for(await log.head(), 60)
+    assert heard.resets == ["other_history"]
+    assert heard.positions == list(range(1, await log.head() + 1))
