@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from services.scheduler.setting_aside.asides import Asides, Before
+from services.scheduler.setting_aside.asides import HEARD, Asides, Before
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.events import streams
 from shared.events.catalog import Fact
@@ -39,28 +39,31 @@ _decoder = msgspec.json.Decoder(Followed)
 
 def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
     """Fold one fact; returns the nodes that it touched."""
-    entry = followed.ledger.pods.get(followed.asides.pod_before(fact))
-    before = Before(entry.pod, entry.node) if entry is not None else None
-    touched = fold.evolve(followed.ledger, envelope, fact)
-    touched += followed.asides.hear(envelope.position, fact, followed.ledger, before)
+    kind = type(fact)
+    # Asked by kind, as it is done for every fact: most concern the ledger alone.
+    touched = _heard(followed, envelope, fact) if kind in HEARD else fold.evolve(followed.ledger, envelope, fact)
     if is_surrounding(fact):
         followed.surroundings.hear(fact)
         return touched
-    beside = _BESIDE.get(type(fact))
+    beside = _BESIDE.get(kind)
     if beside is not None:
         beside(followed, fact)
-    _keep_version(followed.versions, envelope, fact)
+    if kind is PodEnded:
+        followed.versions.pop(envelope.stream, None)
+    elif not envelope.stream.startswith("report/"):
+        followed.versions[envelope.stream] = envelope.version
     for name in touched:
         if name not in followed.ledger.nodes:
             followed.versions.pop(streams.node(name), None)
     return touched
 
 
-def _keep_version(versions: dict[str, int], envelope: Envelope, fact: Fact) -> None:
-    if type(fact) is PodEnded:
-        versions.pop(envelope.stream, None)
-    elif not envelope.stream.startswith("report/"):
-        versions[envelope.stream] = envelope.version
+def _heard(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
+    """A fact that may set something aside, or open it again."""
+    entry = followed.ledger.pods.get(followed.asides.pod_before(fact))
+    before = Before(entry.pod, entry.node) if entry is not None else None
+    touched = fold.evolve(followed.ledger, envelope, fact)
+    return touched + followed.asides.hear(envelope.position, fact, followed.ledger, before)
 
 
 def _weighed(followed: Followed, fact: DemandWeighed) -> None:

@@ -36,7 +36,8 @@ def evolve(ledger: Ledger, envelope: Envelope, fact: Fact) -> Touched:
     ledger.position = envelope.position
     handler = _HANDLERS.get(type(fact))
     touched = handler(ledger, fact, envelope) if handler is not None else ()
-    let_go(ledger, touched)
+    if touched:
+        let_go(ledger, touched)
     return touched
 
 

@@ -177,6 +177,10 @@ _OF_POD: dict[type[Fact], Callable[[Asides, Any], str]] = {
 """Asked for every fact that is folded, where `isinstance`, which finds that a fact is none of these, costs ten times as much."""
 
 
+HEARD = frozenset(_HANDLERS)
+"""Facts that `hear` makes something of."""
+
+
 def _drop(table: dict[str, dict[str, Any]], node: str, shape: str) -> bool:
     held = table.get(node, {})
     names = [name for name in held if shape in ("", name)]
