@@ -50,6 +50,7 @@ ADVICE = {
     "bus.trouble": "it is tried again; where it stays, look at what the client says in the line (rights, limits, address)",
     "extender.failed": "nothing: kube-scheduler asks again. If it comes back, report it with the line",
     "extender.stranger": "give the client a certificate with a name that the extender section allows, or find out who asks",
+    "kube.untold": "nothing while it is rare; else what stands between here and the API server keeps objects back",
     "kube.mass_absence": "nothing while a second list disagrees; else look at what stands between here and the API server",
     "kube.mass_absence_judged": "nothing; what ended so is in `topolog replay log --type PodEnded`",
     "kube.relist": "nothing while it is rare",

@@ -133,7 +133,7 @@ def _observe(service: Service, settings: SchedulerSettings, log: EventLog, proje
     service.on_close("kube", kube.close)
     service.needs_kubernetes(kube, rights.SCHEDULER)
     others = settings.extender.schedulers if settings.extender.port else ()
-    observer = Observer(log, kube, projector, (settings.scheduler_name, *others), service.clock)
+    observer = Observer(log, kube, projector, (settings.scheduler_name, *others), service.clock, settings.relist_s)
     service.health.check("observed cluster", observer.problem)
     leadership = Leadership(log, OBSERVER, service.holder, ttl_s=settings.lease_ttl_s, health=service.health)
     service.task("observe", lambda: leadership.run(observer.lead))

@@ -112,6 +112,7 @@ PODS_BARRED = gauge("topolog_pods_barred", "Pods whose binding the API server fo
 OBSERVED = counter("topolog_observed_facts", "Facts about the cluster that the observer appended.")
 KUBE_TROUBLE = counter("topolog_kube_trouble", "Lists and watches of the Kubernetes API that failed.")
 MASS_ABSENCES = counter("topolog_mass_absences", "Lists that lacked so much that a second one had to agree.", "kind")
+UNTOLD = counter("topolog_untold", "Facts that a list beside the watch showed, and neither list nor watch had told.", "kind")
 
 SPAN_OBSERVE = span("cluster.observe", "The Kubernetes API showed something that is a fact.")
 SPAN_DECIDE = span("pod.decide", "A decision about one pod, from the queue to the proposal.")
@@ -119,6 +120,7 @@ SPAN_DECIDE = span("pod.decide", "A decision about one pod, from the queue to th
 POD_RESERVED = event("pod.reserved", "A node was chosen for a pod, and the reservation stands in the log.")
 RELIST = event("kube.relist", "The watch cannot go on from where it was: everything is listed again.")
 KUBE_NOT_READY = event("kube.not_ready", "The Kubernetes API does not answer, or rights are missing: not ready until it does.")
+UNTOLD_FOUND = event("kube.untold", "A list beside the watch shows what neither list nor watch told; it is told now.")
 MASS_ABSENCE = event("kube.mass_absence", "A list lacks much of what the log holds; nothing ends before a second list agrees.")
 MASS_ABSENCE_JUDGED = event(
     "kube.mass_absence_judged", "The second list was compared: shows how much of what was doubted has ended."

@@ -18,7 +18,7 @@ from tests.simulation.process import Process
 from tests.simulation.profile import FAULTS, LATER_FAULTS, NEWEST_FAULTS
 from tests.simulation.world import Broken, World
 
-QUIET = {"create", "delete", "clean", "foreign", "finish", "tick", "scan", "read", "heal", "renew", "back up"}
+QUIET = {"create", "delete", "clean", "foreign", "finish", "tick", "scan", "read", "heal", "renew", "back up", "check"}
 CALM = frozenset(FAULTS) | frozenset(LATER_FAULTS) | frozenset(NEWEST_FAULTS) | QUIET
 ROUNDS = 60
 ACTIONS = 4000
@@ -36,6 +36,8 @@ def check(world: World) -> None:
         world.do("tick", "as long as a node is set aside at most", lambda: _pause(world, LONGEST_S))
         _rest(world)
         _end_all(world)
+    _ends_are_told(world)
+    _list_beside_watches(world)
     _nobody_waits_in_vain(world)
     for pod in world.api.live():
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
@@ -43,6 +45,25 @@ def check(world: World) -> None:
     _rest(world)
     _caught_up(world)
     _drained(world)
+
+
+def _ends_are_told(world: World) -> None:
+    """S9: nobody lives on in the ledger, though no list beside a watch was asked yet."""
+    there = {pod["metadata"]["uid"] for pod in world.api.pods()}
+    if gone := sorted(set(world.checks.audit.ledger.pods) - there):
+        raise Broken(f"S9: the cluster has no pods {gone}, the ledger does")
+
+
+def _list_beside_watches(world: World) -> None:
+    """The observer's period goes by: of what was kept back from it nobody tells before."""
+    before = world.log.end
+    for kind, scheduler in [(kind, each) for each in world.schedulers for kind in each.follows if each.asks]:
+        if scheduler.follows[kind].watching:
+            world.do("check", f"{scheduler.name} {kind}", lambda kind=kind, each=scheduler: each.check(kind))  # type: ignore[misc]
+    _rest(world)
+    if world.log.end > before:
+        world.marks.add("untold until a list beside the watch")
+        _end_all(world)
 
 
 def _end_all(world: World) -> None:

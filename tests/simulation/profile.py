@@ -42,6 +42,7 @@ CROWDED = 4
 CROWD = {"create": 4.0, "finish": 0.1, "delete": 0.2, "foreign": 0.2, "post": 2.0, "evict": 2.0}
 """In every fourth of the later worlds pods come faster than they go, so that some must make room for others."""
 
+CHECKED_WORK = {"check": 0.3}
 NEWEST_FAULTS = {"list short": 1.0}
 
 THEMED = 80_000
@@ -76,6 +77,9 @@ NEWEST_THEMES = (
     },
 )  # fmt: skip
 """The fifth: pods of two containers that are long half admitted, reported meanwhile, and return under names that others had."""
+
+CHECKED = 96_000
+"""Seeds from here on know lists beside the watch while faults go on; in all later worlds they come once faults have stopped."""
 
 
 EXCUSES = (
@@ -130,7 +134,7 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     listing = {node.name: rng.choice(modes) for node in nodes}
     known = known_faults(seed)
     faults = {name: weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in known.items()}
-    to_do = {**WORK, **LATER_WORK} if later else WORK
+    to_do = {**WORK, **(LATER_WORK if later else {}), **(CHECKED_WORK if seed >= CHECKED else {})}
     work = {name: weight * rng.choice((0.5, 1, 1, 2)) for name, weight in to_do.items()}
     kind = rng.random()
     if kind < 0.1:

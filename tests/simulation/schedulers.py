@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
+from services.scheduler.observing.checking import Check
 from services.scheduler.observing.kinds import identity
 from services.scheduler.observing.observer import ROLE, Observer, _Relist
 from shared.eventlog.port import Lease
@@ -23,15 +24,18 @@ from tests.simulation.seats import Seat
 
 TTL_S = 5.0
 KINDS = ("nodes", "pods")
+CHECKS = tuple(f"check {kind}" for kind in KINDS)
 
 
 class Follow:
-    """The watch of one kind: a list that waits to be told, then events in order. `watching` begins where the list was true."""
+    """The watch of one kind: a list that waits to be told, then events in order. `watching` begins where the list was true.
+    `checked` is a list beside the watch that waits to be told."""
 
     def __init__(self) -> None:
         self.listed: Listed | None = None
         self.watching = False
         self.events: list[Seen] = []
+        self.checked: Check | None = None
 
 
 class SchedulerProcess(Process):
@@ -66,7 +70,8 @@ class SchedulerProcess(Process):
         self.seat.forget()
         self.decider.reset(self.state)
         self.observer.reset()
-        self.follows = {kind: Follow() for kind in self.follows}
+        for kind in self.follows:
+            self._anew(kind)
 
     @property
     def awaits(self) -> int:
@@ -86,7 +91,9 @@ class SchedulerProcess(Process):
             self.resign()
         elif isinstance(error, _Relist | KubeUnavailableError) and fiber.name in KINDS:
             self.mark(f"list again: {type(error).__name__.strip('_')}")
-            self.follows[fiber.name] = Follow()
+            self._anew(fiber.name)
+        elif isinstance(error, KubeUnavailableError) and fiber.name in CHECKS:
+            self.mark("check failed")
         else:
             super().failed(fiber, error)
 
@@ -106,8 +113,10 @@ class SchedulerProcess(Process):
             return
         if follow.listed is None and not follow.watching:
             add("list", f"{self.name} {kind}", lambda: self.list(kind))
-        elif follow.listed is not None or follow.events:
+        elif follow.listed is not None or follow.events or follow.checked is not None:
             add("tell", f"{self.name} {kind}", lambda: self.tell(kind, 3))
+        if self.asks and follow.watching and follow.checked is None and not self.runs(f"check {kind}"):
+            add("check", f"{self.name} {kind}", lambda: self.check(kind))
         if follow.watching:
             add("cut", f"{self.name} {kind}", lambda: self._cut(kind))
 
@@ -143,7 +152,22 @@ class SchedulerProcess(Process):
     def resign(self) -> None:
         """The lease is another's."""
         self.lease, self.follows = None, {}
-        self.drop([fiber for fiber in self.fibers if fiber.name in KINDS])
+        self.drop([fiber for fiber in self.fibers if fiber.name in KINDS + CHECKS])
+
+    def _anew(self, kind: str) -> None:
+        """List again; a check of what was watched is over."""
+        self.follows[kind] = Follow()
+        self.drop([fiber for fiber in self.fibers if fiber.name == f"check {kind}"])
+
+    def check(self, kind: str) -> str:
+        """Ask for a list beside the watch; what it tells that nobody told is told later."""
+        follow = self.follows[kind]
+
+        async def check() -> None:
+            follow.checked = await self.observer._check(cast(Any, kind))
+
+        self.spawn(f"check {kind}", check())
+        return "asked"
 
     def list(self, kind: str) -> str:
         """Ask for a list; it is told later, the watch begins here."""
@@ -157,6 +181,8 @@ class SchedulerProcess(Process):
 
     def _answers(self, kind: str) -> Listed:
         """What the API server has now; the watch begins here."""
+        if self.runs(f"check {kind}"):
+            return self.api.listed(kind)
         follow = self.follows.get(kind, Follow())
         follow.watching, follow.events = True, []
         return self.api.listed(kind)
@@ -172,6 +198,10 @@ class SchedulerProcess(Process):
             facts = [*self.observer._shown(cast(Any, kind), listed.items), *absent]
             self.spawn(kind, self.observer._tell(facts, lease))
             return f"list, {len(facts)} facts"
+        if follow.checked is not None:
+            checked, follow.checked = follow.checked, None
+            self.spawn(kind, self.observer._tell_check(checked, lease))
+            return "check"
         batch, follow.events = follow.events[:most], follow.events[most:]
         self.spawn(kind, self.observer._tell_seen(cast(Any, kind), batch, lease))
         return ", ".join(f"{seen.type} {seen.object['metadata']['name']}" for seen in batch)
@@ -180,7 +210,7 @@ class SchedulerProcess(Process):
         """The watch broke and its events are lost: a new list must follow."""
         follow = self.follows[kind]
         lost = [seen for seen in follow.events if seen.type == "DELETED"]
-        follow.watching, follow.events, follow.listed = False, [], None
+        self._anew(kind)
         if lost:
             self.mark("delete missed")
         return f"{len(lost)} deletes missed"

@@ -4,7 +4,7 @@ List, then watch, for each kind (`kinds`); each event becomes a fact or nothing.
 that a large cluster never stands in memory; what a list lacks is asked once it is whole. The next events are compared only after
 the fold has reached what was appended, so that one change is told once. Where a list lacks much of what the log holds, or shows
 nothing at all, a second list, later, must agree: before anything ends, and before what is there stays unseen until it changes.
-Must not decide anything.
+Now and then a list beside the watch finds what neither told (`checking`). Must not decide anything.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from contextlib import aclosing
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.observing import news
+from services.scheduler.observing.checking import Check
 from services.scheduler.observing.kinds import KINDS, SURROUNDINGS, Kinds, Observed, identity, known_count
-from services.scheduler.observing.sightings import Sightings
+from services.scheduler.observing.sightings import Sightings, Unnoted
 from shared.eventlog.port import Commit, Conflict, Draft, EventLog, Fenced, Lease, Place
 from shared.events import streams
 from shared.events.cluster_facts import NodeEnded, NodeObserved, PodObserved
@@ -40,6 +41,9 @@ PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0
 REACH_TIMEOUT_S = 30.0
 CONFIRM_AFTER_S = 2.0
+RELIST_S = 1800.0
+BETWEEN_PAGES_S = 0.1
+"""A page of 500 pods takes the process a tenth of a second: what it decides meanwhile comes first."""
 
 
 class _Relist(Exception):
@@ -47,19 +51,24 @@ class _Relist(Exception):
 
 
 class Observer:
-    """Leads with a lease; `lead` is the work of `Leadership.run`."""
+    """Leads with a lease; `lead` is the work of `Leadership.run`. Every `relist_s` each kind is listed beside its watch."""
 
     def __init__(
-        self, log: EventLog, kube: Kube, projector: Projector[SchedulerCore], schedulers: Collection[str], clock: Clock
-    ) -> None:
+        self, log: EventLog, kube: Kube, projector: Projector[SchedulerCore], schedulers: Collection[str], clock: Clock,
+        relist_s: float = RELIST_S,
+    ) -> None:  # fmt: skip
         self._log = log
         self._kube = kube
         self._projector = projector
         self._clock = clock
+        self._relist_s = relist_s
         self._generation = 0
         self._acknowledged = Acknowledged()
         self._sightings = Sightings()
         self._kinds = Kinds(schedulers, self._sightings)
+        self._glances = Kinds(schedulers, Unnoted(self._sightings))
+        self._checks: dict[Kind, Check] = {}
+        self._reached: dict[Kind, str] = {}
         self._untried: set[Kind] = set()
         self._all_tried = asyncio.Event()
         self._troubles: dict[Kind, str] = {}
@@ -145,7 +154,36 @@ class Observer:
             doubted = {_address(fact)[1] for fact in absent}
             await self._clock.sleep(CONFIRM_AFTER_S)
         await self._tell(absent, lease)
+        self._reached[kind] = version
         return version
+
+    async def _check(self, kind: Kind) -> Check:
+        """A list beside the watch, compared page by page and not told. It is read where writes are, so that it is not older than
+        what the watch told before."""
+        check, before = Check(kind), self._reached[kind]
+        self._checks[kind] = check
+        async with aclosing(self._kube.pages(kind)) as pages:
+            async for page in pages:
+                if news.is_older(page.resource_version, before):
+                    raise _came_after(kind, page.resource_version, before, "which the watch had told")
+                check.compare(
+                    page.items, page.resource_version, lambda obj: bool(self._facts(kind, [Seen("ADDED", obj)], self._glances))
+                )
+                await self._clock.sleep(BETWEEN_PAGES_S)
+        return check
+
+    async def _tell_check(self, check: Check, lease: Lease) -> None:
+        """Tell what neither the lists nor the watch told. Where it lacks much, lists that confirm each other say what ended."""
+        kind, followed = check.kind, self._projector.state.followed
+        self._checks.pop(kind, None)
+        absent = self._kinds.absent(followed, kind, check.present | check.touched, check.version)
+        if news.is_mass(len(absent), known_count(followed, kind)):
+            raise _Relist
+        found = [*self._shown(kind, check.untold()), *absent]
+        if found:
+            count(names.UNTOLD, len(found), kind=kind)
+            self._out.warning(names.UNTOLD_FOUND, kind=kind, shown=len(found) - len(absent), absent=len(absent))
+        await self._tell(found, lease)
 
     async def _tell_pages(self, kind: Kind, before: str, generation: int, lease: Lease) -> tuple[set[str], str]:
         """Tell one list part by part; the identities of all that it has, and its version. A list that is to confirm the one of
@@ -155,10 +193,7 @@ class Observer:
             async for page in pages:
                 version = page.resource_version
                 if before and news.is_older(version, before):
-                    raise KubeUnavailableError(
-                        f"list of {kind}: version {version} came after {before}, which lacked what was known or showed nothing; "
-                        "several API servers that disagree?"
-                    )
+                    raise _came_after(kind, version, before, "which lacked what was known or showed nothing")
                 if generation != self._generation:
                     raise _Relist
                 present.difference_update(identity(kind, obj) for obj in page.gone)
@@ -173,15 +208,34 @@ class Observer:
         buffer: asyncio.Queue[Seen] = asyncio.Queue(PENDING_EVENTS)
         generation = self._generation
         reader = asyncio.create_task(self._read(kind, version, buffer))
+        checking = asyncio.create_task(self._check_later(kind))
         try:
             while True:
                 batch = await self._batch(buffer, reader)
                 if generation != self._generation:
                     raise _Relist
                 await self._tell_seen(kind, batch, lease)
+                if checking.done():
+                    await self._tell_check(checking.result(), lease)
+                    checking = asyncio.create_task(self._check_later(kind))
         finally:
+            self._checks.pop(kind, None)
             reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
+            checking.cancel()
+            await asyncio.gather(reader, checking, return_exceptions=True)
+
+    async def _check_later(self, kind: Kind) -> Check:
+        """The next list beside the watch, tried until it is whole: the watch goes on without it."""
+        await self._clock.sleep(self._relist_s)
+        failures = 0
+        while True:
+            try:
+                return await self._check(kind)
+            except KubeUnavailableError as error:
+                count(names.KUBE_TROUBLE)
+                self._out.warning(names.KUBE_UNAVAILABLE, kind=kind, problem=str(error))
+                await self._clock.sleep(jittered_s(failures, PAUSE_S, self._relist_s))
+                failures += 1
 
     async def _read(self, kind: Kind, version: str, buffer: asyncio.Queue[Seen]) -> None:
         """Follow clean ends of the stream from the last version seen; a broken stream too, before a list is made."""
@@ -212,15 +266,19 @@ class Observer:
     async def _tell_seen(self, kind: Kind, batch: Sequence[Seen], lease: Lease) -> None:
         """Several events of one object in a batch: only the last of each is compared, unless it went away in between."""
         self._sightings.prune(self._projector.state.ledger.pods)
+        if batch:
+            self._reached[kind] = str(batch[-1].object.get("metadata", {}).get("resourceVersion", self._reached.get(kind, "")))
+        if kind in self._checks:
+            self._checks[kind].touched.update(identity(kind, seen.object) for seen in batch)
         await self._tell(self._facts(kind, _newest(batch)), lease)
 
     def _shown(self, kind: Kind, items: Sequence[Object]) -> list[Observed]:
         return self._facts(kind, [Seen("ADDED", obj) for obj in items])
 
-    def _facts(self, kind: Kind, events: Sequence[Seen]) -> list[Observed]:
-        core = self._projector.state
+    def _facts(self, kind: Kind, events: Sequence[Seen], kinds: Kinds | None = None) -> list[Observed]:
+        core, kinds = self._projector.state, kinds or self._kinds
         own = core.config.scheduler_name
-        return [fact for seen in events for fact in self._kinds.facts(core.followed, own, kind, seen)]
+        return [fact for seen in events for fact in kinds.facts(core.followed, own, kind, seen)]
 
     async def _tell(self, facts: Sequence[Observed], lease: Lease) -> None:
         seen, generation = self._projector.place, self._generation
@@ -260,6 +318,12 @@ class Observer:
             trace=trace_of(names.SPAN_OBSERVE, "", pod=uid),
             seen=seen,
         )
+
+
+def _came_after(kind: Kind, version: str, before: str, which: str) -> KubeUnavailableError:
+    return KubeUnavailableError(
+        f"list of {kind}: version {version} came after {before}, {which}; several API servers that disagree?"
+    )
 
 
 def _newest(batch: Sequence[Seen]) -> list[Seen]:

@@ -42,5 +42,19 @@ class Sightings:
         self._seen.clear()
 
 
+class Unnoted(Sightings):
+    """The same specs, of which nothing more is noted: for comparing what may never be told."""
+
+    def __init__(self, sightings: Sightings) -> None:
+        super().__init__()
+        self._of = sightings
+
+    def same(self, uid: str, spec: dict[str, Any]) -> bool:
+        return self._of.same(uid, spec)
+
+    def note(self, uid: str, spec: dict[str, Any]) -> None:
+        """Only what is told counts as read."""
+
+
 def _fingerprint(spec: dict[str, Any]) -> int:
     return xxhash.xxh64_intdigest(_encode({name: value for name, value in spec.items() if name != "nodeName"}))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.observing.observer import ROLE, Observer
+from services.scheduler.observing.observer import RELIST_S, ROLE, Observer
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Lease
 from shared.events.catalog import Fact
@@ -59,13 +59,13 @@ class Scene:
         self.kube = BrokenWatches(api.server.url)
 
     @asynccontextmanager
-    async def observer(self, epoch: int = 1) -> AsyncIterator[Observer]:
+    async def observer(self, epoch: int = 1, relist_s: float = RELIST_S) -> AsyncIterator[Observer]:
         """An observer that leads, as a process of its own; killed at the end."""
         fold: Fold[SchedulerCore] = Fold(
             lambda: SchedulerCore(CoreConfig()), lambda core, envelope, fact: core.evolve(envelope, fact)
         )
         projector = Projector("scheduler", self.log, fold, options=QUICK)
-        observer = Observer(self.log, self.kube, projector, "topolog", SYSTEM_CLOCK)
+        observer = Observer(self.log, self.kube, projector, ("topolog",), SYSTEM_CLOCK, relist_s)
         async with running(projector.run(), observer.lead(Lease(ROLE, f"holder-{epoch}", epoch))) as tasks:
             self.leading = tasks[1]
             yield observer

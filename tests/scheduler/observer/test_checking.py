@@ -1,0 +1,95 @@
+"""Lists beside the watch: what neither the first list nor the watch told is told, and nothing that the watch knows better."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import pytest
+
+from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
+from shared.kube.port import Kind, Listed, Seen
+from tests.runtime.helpers import until
+from tests.scheduler.observer.test_false_lists import falsified, relist
+from tests.scheduler.observer.test_observer import OURS, Scene
+from tests.simulator.conftest import api  # noqa: F401 - fixture
+from tests.simulator.contract import Api
+
+OFTEN_S = 0.2
+
+
+@pytest.fixture
+async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:  # noqa: F811
+    monkeypatch.setattr("services.scheduler.observing.observer.CONFIRM_AFTER_S", 0.1)
+    made = Scene(api)
+    await made.node()
+    for name in ("a", "b"):
+        await made.api.pod(name, spec=OURS)
+    yield made
+    await made.kube.close()
+
+
+@pytest.mark.parametrize("kind", ["pods", "nodes"])
+async def test_what_the_first_list_kept_back_is_told_by_a_later_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    """A pod made later stands behind it, so that no watch tells of it again."""
+    await scene.node("n2")
+    asked = falsified(
+        scene,
+        monkeypatch,
+        lambda of, all_, before: Listed(all_.items[:1], all_.resource_version) if of == kind and not before else all_,
+    )
+    async with scene.observer(relist_s=OFTEN_S):
+        await scene.told(PodObserved, 2)
+        await scene.told(NodeObserved, 2)
+        await until(lambda: asked.count(kind) > 3)
+        assert len(await scene.settled()) == 4
+
+
+async def test_an_end_that_the_watch_kept_back_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = scene.kube.watch
+
+    async def no_ends(kind: Kind, version: str) -> AsyncIterator[Seen]:
+        async for seen in watch(kind, version):
+            if seen.type != "DELETED" and not seen.object["metadata"].get("deletionTimestamp"):
+                yield seen
+
+    monkeypatch.setattr(scene.kube, "watch", no_ends)
+    async with scene.observer(relist_s=OFTEN_S):
+        await scene.told(PodObserved, 2)
+        await scene.drop("pods", "a")
+        (ended,) = await scene.told(PodEnded, 1)
+        assert isinstance(ended, PodEnded)
+        assert ended.cause == "absent_from_list"
+
+
+async def test_what_the_watch_told_meanwhile_is_newer_than_the_list(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list is made, a pod that it shows ends, and one that it lacks comes; then its page arrives. The
+    pod has changed since it was told, in what is no fact: its commit would be another."""
+    late = asyncio.Event()
+    lists = 0
+
+    async def slow(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
+        nonlocal lists
+        listed = await scene.kube.list(kind)
+        lists += kind == "pods"
+        if kind == "pods" and lists == 2:
+            for obj in listed.items:
+                obj["metadata"]["resourceVersion"] = listed.resource_version
+            await late.wait()
+        yield listed
+
+    relist(scene, monkeypatch, slow)
+    async with scene.observer(relist_s=OFTEN_S):
+        await scene.told(PodObserved, 2)
+        await until(lambda: lists == 2)
+        await scene.drop("pods", "a")
+        await scene.api.pod("c", spec=OURS)
+        await scene.told(PodEnded, 1)
+        await scene.told(PodObserved, 3)
+        late.set()
+        await until(lambda: lists >= 4)
+        facts = await scene.settled()
+        (end,) = [at for at, fact in enumerate(facts) if isinstance(fact, PodEnded)]
+        assert [fact.pod.name for fact in facts[end:] if isinstance(fact, PodObserved)] == ["c"]
