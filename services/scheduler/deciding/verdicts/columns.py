@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from services.scheduler.deciding.feasibility.zone_sizes import capacities
 from services.scheduler.deciding.node_facts import Bounds, NodeFacts, Profile
+from services.scheduler.deciding.verdicts.growth import grown
 from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts
 
@@ -101,7 +102,7 @@ class Columns:
         self.size = max(self.size, slot + 1)
         if slot < self.capacity:
             return
-        wide = self.capacity * 2
+        wide = grown(self.capacity)
         self.lower, self.upper = _grown(self.lower, 2, wide), _grown(self.upper, 2, wide)
         self.whole, self.offered = _grown(self.whole, 2, wide), _grown(self.offered, 1, wide)
         self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from services.scheduler.deciding.verdicts.growth import grown
+
 OPTIMISTIC = 101
 RULED_OUT = -1
 
@@ -59,11 +61,11 @@ class VerdictTable:
         self.size = max(self.size, slot + 1)
         wide = self.scores.shape[1]
         if slot >= wide:
-            rows = self.scores.shape[0]
-            self.scores = np.concatenate([self.scores, np.full((rows, wide), RULED_OUT, dtype=np.int16)], axis=1)
-            self.sure = np.concatenate([self.sure, np.ones((rows, wide), dtype=np.bool_)], axis=1)
-            self.exact = np.concatenate([self.exact, np.zeros((rows, wide), dtype=np.bool_)], axis=1)
-            self.ranks = np.append(self.ranks, np.zeros(wide, dtype=np.uint64))
+            rows, more = self.scores.shape[0], grown(wide) - wide
+            self.scores = np.concatenate([self.scores, np.full((rows, more), RULED_OUT, dtype=np.int16)], axis=1)
+            self.sure = np.concatenate([self.sure, np.ones((rows, more), dtype=np.bool_)], axis=1)
+            self.exact = np.concatenate([self.exact, np.zeros((rows, more), dtype=np.bool_)], axis=1)
+            self.ranks = np.append(self.ranks, np.zeros(more, dtype=np.uint64))
         self.ranks[slot] = xxhash.xxh3_64_intdigest(name.encode())
         self.changed(slot)
 
