@@ -1,4 +1,4 @@
-"""What must hold after every step (ARCHITECTURE.md, S1 to S12), judged from the log, the API server's truth and the kubelets'.
+"""What must hold after every step (ARCHITECTURE.md, S1 to S13), judged from the log, the API server's truth and the kubelets'.
 
 S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each refusal of a kubelet: there must be a recorded cause. Where
 the log is set back it is judged anew from its beginning.
@@ -26,6 +26,7 @@ from shared.events.log_facts import LogOpened
 from shared.kubelet.admission import Admission
 from shared.ledger.digest import digest
 from shared.ledger.state import LedgerNode
+from tests.simulation.afresh import EVERY, differing
 from tests.simulation.batches import misplaced
 from tests.simulation.cluster import ENDED, Api
 from tests.simulation.log import SimClock, SimLog
@@ -101,6 +102,8 @@ class Checks:
         if self._steps % FULL_EVERY == 0:
             self.audit.finish()
             self._let_go()
+        if self._steps % EVERY == 0 and (scheduler := self.schedulers[self._steps // EVERY % len(self.schedulers)]).alive:
+            self.broken += [f"S13: {found}"] if (found := differing(self.log, scheduler)) else []
         self.broken += [f"{v.invariant} at {v.position}: {v.message}" for v in self.audit.violations]
 
     def _note(self, envelope: Envelope, fact: Fact) -> None:

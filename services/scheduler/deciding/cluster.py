@@ -195,6 +195,7 @@ class Cluster:
 
     def _touch(self, facts: NodeFacts) -> None:
         facts.version += 1
+        facts.taken_in += 1
         self._stale.add(facts.slot)
 
     def _drop_claims(self, facts: NodeFacts) -> None:
@@ -225,10 +226,11 @@ class Cluster:
 
     def judge(self, shape: Shape, facts: NodeFacts) -> int:
         """Judge one node within the ordinary budget and note the result; one that was not decided is looked at again when no
-        other node takes the pod."""
+        other node takes the pod, also after own reservations, which leave ruled out what is."""
         score = self._judged(shape, facts, self.config.steps_node)
+        shape.undecided.pop(facts.slot, None)
         if score == UNDECIDED:
-            shape.undecided[facts.slot] = facts.version
+            shape.undecided[facts.slot] = facts.taken_in
             score = RULED_OUT
         self.verdicts.judged(shape.row, facts.slot, score)
         return score
@@ -267,7 +269,7 @@ class Cluster:
 
     def undecided(self, shape: Shape) -> list[NodeFacts]:
         """Nodes on which the ordinary budget was not enough, as they stand, by name."""
-        slots = [slot for slot, version in shape.undecided.items() if (facts := self._slots[slot]) and facts.version == version]
+        slots = [slot for slot, at in shape.undecided.items() if (facts := self._slots[slot]) and facts.taken_in == at]
         shape.undecided = {slot: shape.undecided[slot] for slot in slots}
         return sorted((self.at(slot) for slot in slots), key=lambda facts: facts.name)
 

@@ -34,7 +34,8 @@ NOWHERE: frozenset[int] = frozenset()
 
 
 class NodeFacts:
-    """Mutable columns of one node. `lower` and `upper` are zone id -> amounts; `free` is allocatable minus requested."""
+    """Mutable columns of one node. `lower` and `upper` are zone id -> amounts; `free` is allocatable minus requested. `version`
+    counts every change, `taken_in` those that are the ledger's: no own reservations."""
 
     __slots__ = (
         "allocatable",
@@ -56,6 +57,7 @@ class NodeFacts:
         "rule",
         "sizes",
         "slot",
+        "taken_in",
         "tied",
         "totals",
         "unsettled",
@@ -67,7 +69,7 @@ class NodeFacts:
     )  # fmt: skip
 
     def __init__(self, name: str, slot: int) -> None:
-        self.name, self.slot, self.version = name, slot, 0
+        self.name, self.slot, self.version, self.taken_in = name, slot, 0, 0
         self.ledger: LedgerNode = LedgerNode(name)
         self.observed: NodeObserved | None = None
         self.report: Report | None = None

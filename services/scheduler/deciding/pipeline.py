@@ -60,7 +60,7 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tupl
             elif cluster.judge(shape, facts) == best:
                 return facts, best
             else:
-                searches -= shape.undecided.get(slot) == facts.version
+                searches -= shape.undecided.get(slot) == facts.taken_in
     finally:
         cluster.take_back(shape)
 

@@ -1,0 +1,71 @@
+"""S13: a verdict does not depend on who asked before: a scheduler that was asked other things answers as a fresh one does that
+folds the same facts.
+
+Asked are pods as they stand in the ledger, as if they came now. What a scheduler reserved and has not folded yet the fresh one
+cannot know, and a node that went is asked until the next decision: then nobody is asked. Must not know what the right answer is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from services.scheduler.core import SchedulerCore
+from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.deciding.placing import ColumnarPlacing
+from shared.domain.pod import Pod
+from shared.events.codec import decode
+from tests.simulation.log import SimLog
+from tests.simulation.schedulers import SchedulerProcess
+
+EVERY = 20
+MOST_ASKED = 4
+
+
+def differing(log: SimLog, scheduler: SchedulerProcess) -> str:
+    """The first question that is answered otherwise; empty for none."""
+    asked = scheduler.state
+    asked.look()
+    cluster = asked.cluster
+    assert isinstance(cluster, ColumnarPlacing)
+    gone = any(asked._usable(name) is None for name in asked._changed)
+    if scheduler.astray or gone or any(facts.overlay for facts in cluster.nodes()):
+        return ""
+    fresh = _folded(log, scheduler)
+    assert isinstance(fresh.cluster, ColumnarPlacing)
+    for pod in _questions(asked):
+        for name in sorted({facts.name for facts in cluster.nodes()} | {facts.name for facts in fresh.cluster.nodes()}):
+            told, anew = cluster.verdict(pod, name), fresh.cluster.verdict(pod, name)
+            if told != anew:
+                return f"{scheduler.name} says of {pod.name} on {name} {told}, a fresh one {anew}"
+        placed, again = (_essence(each.place(pod)) for each in (cluster, fresh.cluster))
+        if placed != again:
+            return f"{scheduler.name} answers {pod.name} with {placed}, a fresh one with {again}"
+    return ""
+
+
+def _folded(log: SimLog, scheduler: SchedulerProcess) -> SchedulerCore:
+    """Begun once all is folded, as after a start."""
+    fresh = SchedulerCore(scheduler.state.config, begun=False)
+    for envelope in log.read_now(0, scheduler.position):
+        fresh.evolve(envelope, decode(envelope))
+    fresh.begin()
+    fresh.take_share(scheduler.state.share)
+    fresh.look()
+    return fresh
+
+
+def _questions(core: SchedulerCore) -> Iterator[Pod]:
+    """Those that wait first, by themselves; others as newcomers of their kind."""
+    entries = sorted(core.ledger.pods.values(), key=lambda entry: (bool(entry.node), -entry.observed_at))
+    for entry in entries[:MOST_ASKED]:
+        waits = not entry.node
+        yield (
+            entry.pod if waits else msgspec.structs.replace(entry.pod, uid=f"like {entry.pod.uid}", name=f"like {entry.pod.name}")
+        )
+
+
+def _essence(answer: Placed | Unplaceable) -> object:
+    """The node and the prediction, or the reasons; not how many were looked at: lower scores need not be checked to the end."""
+    return answer.counts if isinstance(answer, Unplaceable) else (answer.node, answer.score, answer.predicted)
