@@ -100,7 +100,8 @@ def kubelet_states(
 
 def order_of_ends_unknown(node: LedgerNode) -> bool:
     """Pods ended of which pods on their way may have been admitted before or after."""
-    return len(node.ended) > 1 or any(key not in (node.listed or {}) for key in node.ended)
+    listed = node.listed or {}
+    return len(node.ended) > 1 or any(key not in listed or _listed_torn(node, key, ended) for key, ended in node.ended.items())
 
 
 def _charged(charges: Iterable[Charge], report: Report, bounds: set[str]) -> tuple[list[Coming], list[tuple[Held, ...]]]:
@@ -191,7 +192,7 @@ def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming])
     listed, found = set(_listed_and_ended(node, charges)), []
     for key, ended in sorted(node.ended.items()):
         told = _listed_life(ended, node.report_position) if key in listed else None
-        if key in listed and not ended.complete and not _is_whole((node.listed or {})[key], told):
+        if key in listed and _listed_torn(node, key, ended):
             if _held(node, key) or ended.lives is None:
                 return None
             listed.discard(key)
@@ -202,6 +203,11 @@ def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming])
             return None
         found += [_came_and_went(life, node.report_position) for life in ended.lives or () if life is not told]
     return relevant(coming, found)
+
+
+def _listed_torn(node: LedgerNode, key: str, ended: Ended) -> bool:
+    """Whether the report was read while the kubelet admitted who is listed under this name, and ended since."""
+    return not ended.complete and not _is_whole((node.listed or {})[key], _listed_life(ended, node.report_position))
 
 
 def _is_whole(listed: Sequence[Placement], told: Life | None) -> bool:

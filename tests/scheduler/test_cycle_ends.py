@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 import pytest
@@ -155,7 +156,22 @@ def test_one_that_came_and_went_since_the_report_may_have_sent_another_elsewhere
 
 def test_one_that_a_torn_report_lists_with_nothing_came_since() -> None:
     """The same, and a report that was read while the kubelet admitted X: it lists X, and nothing that X took a moment later."""
-    world = World()
+    world = with_one_torn("observe")
+    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
+    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(7)))), Unplaceable)
+
+
+@pytest.mark.parametrize("prediction", ["observe", "trust"])
+def test_beside_one_that_a_torn_report_lists_with_nothing_no_zone_is_foretold(prediction: Literal["observe", "trust"]) -> None:
+    """A is in zone 1, where it found X in zone 0, so that B goes to zone 0; if A had come first, B would go to zone 1."""
+    placed = with_one_torn(prediction).cluster.place(guaranteed("b", container("c", amounts(4))))
+    assert isinstance(placed, Placed)
+    assert placed.predicted == {}
+
+
+def with_one_torn(prediction: Literal["observe", "trust"]) -> World:
+    """Zone 0 has 6 CPUs, zone 1 has 8. X of 6 came while the report was read, A of 4 was sent, and X ended."""
+    world = World(CycleConfig(prediction=prediction))
     zones = [zone(0, amounts(6)), zone(1, amounts(8))]
     world.observe("n")
     reserve(world, guaranteed("x", container("c", amounts(6))))
@@ -164,8 +180,7 @@ def test_one_that_a_torn_report_lists_with_nothing_came_since() -> None:
     reserve(world, guaranteed("a", container("c", amounts(4))))
     world.fold("pod/a", PodRunning("a", "n"))
     world.fold("pod/x", PodEnded("x", "succeeded", "n"))
-    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
-    assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(7)))), Unplaceable)
+    return world
 
 
 def with_two_listed(zones: Sequence[Zone], cpus: int, places: tuple[int, int]) -> World:
