@@ -177,4 +177,12 @@ SIMULATED = (
         "S7",
         90150,
     ),
+    Mutation(
+        "what a node refused it refuses still after it has changed",
+        "services/scheduler/deciding/cluster.py",
+        "        self.verdicts.changed(facts.slot)",
+        "        self.verdicts.tightened(facts.slot)",
+        "S13",
+        90000,
+    ),
 )
