@@ -26,6 +26,8 @@ MOST_MOMENTS = 2_000
 """Moments of one node beyond which the pod waits."""
 
 UNHEARD = math.inf
+NEWCOMER = ""
+"""A uid that no pod bears."""
 
 
 class Sent(msgspec.Struct):
@@ -114,12 +116,16 @@ class Consistent:
     # -- what follows ----------------------------------------------------------------------------------------------------
 
     def admits(self, pod: Pod) -> bool:
-        """Does the kubelet take the pod in every state, and does nobody on the way lose by it?"""
+        """Does the kubelet take another pod like this one in every state, and does nobody on the way lose by it?
+
+        The pod stands for its kind and may itself be on the node, where a kubelet would take it again for nothing.
+        """
+        newcomer = msgspec.structs.replace(pod, uid=NEWCOMER)
         try:
             moments = self.moments()
             after = []
             for moment in moments.now:
-                state = self._with(moment.state, pod)
+                state = self._with(moment.state, newcomer)
                 if state is None:
                     return False
                 if moment.ahead:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 
+import msgspec
 import pytest
 
 from services.comparison.consistent import UNHEARD, Consistent, Step
-from shared.domain.pod import Pod
+from shared.domain.pod import Container, Pod
+from shared.domain.resources import CPU, MEMORY
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from shared.kubelet.machine import KubeletState
 from tests.scheduler.kubelet_worlds import random_pod
@@ -79,3 +81,19 @@ def test_it_admits_what_every_order_of_events_admits(policy: str) -> None:
         assert past.known.admits(newcomer) == expected, seed
         found[expected] += 1
     assert min(found.values()) > 15, found
+
+
+def test_a_pod_that_stands_for_its_kind_is_a_newcomer_although_it_runs_there() -> None:
+    """Pods of one shape share their verdicts, and the one that is asked for may be on the node: a kubelet would take it again for
+    nothing. Another of its kind needs room of its own."""
+    amounts = {CPU: 1000, MEMORY: 2**20}
+    pod = Pod("0", "bench", "one", "Guaranteed", (Container("main", "app", amounts, amounts),))
+    state = Past(0, "single-numa-node", "container").known._base
+    verdict = admit(state, pod)
+    while verdict.admitted:
+        state, pod = verdict.state, msgspec.structs.replace(pod, uid=f"{int(pod.uid) + 1}")
+        verdict = admit(state, pod)
+    assert "0" in state.pods
+    known = Consistent(state)
+    assert not known.admits(state.pods["0"].pod)
+    assert not known.admits(pod)
