@@ -338,6 +338,15 @@ TESTED = (
         "tests/ledger/test_charge_and_proof.py -k widens",
     ),
     Mutation(
+        "ends always came before whoever is on his way",
+        "services/scheduler/deciding/feasibility/outlook.py",
+        "        return reachable_after_ends(states.rules, states.bases, states.coming, states.gone, budget)",
+        "        held = [item for each in states.gone for item in each.held]\n"
+        "        bases = tuple(states.rules.released(base, held) for base in states.bases)\n"
+        "        return reachable(states.rules, bases, states.coming, budget)",
+        "tests/scheduler/test_cycle_ends.py -k before_an_end",
+    ),
+    Mutation(
         "a reservation outlives its node",
         "services/scheduler/reserving/withdrawals.py",
         "    for name in changed:\n        node",
