@@ -41,6 +41,20 @@ def together(facts: NodeFacts, plan: Plan) -> bool:
     return any(fits(plan.together, zone) for zone in facts.firm(facts.lower).values())
 
 
+def each_finds_a_zone(facts: NodeFacts, plan: Plan) -> bool:
+    """Each part surely finds a zone whatever zones those before it took: one holds it and all of them, or more zones hold it than
+    there are parts before it. What a sweep says of all nodes at once. False says nothing."""
+    if not plan.together:
+        return False
+    zones, before = facts.firm(facts.lower).values(), dict[str, int]()
+    for at, part in enumerate(plan.parts):
+        beside = {name: amount + before.get(name, 0) for name, amount in part.amounts.items()}
+        if not any(fits(beside, zone) for zone in zones) and sum(fits(part.amounts, zone) for zone in zones) <= at:
+            return False
+        before |= {name: amount + before.get(name, 0) for name, amount in part.amounts.items()}
+    return True
+
+
 def room_beside_all(facts: NodeFacts, newcomer: Charge) -> bool:
     """Enough beside every charge in each zone that the newcomer could take: nobody on the way can miss it."""
     lower = facts.lower
