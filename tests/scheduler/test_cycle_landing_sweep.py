@@ -36,7 +36,11 @@ WANTED = (Wanted(amounts(8, 16, 1), 4096), Wanted(amounts(3, 8), 256), Wanted(am
 @given(
     st.lists(st.tuples(st.lists(PART, min_size=1, max_size=3), st.booleans()), min_size=1, max_size=5),
     st.lists(
-        st.tuples(st.lists(FREE, min_size=1, max_size=4), st.sampled_from(("single-numa-node", "restricted", "best-effort", "none")), st.booleans()),
+        st.tuples(
+            st.lists(FREE, min_size=1, max_size=4),
+            st.sampled_from(("single-numa-node", "restricted", "best-effort", "none")),
+            st.booleans(),
+        ),
         min_size=1,
         max_size=5,
     ),

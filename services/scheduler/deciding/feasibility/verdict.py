@@ -57,7 +57,8 @@ def surely(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
         return bounds.enough_on_the_whole(facts, plan, newcomer, arriving) or _all_in_single_zones(facts, plan)
     if not bounds.one_zone_each(facts, plan):
         return False
-    if bounds.each_finds_a_zone(facts, plan) and (not facts.arriving or _harmless(facts, plan, charge_of(facts, shape.pod, shape))):
+    alone = not facts.arriving
+    if bounds.each_finds_a_zone(facts, plan) and (alone or _harmless(facts, plan, charge_of(facts, shape.pod, shape))):
         return True
     if not plan.together or plan.whole_cores or not facts.unsettled:
         return False
