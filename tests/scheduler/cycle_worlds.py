@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.placing import ColumnarPlacing
@@ -73,14 +73,18 @@ class World:
 
     def fold(self, stream: str, fact: object) -> None:
         """Append one fact and refresh what it touched."""
-        position = self.ledger.position + 1
-        envelope = Envelope(position, stream, position, type(fact).__name__, 1, b"", 0, "test", 0, str(position))
-        for name in fold.evolve(self.ledger, envelope, fact):  # type: ignore[arg-type]
+        for name in self.ledger_fold(stream, fact):
             node = self.ledger.nodes.get(name)
             if node is None:
                 self.cluster.drop_node(name)
             else:
                 self.cluster.put_node(node)
+
+    def ledger_fold(self, stream: str, fact: object) -> Collection[str]:
+        """Append one fact; the nodes that it touched, of which the cluster is not told yet."""
+        position = self.ledger.position + 1
+        envelope = Envelope(position, stream, position, type(fact).__name__, 1, b"", 0, "test", 0, str(position))
+        return fold.evolve(self.ledger, envelope, fact)  # type: ignore[arg-type]
 
     def node(
         self, name: str, *zones: Zone, policy: str = "single-numa-node", scope: str = "container",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.scoring.registry import STRATEGIES
+from shared.domain.pod import Pod
+from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.scheduling_facts import NodeCharged, PodReserved
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
 
@@ -27,3 +32,38 @@ def test_what_was_left_undecided_is_undecided_beside_an_own_reservation(strategy
         answers.append(world.cluster.place(later))
     assert isinstance(answers[0], Placed)
     assert answers[0] == answers[1]
+
+
+def test_a_refusal_told_beside_an_own_reservation_is_told_anew_when_the_ledger_has_it() -> None:
+    """Of a pod that is charged anywhere the refusal says that nobody is evicted; an own reservation was none of the ledger's."""
+    world = World()
+    world.node("n", zone(0, amounts(4)), zone(1, amounts(4)), allocatable={"cpu": 4000, "pods": 110})
+    reserved, later = guaranteed("reserved", container("c", amounts(2))), guaranteed("later", container("c", amounts(3)))
+    world.fold("pod/reserved", PodObserved(reserved))
+    world.cluster.charge(Placed("n", 0, 0, 0), reserved)
+    told = world.cluster.place(later)
+    world.ledger_fold("pod/reserved", PodReserved("reserved", "n"))
+    world.fold("node/n", NodeCharged("n", "reserved"))
+    assert told != world.cluster.place(later) == asked_anew(world, later)
+
+
+def test_who_came_and_went_under_a_name_that_another_bears_is_looked_for_among_the_ended() -> None:
+    """Every bound on the node is what it was, and the same pods are there: what few steps told of them they tell no more."""
+    world = World(CycleConfig(steps_node=6, steps_last_resort=6, steps_pod=6))
+    world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
+    for name, cpus in (("web", 2), ("other", 3)):
+        world.bound(guaranteed(name, container("c", amounts(cpus))), "n")
+    later = guaranteed("later", container("c", amounts(5)))
+    told = world.cluster.place(later)
+    earlier = msgspec.structs.replace(guaranteed("web", container("c", amounts(2))), uid="earlier")
+    world.ledger_fold("pod/earlier", PodObserved(earlier, node="n"))
+    world.fold("pod/earlier", PodEnded("earlier", "deleted", "n"))
+    assert told != world.cluster.place(later) == asked_anew(world, later)
+
+
+def asked_anew(world: World, pod: Pod) -> Placed | Unplaceable:
+    """What a cluster says that was asked nothing before."""
+    fresh = ColumnarPlacing(world.cluster.config)
+    for node in world.ledger.nodes.values():
+        fresh.put_node(node)
+    return fresh.place(pod)

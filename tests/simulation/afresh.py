@@ -67,5 +67,5 @@ def _questions(core: SchedulerCore) -> Iterator[Pod]:
 
 
 def _essence(answer: Placed | Unplaceable) -> object:
-    """The node and the prediction, or the reasons; not how many were looked at: lower scores need not be checked to the end."""
-    return answer.counts if isinstance(answer, Unplaceable) else (answer.node, answer.score, answer.predicted)
+    """The node and the prediction, or the refusal in full; not how many were looked at: lower scores are not all checked."""
+    return answer if isinstance(answer, Unplaceable) else (answer.node, answer.score, answer.predicted)

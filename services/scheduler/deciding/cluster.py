@@ -114,8 +114,8 @@ class Cluster:
         if facts is None:
             facts = self._enter(node.name)
         elif facts.ledger is node and facts.is_current(node):
-            facts.overlay, facts.outlooks, facts.waiting, facts.expected_zones = {}, None, None, None
-            self.verdicts.exact[:, facts.slot] = False
+            facts.confirm(node)
+            self.verdicts.confirmed(facts.slot)
             return
         if facts.observed is not node.observed:
             self._constraints.forget(facts.slot)

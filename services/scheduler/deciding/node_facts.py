@@ -40,7 +40,9 @@ class NodeFacts:
     __slots__ = (
         "allocatable",
         "arriving",
+        "charged",
         "claims",
+        "ends",
         "expected_zones",
         "expired",
         "landings",
@@ -93,6 +95,8 @@ class NodeFacts:
         self.totals: Amounts = {}
         self.unsettled = self.expired = False
         self.arriving: frozenset[str] = frozenset()
+        self.charged: frozenset[str] = frozenset()
+        self.ends: object = None
 
     def free(self, name: str) -> int:
         """What the node as a whole has left of a resource. A node that states no pod limit has none."""
@@ -110,7 +114,8 @@ class NodeFacts:
             and self.requested == node.requested
             and self.claims == node.claims
             and self.arriving == arriving(node)
-            and all(uid in node.charges for uid in self.overlay)
+            and self.charged | self.overlay.keys() == node.charges.keys()
+            and self.ends == ends_of(node)
             and self.expired == node.expired
         )
 
@@ -126,11 +131,17 @@ class NodeFacts:
         self.allocatable = offered(node)
         self.unsettled = any(is_unsettled(charge) for charge in node.charges.values())
         self.arriving = arriving(node)
+        self.charged, self.ends = frozenset(node.charges), ends_of(node)
         self.profile = self._profile(node, config)
         self.rule = self.profile[1]
         self.tied = tied_zones(node, node.charges.values())
         self.outlooks, self.waiting, self.expected_zones, self.landings = None, None, None, {}
         self.totals = self.surely_free() if self.spreads else {}
+
+    def confirm(self, node: LedgerNode) -> None:
+        """The ledger's node `is_current`: own reservations are its charges from now on."""
+        self.charged, self.overlay = frozenset(node.charges), {}
+        self.outlooks, self.waiting, self.expected_zones = None, None, None
 
     @property
     def spreads(self) -> bool:
@@ -256,6 +267,11 @@ def arriving(node: LedgerNode) -> frozenset[str]:
     """Pods that are on their way to the node: charged, and not known to be admitted. Who was proven in this boot was."""
     coming = (charge.uid for charge in node.charges.values() if is_unsettled(charge) and not charge.admitted)
     return frozenset(coming) or NOBODY
+
+
+def ends_of(node: LedgerNode) -> object:
+    """What differs once another end is known, or one is forgotten: who else it leaves room for is for a search to tell."""
+    return [(key, len(ended.lives or ()), ended.complete) for key, ended in node.ended.items()], len(node.freed)
 
 
 def is_unsettled(charge: Charge) -> bool:

@@ -113,6 +113,11 @@ class VerdictTable:
         np.less(scores, 0, out=self.sure[:, slot])
         self.exact[:, slot] = False
 
+    def confirmed(self, slot: int) -> None:
+        """Bounds on the node are what they were; what kubelet states were asked for, and what refusals tell of, may not be."""
+        self.changes += 1
+        self.exact[:, slot] = False
+
     def emptied(self, slot: int) -> None:
         """The node is gone."""
         self.changes += 1
