@@ -16,6 +16,7 @@ from services.comparison.truth import TrueNode, free_of
 from services.scheduler.core import CoreConfig
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.judge import rank
+from services.scheduler.deciding.judging import Judging
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.placing import ColumnarPlacing, Placing
@@ -30,18 +31,26 @@ from shared.ledger.state import ZoneAmounts
 States = Mapping[str, Consistent]
 
 
-class ByEveryState(ColumnarPlacing):
-    """The columnar cluster, asking all consistent states where it would ask bounds and search."""
+class JudgingByEveryState(Judging):
+    """Asks all consistent states where others ask bounds and search."""
 
-    def __init__(self, config: CycleConfig, states: States) -> None:
-        super().__init__(config)
-        self._states = states
-        self.now_s = 0.0
+    states: States = {}
 
     def _judged(self, shape: Shape, facts: NodeFacts, steps: int) -> int:
         plan, barred = self.plan(shape, facts)
         score = RULED_OUT if barred else rank(shape, plan, facts, self.strategy)
-        return score if score != RULED_OUT and self._states[facts.name].admits(shape.pod) else RULED_OUT
+        return score if score != RULED_OUT and self.states[facts.name].admits(shape.pod) else RULED_OUT
+
+
+class ByEveryState(ColumnarPlacing):
+    """The columnar cluster, judged so."""
+
+    def __init__(self, config: CycleConfig, states: States) -> None:
+        super().__init__(config)
+        self._states = states
+        self.judging = judging = JudgingByEveryState(config, self._columns, self._constraints, self._slots)
+        judging.states = states
+        self.now_s = 0.0
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
         self._states[placed.node].sent(pod, self.now_s)

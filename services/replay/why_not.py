@@ -94,9 +94,9 @@ def _judged(followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str
     refusal = placing.verdict(entry.pod, node)
     if refusal is not None:
         return msgspec.structs.replace(found, answer=_headline(refusal), refusal=msgspec.to_builtins(refusal))
-    shape, facts = placing.shape(entry.pod), placing.node(node)
-    placing.sweep_if_new(shape)
-    score = placing.score(shape, facts) if facts is not None else -1
+    shape, facts = placing.judging.shape(entry.pod), placing.node(node)
+    placing.judging.sweep_if_new(shape)
+    score = placing.judging.score(shape, facts) if facts is not None else -1
     chosen = placing.place(entry.pod)
     if not isinstance(chosen, Placed) or chosen.node == node:
         return msgspec.structs.replace(

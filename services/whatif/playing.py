@@ -118,9 +118,9 @@ class DecidingRow(LedgerRow):
         if refusal is not None:
             keys = {other: entry.pod.key for other, entry in followed.ledger.pods.items()}
             return near_miss(msgspec.to_builtins(refusal), keys)
-        shape, facts = placing.shape(pod), placing.node(self._ask_of)
-        placing.sweep_if_new(shape)
-        return [f"{self._ask_of} had score {placing.score(shape, facts)} here"] if facts is not None else []
+        shape, facts = placing.judging.shape(pod), placing.node(self._ask_of)
+        placing.judging.sweep_if_new(shape)
+        return [f"{self._ask_of} had score {placing.judging.score(shape, facts)} here"] if facts is not None else []
 
 
 class SideMeasures(Measures):

@@ -118,7 +118,7 @@ class Bench:
         for at in range(nodes):
             self._node(f"n{at}", options)
         asked = {tuple(sorted(self.pod(at).containers[0].requests.items())): 1 for at in range(options.shapes)}
-        if self.cluster.looks_at_wants:
+        if self.cluster.judging.looks_at_wants:
             self.cluster.want(weighed(asked, {}, self.cluster.room))
         self.cluster.place(self.pod(0))
         gc.collect()

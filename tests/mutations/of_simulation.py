@@ -180,8 +180,8 @@ SIMULATED = (
     Mutation(
         "what a node refused it refuses still after it has changed",
         "services/scheduler/deciding/cluster.py",
-        "        self.verdicts.changed(facts.slot)",
-        "        self.verdicts.tightened(facts.slot)",
+        "        self.judging.table.changed(facts.slot)",
+        "        self.judging.table.tightened(facts.slot)",
         "S13",
         90000,
     ),

@@ -187,9 +187,9 @@ def searched_truth(seen: Scene, checkpoints: bool = True) -> Truth:
     """What hint providers say of every state and order, without bounds ahead and with many steps. Ten times as fast as the
     kubelet model, which holds it to account: enough to find a bound that promises too much."""
     cluster = world_of(seen, CycleConfig(), checkpoints).cluster
-    shape, facts = cluster.shape(seen.pod), cluster.node(NODE)
+    shape, facts = cluster.judging.shape(seen.pod), cluster.node(NODE)
     assert facts is not None
-    plan, _ = cluster.plan(shape, facts)
+    plan, _ = cluster.judging.plan(shape, facts)
     found = searched(facts, plan, MOST_STEPS) if plan.mode != "free" else "admitted"
     return "undecided" if found == "unknown" else found
 

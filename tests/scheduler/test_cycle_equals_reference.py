@@ -115,10 +115,10 @@ class Pair:
 
     def bounds_hold(self) -> None:
         """What stands on the table is never below the true score, or the best node could be passed over."""
-        cluster = self.world.cluster
-        for shape in [each for each in cluster._shapes.values() if each.swept]:
-            for facts in cluster.nodes():
-                assert cluster.verdicts.scores[shape.row, facts.slot] >= cluster.judge(shape, facts), (facts.name, shape.pod)
+        judging = self.world.cluster.judging
+        for shape in [each for each in judging._shapes.values() if each.swept]:
+            for facts in self.world.cluster.nodes():
+                assert judging.table.scores[shape.row, facts.slot] >= judging.judge(shape, facts), (facts.name, shape.pod)
 
     def forget_overlay_but(self, name: str, pod: Pod) -> None:
         self.live = [(p, at) for p, at in self.live if at != name or p.uid in (*self.world.ledger.pods, pod.uid)]

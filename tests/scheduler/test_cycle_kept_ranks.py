@@ -69,10 +69,10 @@ class Kept:
     def plainly(self, pod: Pod) -> tuple[int, str] | None:
         """Every node judged with nothing remembered; ties go to the least distance between the hashes of node and pod."""
         cluster = self.world.cluster
-        shape, salt, found = cluster.shape(pod), xxhash.xxh3_64_intdigest(pod.uid.encode()), []
+        shape, salt, found = cluster.judging.shape(pod), xxhash.xxh3_64_intdigest(pod.uid.encode()), []
         for facts in cluster.nodes():
-            plan, barred = cluster.plan(shape, facts)
-            score = -1 if barred else judge(shape, plan, facts, cluster.config, cluster.strategy, STEPS)
+            plan, barred = cluster.judging.plan(shape, facts)
+            score = -1 if barred else judge(shape, plan, facts, cluster.config, cluster.judging.strategy, STEPS)
             if score >= 0:
                 found.append((-score, xxhash.xxh3_64_intdigest(facts.name.encode()) ^ salt, facts.name))
         return (-min(found)[0], min(found)[2]) if found else None

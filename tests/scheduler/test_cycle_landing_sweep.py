@@ -64,10 +64,10 @@ def test_a_shape_is_answered_for_like_node_by_node(
             for at, (cpu, memory, gpu, kind, other) in enumerate(parts)
         ]
         constraints = Constraints(node_selector={"no": "node"}) if chosen and number % 2 else Constraints()
-        shapes.append(world.cluster.shape(guaranteed(f"p{number}", *made, constraints=constraints)))
+        shapes.append(world.cluster.judging.shape(guaranteed(f"p{number}", *made, constraints=constraints)))
     cluster = world.cluster
     cluster.room([])  # the columns are written
-    sweeping, slots = cluster._sweeping, cluster._slots
+    sweeping, slots = cluster.judging._sweeping, cluster._slots
     for _, group in cluster._columns.among(np.arange(len(nodes))):
         for shape in shapes:
             scores, sure = sweeping.run(shape, group, slots)
@@ -80,6 +80,6 @@ def test_a_shape_is_answered_for_like_node_by_node(
 
 def plainly(world: World, shape: Shape, slot: int, steps: int = 1024) -> int:
     """The node judged with nothing remembered."""
-    cluster, facts = world.cluster, world.cluster.at(slot)
-    plan, barred = cluster.plan(shape, facts)
-    return RULED_OUT if barred else judge(shape, plan, facts, cluster.config, cluster.strategy, steps)
+    cluster, facts = world.cluster, world.cluster.judging.at(slot)
+    plan, barred = cluster.judging.plan(shape, facts)
+    return RULED_OUT if barred else judge(shape, plan, facts, cluster.config, cluster.judging.strategy, steps)

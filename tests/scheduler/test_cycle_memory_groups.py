@@ -98,11 +98,11 @@ def test_sets_of_zones_beside_groups_score_no_more_than_a_sweep_says(scope: str)
     for seed in range(60):
         seen = _scene(seed, scope, 2)
         cluster = world_of(seen, CycleConfig(strategy="LeastNUMANodes"), True).cluster
-        shape = cluster.shape(seen.pod)
-        cluster.sweep_if_new(shape)
+        shape = cluster.judging.shape(seen.pod)
+        cluster.judging.sweep_if_new(shape)
         for facts in cluster.nodes():
-            most = cluster.verdicts.scores[shape.row, facts.slot]
-            score = cluster.judge(shape, facts)
+            most = cluster.judging.table.scores[shape.row, facts.slot]
+            score = cluster.judging.judge(shape, facts)
             taken += bool(facts.tied) and score > 0
             assert score <= most, seed
     assert taken > 0

@@ -52,9 +52,9 @@ def looked_at(seed: int, policy: str, scope: str) -> tuple[NodeFacts, Plan, bool
     """A node with up to six pods on their way, the newcomer's plan, and whether a bound says that the node admits it."""
     seen = scene(seed, policy, scope, random.Random(seed).choice((2, 3, 4)), unsettled=6)
     world = world_of(seed, seen)
-    shape, facts = world.cluster.shape(seen.pod), world.cluster.node(NODE)
+    shape, facts = world.cluster.judging.shape(seen.pod), world.cluster.node(NODE)
     assert facts is not None
-    plan, _ = world.cluster.plan(shape, facts)
+    plan, _ = world.cluster.judging.plan(shape, facts)
     return facts, plan, plan.mode != "free" and not plan.one_by_one and surely(facts, shape, plan)
 
 
@@ -80,9 +80,9 @@ def crowd(seed: int, policy: str, scope: str) -> tuple[NodeFacts, Plan]:
     world.node(NODE, *zones, policy=policy, scope=scope)
     for number in range(rng.randint(1, 5)):
         world.bound(_small(rng, f"p{number}"), NODE)
-    shape, facts = world.cluster.shape(_small(rng, "newcomer")), world.cluster.node(NODE)
+    shape, facts = world.cluster.judging.shape(_small(rng, "newcomer")), world.cluster.node(NODE)
     assert facts is not None
-    return facts, world.cluster.plan(shape, facts)[0]
+    return facts, world.cluster.judging.plan(shape, facts)[0]
 
 
 def _small(rng: random.Random, name: str) -> Pod:

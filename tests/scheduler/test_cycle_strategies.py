@@ -83,14 +83,14 @@ def test_all_nodes_at_once_score_as_one_by_one(
     for number, zones in enumerate(nodes):
         made.node(f"n{number}", *(zone(at, amounts(*free), WITH_GPUS) for at, free in enumerate(zones)))
     pod = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
-    shape = made.cluster.shape(pod)
-    made.cluster.sweep_if_new(shape)
-    scores, sure = (each.copy() for each in made.cluster.verdicts.row(shape.row))
+    shape = made.cluster.judging.shape(pod)
+    made.cluster.judging.sweep_if_new(shape)
+    scores, sure = (each.copy() for each in made.cluster.judging.table.row(shape.row))
     for facts in made.cluster.nodes():
         if sure[facts.slot]:
-            assert scores[facts.slot] == made.cluster.judge(shape, facts), facts.name
+            assert scores[facts.slot] == made.cluster.judging.judge(shape, facts), facts.name
         else:
-            assert scores[facts.slot] >= made.cluster.judge(shape, facts)
+            assert scores[facts.slot] >= made.cluster.judging.judge(shape, facts)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -106,8 +106,8 @@ def test_every_pod_goes_where_the_score_is_best_by_now(
     for number, turn in enumerate(turns):
         parts = asked[turn % len(asked)]
         pod = guaranteed(f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts)))
-        shape = made.cluster.shape(pod)
-        best = max(made.cluster.judge(shape, facts) for facts in made.cluster.nodes())
+        shape = made.cluster.judging.shape(pod)
+        best = max(made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes())
         placed = made.cluster.place(pod)
         assert (placed.score if isinstance(placed, Placed) else RULED_OUT) == best
         if isinstance(placed, Placed):

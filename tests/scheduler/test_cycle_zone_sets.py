@@ -38,7 +38,7 @@ def chosen(made: World, pod: Pod) -> tuple[str, int]:
     assert isinstance(placed, Placed)
     facts = made.cluster.node(placed.node)
     assert facts is not None
-    assert placed.score == made.cluster.judge(made.cluster.shape(pod), facts)
+    assert placed.score == made.cluster.judging.judge(made.cluster.judging.shape(pod), facts)
     return placed.node, placed.score
 
 
@@ -75,7 +75,7 @@ def test_each_container_is_scored_on_what_those_before_it_leave() -> None:
     assert chosen(made, pod) == ("pair", 93)
     facts = made.cluster.node("shared")
     assert facts is not None
-    assert made.cluster.judge(made.cluster.shape(pod), facts) == 81
+    assert made.cluster.judging.judge(made.cluster.judging.shape(pod), facts) == 81
 
 
 @pytest.mark.parametrize("policy", [*SEVERAL, "single-numa-node"])
@@ -119,13 +119,13 @@ def test_no_score_is_above_what_a_sweep_says_that_it_is_at_most(
 def test_few_nodes_are_looked_at_where_a_bound_tells_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """One zone of each node is enough: the first that is looked at is as good as any can be."""
     made = world("single-numa-node", **{f"n{at}": (8.0, 8.0, 20) for at in range(50)})
-    looked_at, judge = [], made.cluster.judge
+    looked_at, judge = [], made.cluster.judging.judge
 
     def noted(shape: Shape, facts: NodeFacts) -> int:
         looked_at.append(facts.name)
         return judge(shape, facts)
 
-    monkeypatch.setattr(made.cluster, "judge", noted)
+    monkeypatch.setattr(made.cluster.judging, "judge", noted)
     for at in range(20):
         pod = guaranteed(f"p{at}", container("c", amounts(2)))
         placed = made.cluster.place(pod)

@@ -30,7 +30,7 @@ def score(pod: Pod, *zones: Zone, strategy: str = "LeastAllocated", policy: str 
     assert isinstance(placed, Placed), placed
     facts = made.cluster.node("n")
     assert facts is not None
-    assert placed.score == made.cluster.judge(made.cluster.shape(pod), facts)
+    assert placed.score == made.cluster.judging.judge(made.cluster.judging.shape(pod), facts)
     return placed.score
 
 
@@ -114,12 +114,12 @@ def test_least_allocated_never_rises_while_a_node_fills(
     made.node("n", *(zone(at, amounts(*each), WHOLE) for at, each in enumerate(free)))
     facts = made.cluster.node("n")
     assert facts is not None
-    shape = made.cluster.shape(one(amounts(*asked)))
-    last = made.cluster.judge(shape, facts)
+    shape = made.cluster.judging.shape(one(amounts(*asked)))
+    last = made.cluster.judging.judge(shape, facts)
     for number, each in enumerate(others):
         other = guaranteed(f"q{number}", container("c", amounts(*each)))
         if isinstance(placed := made.cluster.place(other), Placed):
             made.cluster.charge(placed, other)
-        now = made.cluster.judge(shape, facts)
+        now = made.cluster.judging.judge(shape, facts)
         assert now <= last
         last = now

@@ -169,8 +169,8 @@ def test_every_pod_goes_where_the_score_is_best_by_what_is_wanted_now(
             made.cluster.want(tuple(wanted))
         parts = asked[turn % len(asked)]
         one = guaranteed(f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts)))
-        shape = made.cluster.shape(one)
-        best = max(made.cluster.judge(shape, facts) for facts in made.cluster.nodes())
+        shape = made.cluster.judging.shape(one)
+        best = max(made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes())
         placed = made.cluster.place(one)
         assert (placed.score if isinstance(placed, Placed) else -1) == best
         if isinstance(placed, Placed):
@@ -187,11 +187,11 @@ def test_all_nodes_at_once_score_as_one_by_one_under_any_wants(
         made.node(f"n{number}", *(sized(at, amounts(*free), WHOLE) for at, free in enumerate(zones)))
     made.cluster.want(tuple(wanted))
     one = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
-    shape = made.cluster.shape(one)
-    made.cluster.sweep_if_new(shape)
-    scores, sure = (each.copy() for each in made.cluster.verdicts.row(shape.row))
+    shape = made.cluster.judging.shape(one)
+    made.cluster.judging.sweep_if_new(shape)
+    scores, sure = (each.copy() for each in made.cluster.judging.table.row(shape.row))
     for facts in made.cluster.nodes():
-        judged = made.cluster.judge(shape, facts)
+        judged = made.cluster.judging.judge(shape, facts)
         assert scores[facts.slot] == judged if sure[facts.slot] else scores[facts.slot] >= judged
 
 

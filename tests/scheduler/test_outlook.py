@@ -60,7 +60,7 @@ def same(kept: Outlook, fresh: Outlook) -> bool:
 
 def planned(world: World, one: Pod) -> tuple[NodeFacts, Plan]:
     facts = world.cluster.nodes()[0]
-    return facts, world.cluster.plan(world.cluster.shape(one), facts)[0]
+    return facts, world.cluster.judging.plan(world.cluster.judging.shape(one), facts)[0]
 
 
 @given(nodes(), st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=4))

@@ -24,14 +24,14 @@ SWEEP_AFTER = 4
 
 def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
     """Choose a node for the pod, or say why there is none."""
-    shape = cluster.shape(pod)  # demand
+    shape = cluster.judging.shape(pod)  # demand
     if shape.problem or pod.constraints.unsupported:
         return explain.hopeless(shape, pod)
     bars = cluster.bars(pod)  # what runs elsewhere, and what was learnt
     nominee = _nominated(cluster, pod, shape, bars)
     if nominee is not None:
         return nominee
-    cluster.sweep_if_new(shape)  # filter: every node at once
+    cluster.judging.sweep_if_new(shape)  # filter: every node at once
     best = _best(cluster, pod, shape, cluster.lifts(pod, bars)) or _last_resort(cluster, shape, bars)
     if best is None:
         return explain.unplaceable(cluster, shape, bars)
@@ -40,36 +40,37 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
 
 
 def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tuple[NodeFacts, int] | None:
-    table, salt, row = cluster.verdicts, salt_of(pod.uid), shape.row
+    judging, salt, row = cluster.judging, salt_of(pod.uid), shape.row
+    table = judging.table
     unsure, searches = 0, cluster.config.steps_pod // cluster.config.steps_node
-    cluster.rank_changed(shape)
+    judging.rank_changed(shape)
     try:
         while True:
             slot, best = table.top(row, salt) if lifts is None else table.top_lifted(row, salt, lifts)
             if best == RULED_OUT:
                 return None
-            facts = cluster.at(slot)
+            facts = judging.at(slot)
             if table.sure[row, slot] and (not facts.arriving or table.exact[row, slot]):
                 return facts, best
             if not table.sure[row, slot]:
                 unsure += 1
-                if unsure % SWEEP_AFTER == 0 and cluster.sweep_unsure(shape, best):
+                if unsure % SWEEP_AFTER == 0 and judging.sweep_unsure(shape, best):
                     continue
             if searches <= 0:
-                cluster.pass_over_unless_bounds_tell(shape, facts)
-            elif cluster.judge(shape, facts) == best:
+                judging.pass_over_unless_bounds_tell(shape, facts)
+            elif judging.judge(shape, facts) == best:
                 return facts, best
             else:
                 searches -= shape.undecided.get(slot) == facts.taken_in
     finally:
-        cluster.take_back(shape)
+        judging.take_back(shape)
 
 
 def _last_resort(cluster: Cluster, shape: Shape, bars: Bars) -> tuple[NodeFacts, int] | None:
     """The first node that a larger budget decides for the pod, as long as the pod's own budget lasts."""
     tries = cluster.config.steps_pod // cluster.config.steps_last_resort
-    for facts in [each for each in cluster.undecided(shape) if bars.refusal(each) is None][:tries]:
-        score = cluster.judge_harder(shape, facts)
+    for facts in [each for each in cluster.judging.undecided(shape) if bars.refusal(each) is None][:tries]:
+        score = cluster.judging.judge_harder(shape, facts)
         if score != RULED_OUT:
             return facts, score
     return None
@@ -80,12 +81,12 @@ def _nominated(cluster: Cluster, pod: Pod, shape: Shape, bars: Bars) -> Placed |
     facts = cluster.claimed_by(pod.uid)
     if facts is None or bars.refusal(facts) is not None:
         return None
-    score = cluster.judge_harder(shape, facts)
+    score = cluster.judging.judge_harder(shape, facts)
     return None if score == RULED_OUT else _placed(cluster, pod, shape, facts, score)
 
 
 def _placed(cluster: Cluster, pod: Pod, shape: Shape, facts: NodeFacts, score: int) -> Placed:
-    plan, _ = cluster.plan(shape, facts)
-    candidates = cluster.verdicts.candidates(shape.row)
+    plan, _ = cluster.judging.plan(shape, facts)
+    candidates = cluster.judging.table.candidates(shape.row)
     predicted = predict(facts, plan) if cluster.config.prediction != "off" else {}
     return Placed(facts.name, score, candidates, facts.ledger.report_version, predicted)

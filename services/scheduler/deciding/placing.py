@@ -102,25 +102,24 @@ class ColumnarPlacing(Cluster):
 
     def verdict(self, pod: Pod, node: str) -> Refusal | None:
         """Why this node cannot take the pod, in full; None when it can."""
-        return explain.verdict(self, pod, self.shape(pod), node)
+        return explain.verdict(self, pod, self.judging.shape(pod), node)
 
     def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
         """Could one of these nodes, which changed, take the pod now?"""
-        shape = self.shape(pod)
+        shape = self.judging.shape(pod)
         if shape.problem or pod.constraints.unsupported:
             return False
         if self.claimed_node(pod.uid) in nodes or pod.constraints.kept:
             return True  # what ends on one node may open others to a pod with affinity or spread
-        barred, found = self.bars(pod), (self.node(name) for name in sorted(nodes))
-        return any(
-            barred.refusal(facts) is None and self.score(shape, facts) != RULED_OUT for facts in found if facts is not None
-        )
+        barred, score = self.bars(pod), self.judging.score
+        found = (facts for name in sorted(nodes) if (facts := self.node(name)) is not None)
+        return any(barred.refusal(facts) is None and score(shape, facts) != RULED_OUT for facts in found)
 
     def nominate(
         self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
     ) -> Nomination | None:
         """The search begins at another node for every pod, so that several of them do not meet on the first."""
-        shape = self.shape(pod)
+        shape = self.judging.shape(pod)
         if shape.problem or pod.constraints.unsupported:
             return None
         names = sorted(nodes if nodes is not None else (facts.name for facts in self.nodes()))
@@ -135,7 +134,7 @@ class ColumnarPlacing(Cluster):
         facts = self.node(node)
         if facts is None:
             return False
-        return bool(facts.overlay) or still_suffices(pod, self.shape(pod), facts, victims, pods, self.config)
+        return bool(facts.overlay) or still_suffices(pod, self.judging.shape(pod), facts, victims, pods, self.config)
 
     def tick(self) -> bool:
         """Nothing waits for a clock."""
@@ -143,5 +142,5 @@ class ColumnarPlacing(Cluster):
 
     def take_over_budget(self) -> int:
         """Searches that ended without an answer."""
-        taken, self.counts.over_budget = self.counts.over_budget, 0
+        taken, self.judging.over_budget = self.judging.over_budget, 0
         return taken

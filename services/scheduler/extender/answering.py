@@ -65,13 +65,13 @@ class Texts:
 
 def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts) -> Filtered:
     """The verdict of each node. Refusals of a kind have one text, since kube-scheduler counts nodes by it."""
-    shape, found = placing.shape(unconstrained(pod)), Filtered()
+    shape, found = placing.judging.shape(unconstrained(pod)), Filtered()
     if shape.problem:
         found.unresolvable = dict.fromkeys(names, shape.problem)
         return found
     _bring_up_to_date(placing, shape)
     asides, slot_of = placing.around.asides.of(pod), placing.slots.get
-    fits = [*(placing.verdicts.scores[shape.row] != RULED_OUT).tolist(), False]
+    fits = [*(placing.judging.table.scores[shape.row] != RULED_OUT).tolist(), False]
     for name in asides:
         fits[slot_of(name, -1)] = False
     verdicts = list(map(fits.__getitem__, map(slot_of, names, repeat(-1))))
@@ -128,22 +128,22 @@ def text_of(refusal: Refusal) -> str:
 
 
 def _bring_up_to_date(placing: ColumnarPlacing, shape: Shape) -> None:
-    placing.sweep_if_new(shape)
-    unsure = placing.verdicts.unsure(shape.row)
+    placing.judging.sweep_if_new(shape)
+    unsure = placing.judging.table.unsure(shape.row)
     if len(unsure) >= SWEEP_FROM:
-        placing.sweep_unsure(shape, OPTIMISTIC)
-        unsure = placing.verdicts.unsure(shape.row)
+        placing.judging.sweep_unsure(shape, OPTIMISTIC)
+        unsure = placing.judging.table.unsure(shape.row)
     for slot in unsure[:EXACT_LIMIT].tolist():
-        placing.score(shape, placing.at(slot))
+        placing.judging.score(shape, placing.judging.at(slot))
 
 
 def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dict[str, int]:
     """Node name -> 0..100 by the configured strategy; 0 for nodes that are not known or do not fit."""
-    shape = placing.shape(unconstrained(pod))
+    shape = placing.judging.shape(unconstrained(pod))
     if shape.problem:
         return dict.fromkeys(names, 0)
     _bring_up_to_date(placing, shape)
-    scores, found, nodes = placing.verdicts.scores[shape.row], {}, placing.around.nodes
+    scores, found, nodes = placing.judging.table.scores[shape.row], {}, placing.around.nodes
     for name in names:
         facts = nodes.get(name)
         score = int(scores[facts.slot]) if facts is not None else 0
@@ -155,7 +155,7 @@ def preempted(placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod,
     """The offers by which the pod gets its zones, with more victims where kube-scheduler's do not free one; the others are left
     out."""
     bare = unconstrained(pod)
-    shape, found = placing.shape(bare), {}
+    shape, found = placing.judging.shape(bare), {}
     for name, offer in offers.items():
         facts = placing.node(name)
         if facts is None or name in placing.around.asides.of(pod):
@@ -170,21 +170,21 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     """The pod on exactly this node, judged as the log stands now; or why not."""
     facts = placing.node(node)
     bare = unconstrained(pod)
-    shape = placing.shape(bare)
+    shape = placing.judging.shape(bare)
     if facts is None:
         return f"{node}: node not seen yet"
     aside = placing.around.asides.of(pod).get(node)
     if aside is not None:
         return f"{node}: set aside for such pods: {aside.cause}: {aside.detail}"
-    score = RULED_OUT if shape.problem else placing.judge(shape, facts)
+    score = RULED_OUT if shape.problem else placing.judging.judge(shape, facts)
     if score == RULED_OUT:
-        placing.verdicts.judged(shape.row, facts.slot, RULED_OUT)
+        placing.judging.table.judged(shape.row, facts.slot, RULED_OUT)
         refusal = explain.refusal(facts, shape, placing.config, placing.config.steps_node)
         return f"{node}: {shape.problem or (text_of(refusal) if refusal is not None else _UNTOLD)}"
     return _placed(placing, shape, facts, score)
 
 
 def _placed(placing: ColumnarPlacing, shape: Shape, facts: NodeFacts, score: int) -> Placed:
-    plan, _ = placing.plan(shape, facts)
+    plan, _ = placing.judging.plan(shape, facts)
     predicted = predict(facts, plan) if placing.config.prediction != "off" else {}
     return Placed(facts.name, score, 1, facts.ledger.report_version, predicted)

@@ -34,7 +34,7 @@ class Weighing:
     nobody ranks by it."""
 
     def __init__(self, placing: Placing) -> None:
-        self._cluster = placing if isinstance(placing, Cluster) and placing.looks_at_wants else None
+        self._cluster = placing if isinstance(placing, Cluster) and placing.judging.looks_at_wants else None
         self._known: dict[str, tuple[Kind, bool]] = {}
         self._running: Counter[Kind] = Counter()
         self._waiting: Counter[Kind] = Counter()

@@ -56,11 +56,11 @@ def _invalid(shape: Shape, pod: Pod, node: str) -> Refusal | None:
 def unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
     """Every node's reason, counted; the nearest misses in detail. Kept for the shape until a node changes."""
     known = shape.unplaceable
-    if known is not None and known[0] == cluster.verdicts.changes and not bars:
+    if known is not None and known[0] == cluster.judging.table.changes and not bars:
         return known[1]
     found = _unplaceable(cluster, shape, bars)
     if not bars:
-        shape.unplaceable = cluster.verdicts.changes, found
+        shape.unplaceable = cluster.judging.table.changes, found
     return found
 
 

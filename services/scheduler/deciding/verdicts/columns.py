@@ -76,6 +76,7 @@ class Columns:
         self._offers: dict[int, Amounts] = {}
         self._ids: dict[Profile, int] = {}
         self._due: dict[int, list[Delta]] = {}
+        self._stale: dict[int, NodeFacts] = {}
         self._counts: list[int] = []
 
     @property
@@ -118,6 +119,8 @@ class Columns:
             self._counts[old] -= 1
         if new >= 0:
             self._counts[new] += 1
+        else:
+            self._stale.pop(slot, None)
         self.profile[slot] = new
         return new
 
@@ -149,6 +152,19 @@ class Columns:
             slots = only[here]
             found.append((here, Group(number, self.profiles[number], slots, len(slots))))
         return found
+
+    def changed(self, facts: NodeFacts) -> None:
+        """The node's columns are to be written anew."""
+        self._stale[facts.slot] = facts
+
+    def is_stale(self, slot: int) -> bool:
+        """Whether they are."""
+        return slot in self._stale
+
+    def refresh(self) -> None:
+        """Bring the columns of all nodes that changed up to date."""
+        self.write([self._stale[slot] for slot in sorted(self._stale)])
+        self._stale.clear()
 
     def write(self, many: Sequence[NodeFacts]) -> None:
         """Bring the columns of these nodes up to date."""
