@@ -1,6 +1,5 @@
 """NATS with JetStream as a child, on loopback, at an address that outlives restarts. Knows nothing of subjects."""
 
-import random
 import secrets
 import shutil
 import signal
@@ -15,18 +14,15 @@ from services.embedded.data_dir import DataDir
 from services.embedded.errors import DataFolderError, PortInUseError
 from services.embedded.files import write
 from services.embedded.nats_credentials import load, users
-from services.embedded.supervisor import port_is_free
+from services.embedded.ports import HOST, free_port, port_is_free
 from shared.bus import callout
 from shared.bus.streams import StreamLimits
 from shared.bus.subjects import REPORT_STREAM, REPORT_SUBJECTS, inbox_prefix
 
 CHILD_NAME = "nats"
-_HOST = "127.0.0.1"
 _USER = "topolog"
 _EXPORTER = "exporter"
 _EXPORTER_PUBLISH = (REPORT_SUBJECTS, f"$JS.API.STREAM.INFO.{REPORT_STREAM}")
-_PORTS = range(20_000, 32_000)
-_PORT_TRIES = 200
 _HANDSHAKE_S = 5
 _MIB = 1 << 20
 _STORE_BYTES = 4096 * _MIB
@@ -78,7 +74,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
     port: int | None = None
     monitor_port: int | None = None
     password: str | None = None
-    host: str = _HOST
+    host: str = HOST
     monitor_host: str = ""
     exporter_password: str = ""
     credentials: str = ""
@@ -106,7 +102,7 @@ class EmbeddedNats:
     def url(self) -> str:
         """`nats://topolog:<password>@127.0.0.1:<port>`, or `tls://...?ca=<file>`. Call after `prepare`."""
         address = self._settled()
-        plain = f"{_USER}:{address.password}@{_HOST}:{address.port}"
+        plain = f"{_USER}:{address.password}@{HOST}:{address.port}"
         if self.tls is None:
             return f"nats://{plain}"
         return f"tls://{plain}" + (f"?ca={quote(self.tls.ca)}" if self.tls.ca else "")
@@ -114,7 +110,7 @@ class EmbeddedNats:
     @property
     def monitor_url(self) -> str:
         """Base of the monitoring pages (`/healthz`, `/varz`, `/jsz`)."""
-        return f"http://{_HOST}:{self._settled().monitor_port}"
+        return f"http://{HOST}:{self._settled().monitor_port}"
 
     def prepare(self) -> None:
         """Settle the address and write the configuration, with the credentials that stand in their folder now.
@@ -128,7 +124,7 @@ class EmbeddedNats:
         if self._settings.tls_names and self._settings.tls is None:
             from services.embedded.certificates import ensure
 
-            made = ensure(folder / "tls", [*self._settings.tls_names, "localhost", _HOST])
+            made = ensure(folder / "tls", [*self._settings.tls_names, "localhost", HOST])
             self.tls = TlsFiles(str(made.certificate), str(made.key), str(made.ca))
         self.write_config()
 
@@ -208,25 +204,12 @@ def _remembered(path: Path) -> NatsAddress | None:
 
 def _choose_address(remembered: NatsAddress | None, wanted: NatsSettings) -> NatsAddress:
     for port in (wanted.port, wanted.monitor_port):
-        if port is not None and not port_is_free(_HOST, port):
+        if port is not None and not port_is_free(HOST, port):
             raise PortInUseError(
-                f"port {port}, wanted for NATS, is in use on {_HOST}",
+                f"port {port}, wanted for NATS, is in use on {HOST}",
                 f"Stop what listens there (ss -ltnp 'sport = :{port}'), or choose another port",
             )
     password = wanted.password or (remembered.password if remembered else secrets.token_urlsafe(18))
-    port = wanted.port or _free_port(remembered.port if remembered else None, taken=wanted.monitor_port)
-    monitor = wanted.monitor_port or _free_port(remembered.monitor_port if remembered else None, taken=port)
+    port = wanted.port or free_port(remembered.port if remembered else None, {wanted.monitor_port or 0})
+    monitor = wanted.monitor_port or free_port(remembered.monitor_port if remembered else None, {port})
     return NatsAddress(port, monitor, password)
-
-
-def _free_port(preferred: int | None, taken: int | None) -> int:
-    """Below the range that the kernel gives to outgoing connections, so that none of them sits on it at a restart."""
-    if preferred is not None and preferred != taken and port_is_free(_HOST, preferred):
-        return preferred
-    for port in random.sample(_PORTS, _PORT_TRIES):
-        if port != taken and port_is_free(_HOST, port):
-            return port
-    raise PortInUseError(
-        f"{_PORT_TRIES} ports tried between {_PORTS.start} and {_PORTS.stop} on {_HOST} are all in use",
-        "Free some, or set TOPOLOG_NATS_URL to a running server",
-    )

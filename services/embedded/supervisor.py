@@ -4,12 +4,12 @@ Knows children only by their declaration; what a child does is none of its busin
 """
 
 import asyncio
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from services.embedded.child import ChildSpec, OnEvent, ignore_event
 from services.embedded.errors import ChildFailedError, EmbeddedError, PortInUseError
+from services.embedded.ports import port_is_free
 from services.embedded.process import ChildProcess
 
 
@@ -138,17 +138,6 @@ def check_ports(specs: Sequence[ChildSpec], host: str = "127.0.0.1") -> None:
                     f"port {port}, which {spec.name} needs, is in use on {host}",
                     f"Stop what listens there (ss -ltnp 'sport = :{port}'), or choose another port",
                 )
-
-
-def port_is_free(host: str, port: int) -> bool:
-    """True when a server could listen on `host`:`port` now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
 
 
 def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

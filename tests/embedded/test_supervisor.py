@@ -25,8 +25,9 @@ from services.embedded.child import (
     TcpReady,
 )
 from services.embedded.errors import ChildFailedError, EmbeddedError, PortInUseError
+from services.embedded.ports import port_is_free
 from services.embedded.spawn import run_tool
-from services.embedded.supervisor import Supervisor, dependency_layers, port_is_free
+from services.embedded.supervisor import Supervisor, dependency_layers
 from tests.fixtures.ports import free_port
 
 QUICK = RestartPolicy(first_delay_s=0.01, max_delay_s=0.02, healthy_after_s=30, start_attempts=2, max_failures=3)

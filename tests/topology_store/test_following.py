@@ -51,7 +51,7 @@ async def test_a_history_that_lost_facts_and_outgrew_the_store_resets_it() -> No
     async with running(store.projector.run(), other.projector.run()):
         await store.reports.take([message(report(at=1, free=1))])
         await store.reports.take([message(report(at=2, free=2)), message(report(node="lost", at=1))])
-        await until(lambda: store.projector.position == 3)
+        await until(lambda: store.projector.position == other.projector.position == 3)
         log.restore(1)
         await other.reports.take([message(report(at=4, free=7))])
         assert len(log._facts) == 1, "what is judged by the history that is gone is not appended"

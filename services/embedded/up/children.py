@@ -13,6 +13,7 @@ import msgspec
 from services.embedded.child import ChildSpec, HttpReady
 from services.embedded.data_dir import DataDir
 from services.embedded.errors import PortInUseError
+from services.embedded.ports import HOST, free_port
 from services.embedded.running import RunningService
 from services.embedded.up.options import UpOptions
 from shared.telemetry.reasons import plain
@@ -36,31 +37,27 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 def choose_ports(options: UpOptions, last_api_port: int = 0) -> Ports:
-    """A free port for every child that serves HTTP; held open together so that none is given twice. The Kubernetes API keeps the
-    port that it had last time, if that is free. Raises PortInUseError for a chosen port that is taken."""
+    """A free port for every child that serves HTTP, none given twice. The Kubernetes API keeps the port that it had last time, if
+    that is free. Raises PortInUseError for a chosen port that is taken."""
     names = [name for name, _ in service_names(options)]
     if not options.kubeconfig:
         names += [SIMULATOR, *exporter_names(options)]
-    held = [_held(options.api_port, last_api_port) if name == SIMULATOR else _any_port() for name in names]
-    ports = {name: listener.getsockname()[1] for name, listener in zip(names, held, strict=True)}
-    for listener in held:
-        listener.close()
-    return Ports(ports)
+    ports: dict[str, int] = {SIMULATOR: _api_port(options.api_port, last_api_port)} if SIMULATOR in names else {}
+    for name in names:
+        ports[name] = ports.get(name) or free_port(None, ports.values())
+    return Ports({name: ports[name] for name in names})
 
 
-def _any_port() -> socket.socket:
-    return socket.create_server(("127.0.0.1", 0))
-
-
-def _held(chosen: int, last: int) -> socket.socket:
+def _api_port(chosen: int, last: int) -> int:
+    if not chosen:
+        return free_port(last, ())
     try:
-        return socket.create_server(("127.0.0.1", chosen or last))
+        socket.create_server((HOST, chosen)).close()
     except OSError as error:
-        if not chosen:
-            return _any_port()
         raise PortInUseError(
             f"the API port {chosen} cannot be had: {plain(error)}", "--api-port with another number, or without it any free port"
         ) from error
+    return chosen
 
 
 def exporter_names(options: UpOptions) -> list[str]:
