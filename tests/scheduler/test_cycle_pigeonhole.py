@@ -98,8 +98,9 @@ def test_no_count_of_a_crowd_promises_what_a_search_refuses(policy: str, scope: 
     wrong, told = [], 0
     for seed in range(600):
         facts, plan = crowd(seed, policy, scope)
-        waiting = waiting_beside(facts)
-        if waiting is None or not plan.together or plan.inits or not pigeonhole.everybody_finds_a_zone(waiting, plan):
+        assert facts.report is not None
+        waiting, parts = waiting_beside(facts), pigeonhole.parts_of(plan.demand, policy, scope, facts.report)
+        if waiting is None or parts is None or not pigeonhole.everybody_finds_a_zone(waiting, parts):
             continue
         told += 1
         if searched(facts, plan, STEPS) not in ("admitted", UNKNOWN):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from services.scheduler.deciding.feasibility.bounds import Bounds, fits
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.shape import Plan
+from services.scheduler.deciding.policy import BEST_EFFORT, RESTRICTED, SINGLE
 from shared.domain.demand import ContainerDemand, most, outside_pod_hint, peak
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_memory
@@ -108,14 +108,14 @@ def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> Parts | None:
     """None for a pod that need not take single zones, or is listed with a part of what it asks for."""
     if any(placement.held for placement in (facts.ledger.listed or {}).get(charge.key, ())):
         return None
-    return _parts(charge, report)
+    return parts_of(charge.demand, report.policy, report.scope, report)
 
 
-def _parts(charge: Charge, report: Report) -> Parts | None:
+def parts_of(demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report) -> Parts | None:
     """None where wider masks, or init containers that draw others after them, make it another matter."""
-    demand, every = charge.demand, [part.amounts for part in charge.demand]
+    every = [part.amounts for part in demand]
     draws = _draws(demand)
-    if report.scope == "pod":
+    if scope == "pod":
         if outside_pod_hint(demand):
             return None
         parts = Parts([most(demand, apart=True)], [peak(demand)])
@@ -123,9 +123,7 @@ def _parts(charge: Charge, report: Report) -> Parts | None:
         return None
     else:
         parts = Parts(every, every[:1] if draws else every)
-    single = report.policy in ("single-numa-node", "best-effort") or (
-        report.policy == "restricted" and fits_one_zone(parts.seek, report)
-    )
+    single = policy in (SINGLE, BEST_EFFORT) or (policy == RESTRICTED and fits_one_zone(parts.seek, report))
     return parts if single else None
 
 
@@ -135,24 +133,26 @@ def _draws(demand: Sequence[ContainerDemand]) -> bool:
 
 
 def _first_is_enough(demand: Sequence[ContainerDemand]) -> bool:
-    """Whatever zone takes the first init container takes all: one container runs, after those, and nobody asks for more of
-    anything than the first leaves to be reused."""
-    first, last = demand[0], demand[-1]
-    if first.kind != "init" or last.kind == "init" or any(part.kind != "init" for part in demand[:-1]):
-        return False
-    return all(fits(part.amounts, first.amounts) for part in demand)
+    """Whatever zone takes the first init container takes all: what it leaves to be reused is enough for each of those that come
+    after it, beside those that run."""
+    first, running = demand[0], dict[str, int]()
+    for part in demand[1:]:
+        beside = {name: amount + running.get(name, 0) for name, amount in part.amounts.items()}
+        if not fits(beside, first.amounts):
+            return False
+        if part.kind != "init":
+            running |= beside
+    return first.kind == "init"
 
 
-def everybody_finds_a_zone(waiting: Waiting, plan: Plan) -> bool:
+def everybody_finds_a_zone(waiting: Waiting, newcomer: Parts) -> bool:
     """True when each part on its way, and each of the newcomer's, surely finds a zone, whoever comes first. False says
-    nothing. Not for newcomers with init containers."""
-    everybody = waiting.ranks.beside([part.amounts for part in plan.parts])
-    others = waiting.count + len(plan.parts) - 1
-    own = [dict(items) for items, _ in plan.kinds]
-    asked = _largest([*own, *waiting.asked])
+    nothing."""
+    everybody = waiting.ranks.beside(newcomer.take)
+    others = waiting.count + len(newcomer.take) - 1
     return all(
         _too_few_amounts(amounts, waiting.base, everybody) or _too_few_takers(amounts, waiting.base, everybody, others)
-        for amounts in asked
+        for amounts in _largest([*newcomer.seek, *waiting.asked])
     )
 
 

@@ -12,12 +12,13 @@ from typing import NamedTuple
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility import bounds
 from services.scheduler.deciding.feasibility.outlook import outlook_of
-from services.scheduler.deciding.feasibility.pigeonhole import Waiting, everybody_finds_a_zone, joined, waiting_on
+from services.scheduler.deciding.feasibility.pigeonhole import Waiting, everybody_finds_a_zone, joined, parts_of, waiting_on
 from services.scheduler.deciding.feasibility.zone_sizes import is_plain
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import BEST_EFFORT, SINGLE
 from services.scheduler.deciding.reservation import charge_of
 from services.scheduler.deciding.shape import Plan, Shape
+from shared.domain.report import Report
 from shared.domain.resources import is_memory
 from shared.hints.arrivals import UNKNOWN, Verdict
 from shared.hints.request import request_of
@@ -60,10 +61,14 @@ def surely(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
     alone = not facts.arriving
     if bounds.each_finds_a_zone(facts, plan) and (alone or _harmless(facts, plan, charge_of(facts, shape.pod, shape))):
         return True
-    if not plan.together or plan.whole_cores or not facts.unsettled:
-        return False
-    waiting = waiting_beside(facts)
-    return waiting is not None and everybody_finds_a_zone(waiting, plan)
+    return facts.unsettled and _everybody_finds_a_zone(facts, plan, facts.report)
+
+
+def _everybody_finds_a_zone(facts: NodeFacts, plan: Plan, report: Report) -> bool:
+    """Counted: those on their way, and the newcomer."""
+    newcomer = None if plan.whole_cores else parts_of(plan.demand, plan.rule.policy, plan.rule.scope, report)
+    waiting = waiting_beside(facts) if newcomer is not None else None
+    return newcomer is not None and waiting is not None and everybody_finds_a_zone(waiting, newcomer)
 
 
 def _all_in_single_zones(facts: NodeFacts, plan: Plan) -> bool:
@@ -71,14 +76,13 @@ def _all_in_single_zones(facts: NodeFacts, plan: Plan) -> bool:
     such zone, as under single-numa-node, and nothing ever lies over several. Not where an end or an earlier group of zones may
     have had somebody placed otherwise."""
     report = facts.report
-    if plan.rule.policy != BEST_EFFORT or not plan.together or facts.tied or report is None:
+    if plan.rule.policy != BEST_EFFORT or facts.tied or report is None:
         return False
     if facts.ledger.ended or facts.ledger.freed or not is_plain(report):
         return False
     if not facts.unsettled and not facts.arriving:
         return bounds.together(facts, plan)
-    waiting = waiting_beside(facts)
-    return waiting is not None and everybody_finds_a_zone(waiting, plan)
+    return _everybody_finds_a_zone(facts, plan, report)
 
 
 def _harmless(facts: NodeFacts, plan: Plan, newcomer: Charge) -> bool:
