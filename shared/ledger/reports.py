@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import msgspec
 
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.events.report_facts import NodeReportChanged, NodeReported
 from shared.ledger.nodes import node_of
 from shared.ledger.settle import forget_places, redemand, settle
-from shared.ledger.state import Expectation, Ledger, LedgerNode
+from shared.ledger.state import Ended, Expectation, Ledger, LedgerNode
 
 ENDED_LACKING_REPORTS = 3
 """How many reports without an ended pod's name before the name is forgotten: late reports may still bring it."""
@@ -105,13 +107,29 @@ def _moved(ledger: Ledger, node: LedgerNode, position: int) -> None:
 
 
 def _forget_ended(node: LedgerNode) -> None:
+    """Of a name that the report does not list nothing is left that ended before the report was made. Where nobody knows when that
+    was, several reports tell."""
     if node.listed is None:
         return
+    made_after = _made_after(node, node.listed)
     for key in list(node.ended):
         ended = node.ended[key]
         if key in node.listed:
             ended.lacking = 0
             continue
         ended.lacking += 1
-        if ended.lacking >= ENDED_LACKING_REPORTS:
+        if ended.lacking >= ENDED_LACKING_REPORTS or _was_there_before(ended, made_after):
             del node.ended[key]
+
+
+def _made_after(node: LedgerNode, listed: Container[str]) -> int:
+    """A position after which the report was made: whoever it lists had been sent. Names that several bear tell nothing."""
+    live = {charge.key for charge in node.charges.values()}
+    sent = [charge.sent_at for charge in node.charges.values() if charge.alias is None and charge.key in listed]
+    ended = [each.lives or () for key, each in node.ended.items() if key in listed and key not in live]
+    return max([*sent, *(lives[0].sent_at for lives in ended if len(lives) == 1)], default=0)
+
+
+def _was_there_before(ended: Ended, position: int) -> bool:
+    """Everybody of the name had come by then, as it was heard to run or to have ended."""
+    return ended.lives is not None and all(min(life.runs_at or life.ended_at, life.ended_at) <= position for life in ended.lives)

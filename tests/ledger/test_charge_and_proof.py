@@ -194,6 +194,42 @@ def test_what_is_listed_for_a_name_is_not_given_back_once_a_live_pod_bears_it() 
     assert (history.free(1), history.at_best(1)) == (8, 8)
 
 
+def ended_beside(*, sent_later: bool) -> History:
+    """A pod that came and went since the first report, and another that was sent after that, or before."""
+    history, went, other = History(), pod("went", cpus=6), pod("other", cpus=2)
+    history.report(*two_zones())
+    for each in (went, other) if sent_later else (other, went):
+        history.reserve(each)
+        if each is went:
+            history.end(went)
+    return history
+
+
+def test_who_ended_before_a_listed_pod_was_sent_is_known_to_be_gone() -> None:
+    """The report was made after the one that it lists was sent, and so after the end of the other."""
+    history = ended_beside(sent_later=True)
+    assert "ns/went" in history.n1.ended
+    history.report(*two_zones(free0=6), at=2, placements=(held("other", 0, 2),))
+    assert "ns/went" not in history.n1.ended
+
+
+def test_who_ended_since_a_listed_pod_was_sent_may_have_come_since_the_report() -> None:
+    history = ended_beside(sent_later=False)
+    for at in (2, 3):
+        history.report(*two_zones(free0=6), at=at, placements=(held("other", 0, 2),))
+        assert "ns/went" in history.n1.ended, "the report may have been on its way for long"
+    history.report(*two_zones(free0=6), at=4, placements=(held("other", 0, 2),))
+    assert "ns/went" not in history.n1.ended, "three reports without it are taken for evidence"
+
+
+def test_a_listed_name_that_two_bore_tells_nobody_when_the_report_was_made() -> None:
+    history = ended_beside(sent_later=False)
+    history.end(pod("other", cpus=2))
+    history.reserve(pod("other", cpus=2, uid="uid-second"))
+    history.report(*two_zones(free0=6), at=2, placements=(held("other", 0, 2),))
+    assert "ns/went" in history.n1.ended
+
+
 def test_a_pod_without_exclusive_demand_is_charged_nothing_and_counted_on_the_node() -> None:
     history = History()
     history.report(*two_zones())
