@@ -94,14 +94,20 @@ class _Search:
         return Reachable(self._coming, tuple(now), frozenset(self._doomed))
 
     def _next(self, moment: _Moment) -> Iterator[_Moment]:
+        """One pod comes, or one ends. Where nobody can come before the next end that was heard of, that end is next: of several
+        ends between two admissions it does not matter which comes first."""
         for states in self._rules.later(moment.states):
             yield moment._replace(states=states)
         soonest = min((step.last for step in moment.ahead), default=UNHEARD)
+        possible = [step for step in moment.ahead if step.first < soonest]
+        coming = [step for step in possible if not step.ends]
+        for step in coming:
+            self._budget.spend()
+            yield from self._came(moment, step)
         inside = {step.pod for step in moment.ahead if not step.ends}
-        for step in moment.ahead:
-            if step.first < soonest and not (step.ends and step.pod in inside):
-                self._budget.spend()
-                yield from self._ended(moment, step) if step.ends else self._came(moment, step)
+        ends = [step for step in possible if step.ends and step.pod not in inside]
+        for step in ends if coming else sorted(ends, key=_heard)[:1]:
+            yield from self._ended(moment, step)
 
     def _ended(self, moment: _Moment, step: Step) -> Iterator[_Moment]:
         pod, taken = self._pods[step.pod], dict(moment.taken)
@@ -142,6 +148,10 @@ class _Search:
             assert request is not None
             counts[self._kinds[request.key]] += 1
         return Moment(moment.states, tuple(counts))
+
+
+def _heard(step: Step) -> tuple[int, int]:
+    return step.last, step.pod
 
 
 def _steps(number: int, pod: Coming | Gone) -> Iterator[Step]:
