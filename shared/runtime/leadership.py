@@ -135,7 +135,6 @@ class Leadership:
 
 
 async def stopped(running: asyncio.Future[None]) -> None:
-    """Cancel and wait; an error of work that is being stopped is not news."""
-    if not running.done():
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+    """Cancel and wait; an error of work that is being stopped, or ended in the meantime, is not news."""
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

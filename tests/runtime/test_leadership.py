@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -123,3 +124,28 @@ async def test_a_clock_that_was_set_back_leaves_a_dead_holder_its_ttl_and_no_mor
     assert await log.acquire("role", "alive", 5) is None
     offset_s += 10.5
     assert await log.acquire("role", "alive", 5) is not None
+
+
+async def test_work_that_ends_while_its_lease_is_renewed_leaves_no_error_behind() -> None:
+    """It hears of another leader in the moment in which the renewal tells the same."""
+    log, told, ended = LeasedLog(), list[object](), asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    leader = Leadership(log, "role", "a", ttl_s=0.3)
+
+    async def work(lease: Lease) -> None:
+        await ended.wait()
+        raise LeaseLost("another leads")
+
+    async def taken(role: str, holder: str, ttl_s: float) -> Lease | None:
+        if leader.lease is not None and not ended.is_set():
+            ended.set()
+            await asyncio.sleep(0.01)
+            return None
+        return await LeasedLog.acquire(log, role, holder, ttl_s)
+
+    log.acquire = taken  # type: ignore[method-assign]
+    async with running(leader.run(work)):
+        await until(lambda: ended.is_set() and leader.lease is None)
+        await asyncio.sleep(0.05)
+        gc.collect()
+    assert told == []

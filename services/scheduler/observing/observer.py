@@ -130,7 +130,8 @@ class Observer:
 
     async def _list(self, kind: Kind, lease: Lease) -> str:
         """Tell what a list shows and what it lacks; the version from which to watch. Much that only this list lacks ends when the
-        next one lacks it too; what went between the two lists no watch will tell, so that it ends by the newer one. A list that
+        next one lacks it too, whatever else that one lacks; what little went between the two lists no watch will tell, so that it
+        ends by the newer one. A list that
         shows nothing where nothing was known lacks nothing, and is asked for once more all the same. The fold is at the head
         first: while it reads another history from its beginning, what a list shows ended would be nobody."""
         await self._projector.wait_live()
@@ -140,18 +141,19 @@ class Observer:
             before, (present, version) = version, await self._tell_pages(kind, version, generation, lease)
             self._tried(kind)
             absent = self._kinds.absent(self._projector.state.followed, kind, present, version)
+            lacked_again = [fact for fact in absent if _address(fact)[1] in doubted]
             if doubted:
-                self._out.warning(names.MASS_ABSENCE_JUDGED, kind=kind, ended=len(absent), doubted=len(doubted))
-            fresh = [fact for fact in absent if _address(fact)[1] not in doubted]
-            known = known_count(self._projector.state.followed, kind)
-            if not news.is_mass(len(fresh), known):
+                self._out.warning(names.MASS_ABSENCE_JUDGED, kind=kind, ended=len(lacked_again), doubted=len(doubted))
+            fresh, known = len(absent) - len(lacked_again), known_count(self._projector.state.followed, kind)
+            if not news.is_mass(fresh, known):
                 if present or before:
                     break
                 await self._clock.sleep(PAUSE_S)
                 continue
             count(names.MASS_ABSENCES, kind=kind)
-            self._out.warning(names.MASS_ABSENCE, kind=kind, absent=len(absent), known=known, version=version)
-            doubted = {_address(fact)[1] for fact in absent}
+            self._out.warning(names.MASS_ABSENCE, kind=kind, absent=fresh, known=known, version=version)
+            doubted = {_address(fact)[1] for fact in absent} - {_address(fact)[1] for fact in lacked_again}
+            await self._tell(lacked_again, lease)
             await self._clock.sleep(CONFIRM_AFTER_S)
         await self._tell(absent, lease)
         self._reached[kind] = version

@@ -110,6 +110,20 @@ async def test_only_what_two_lists_lack_one_after_the_other_has_ended(scene: Sce
         assert await ends(scene) == ["PodEnded"]
 
 
+async def test_what_two_lists_lack_ends_though_the_next_lacks_many_others(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pods come and go faster than lists are made, there is no list that lacks little beside the one before it."""
+
+    def ever_others(kind: Kind, listed: Listed, before: int) -> Listed:
+        lacking = (("p0", "p1", "p2"), ("p0", "p3", "p4"))[before % 2]
+        return Listed([item for item in listed.items if item["metadata"]["name"] not in lacking], listed.resource_version)
+
+    asked = falsified(scene, monkeypatch, ever_others)
+    async with scene.observer(2):
+        await scene.told(PodEnded, 1)
+        await until(lambda: asked.count("pods") >= 6)
+        assert await ends(scene) == ["PodEnded"]
+
+
 async def test_what_went_between_two_lists_has_ended_though_no_watch_tells(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first list lacked everything but p0, which went before the second: the watch begins after that."""
     asked = list[Kind]()
