@@ -130,10 +130,10 @@ class Observer:
 
     async def _list(self, kind: Kind, lease: Lease) -> str:
         """Tell what a list shows and what it lacks; the version from which to watch. Much that only this list lacks ends when the
-        next one lacks it too, whatever else that one lacks; what little went between the two lists no watch will tell, so that it
-        ends by the newer one. A list that
-        shows nothing where nothing was known lacks nothing, and is asked for once more all the same. The fold is at the head
-        first: while it reads another history from its beginning, what a list shows ended would be nobody."""
+        next one lacks it too, whatever else that one lacks; what little went between the two no watch will tell, so that it ends
+        by the newer one. A list that shows nothing where nothing was known lacks nothing, and is asked for once more all the
+        same. The fold is at the head first: while it reads another history from its beginning, what a list shows ended would be
+        nobody."""
         await self._projector.wait_live()
         generation, doubted = self._generation, set[str]()
         version = ""
