@@ -155,11 +155,10 @@ SIMULATED = (
     Mutation(
         "what went between two lists lives on",
         "services/scheduler/observing/observer.py",
-        "            fresh = [fact for fact in absent if _address(fact)[1] not in doubted]",
-        "            fresh = [] if doubted else absent\n"
-        "            absent = [fact for fact in absent if not doubted or _address(fact)[1] in doubted]",
+        "        await self._tell(absent, lease)",
+        "        await self._tell(lacked_again if doubted else absent, lease)",
         "S9|L1|L2|L3|L",
-        90051,
+        90065,
     ),
     Mutation(
         "a victim is evicted before it is rehearsed and intended",
