@@ -52,6 +52,11 @@ class Turn(NamedTuple):
     seen: Place
 
 
+def _rehearsal(preemptor: str) -> str:
+    """The key of the work that asks for all victims of a preemptor at once."""
+    return f"rehearse/{preemptor}"
+
+
 class Evictor:
     """Leads with the binder's lease; `lead` runs beside the binding loop."""
 
@@ -99,14 +104,17 @@ class Evictor:
             return
 
     def _start(self, group: asyncio.TaskGroup, lease: Lease) -> None:
-        """Whatever is due and not under way, at most `CONCURRENCY` calls at once: one that is late holds up nobody else."""
+        """Whatever is due and not under way, at most `CONCURRENCY` calls at once: one that is late holds up nobody else.
+
+        Nobody is evicted while the work that intended it is under way: the log's word may be here before the append's answer.
+        """
         evictions, turn = self._projector.state.evictions, Turn(lease, self._projector.place)
         self._tries = {uid: tries for uid, tries in self._tries.items() if uid in evictions}
         for preemptor, victims in evicting.rehearsals(evictions).items():
             if all(self._due(each) for each in victims):
-                self._begin(group, f"rehearse/{preemptor}", partial(self._rehearse, victims, turn))
+                self._begin(group, _rehearsal(preemptor), partial(self._rehearse, victims, turn))
         for each in evictions.values():
-            if each.intended and self._due(each):
+            if each.intended and self._due(each) and _rehearsal(each.preemptor) not in self._busy:
                 self._begin(group, each.uid, partial(self._carry_out, each, turn))
 
     def _begin(self, group: asyncio.TaskGroup, key: str, work: Callable[[], Awaitable[None]]) -> None:
