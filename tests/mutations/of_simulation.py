@@ -51,7 +51,7 @@ SIMULATED = (
         "    if reply.uid != work.uid:",
         "    if False:",
         "S5|S7|L2|L3",
-        90148,
+        90004,
         425,
     ),
     Mutation(
