@@ -163,7 +163,7 @@ SIMULATED = (
     Mutation(
         "a victim is evicted before it is rehearsed and intended",
         "services/binder/evictor.py",
-        "            if each.intended and self._due(each):",
+        "            if each.intended and self._due(each) and _rehearsal(each.preemptor) not in self._busy:",
         "            if self._due(each):",
         "S7",
         90055,
