@@ -41,7 +41,7 @@ from tests.road.harness import Road, ended, folder, ready, topolog
 PASSWORD = "chaos"
 PODS = "/api/v1/namespaces/default/pods"
 REST_S = 5.0
-FLAGS = ("--nodes", "6", "--speed", "8", "--report-interval", "1", "--standbys", "1")
+FLAGS = ("--nodes", "6", "--report-interval", "1", "--standbys", "1")
 
 
 def main() -> int:
@@ -50,6 +50,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=20)
     parser.add_argument("--seed", type=int, default=None, help="repeat the faults of an earlier run")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds until a pod must be bound; more on a busy machine")
+    parser.add_argument("--speed", type=int, default=8, help="of the workload: the slower, the smaller the log that is restored")
     parser.add_argument("--only", default="", help="faults whose name contains this")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
     parser.add_argument(
@@ -77,7 +78,7 @@ async def _run(options: argparse.Namespace, seed: int, mounts: bool) -> tuple[li
     ended_early = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended_early.set)
     with folder() as path:
-        async with _stage(path, seed, mounts) as stage:
+        async with _stage(path, seed, mounts, options.speed) as stage:
             for number in range(options.faults):
                 if ended_early.is_set():
                     break
@@ -100,7 +101,7 @@ async def _run(options: argparse.Namespace, seed: int, mounts: bool) -> tuple[li
 
 
 @asynccontextmanager
-async def _stage(path: Path, seed: int, mounts: bool) -> AsyncIterator[Stage]:
+async def _stage(path: Path, seed: int, mounts: bool, speed: int) -> AsyncIterator[Stage]:
     """The stage; each server has a folder of its own, so that one disk can be full while the other is not."""
     port, homes, backups = free_port(), {name: path.parent / name for name in ("postgres", "nats")}, path.parent / "backups"
     backups.mkdir()
@@ -121,7 +122,7 @@ async def _stage(path: Path, seed: int, mounts: bool) -> AsyncIterator[Stage]:
         def start() -> Road:
             """Without the note of an earlier one, which would be taken for its own."""
             (path / "services.json").unlink(missing_ok=True)
-            return ready(Road(path, *FLAGS, *urls))
+            return ready(Road(path, *FLAGS, "--speed", str(speed), *urls))
 
         # The road blocks while it waits: in a thread, because the proxies are carried by this loop.
         road = await asyncio.to_thread(start)
