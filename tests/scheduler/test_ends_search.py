@@ -1,0 +1,154 @@
+"""The search over admissions and ends finds what a plain one finds, which tries every order that the positions allow.
+
+The plain one knows no shortcut: it lets ends come in every order, too. Both ask the same rules, which have tests of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.domain.demand import ContainerDemand
+from shared.domain.report import ZonedAmount
+from shared.hints.admission import Rules, States
+from shared.hints.arrivals import Budget, Coming
+from shared.hints.ends import UNHEARD, Gone, reachable_after_ends
+from shared.hints.observing import observe
+from shared.hints.provider import Taken
+from shared.hints.request import Request, request_of
+from tests.fixtures.examples import examples
+from tests.scheduler.cycle_worlds import amounts, report, zone
+
+SIZE = 6
+PODS = 5
+POSITIONS = st.integers(1, 9)
+Sight = tuple[States, tuple[tuple[object, int], ...]]
+"""The node in one of its states, and how many of each kind may still come."""
+
+
+class Scene(NamedTuple):
+    rules: Rules
+    bases: tuple[States, ...]
+    pods: tuple[Coming | Gone, ...]
+
+
+class Step(NamedTuple):
+    pod: int
+    ends: bool
+    first: int
+    last: int
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    parts = draw(st.lists(st.tuples(st.sampled_from(("init", "app")), st.integers(1, 4)), max_size=1))
+    parts = [*parts, ("app", draw(st.integers(1, 5)))]
+    return request_of(tuple(ContainerDemand(f"c{at}", kind, amounts(cpus)) for at, (kind, cpus) in enumerate(parts)))
+
+
+@st.composite
+def on_their_way(draw: st.DrawFn) -> Coming:
+    sent = draw(POSITIONS)
+    return Coming(draw(requests()), sent, draw(st.sampled_from((0, sent + 1, sent + 3))))
+
+
+@st.composite
+def came_and_went(draw: st.DrawFn) -> Gone:
+    sent = draw(POSITIONS)
+    runs = draw(st.sampled_from((0, sent + 1, sent + 2)))
+    return Gone((), draw(requests()), sent, runs, max(sent, runs) + draw(st.integers(1, 4)), runs > 0 and draw(st.booleans()))
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    """Two or three zones, some of whose CPUs pods hold that ended."""
+    held = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3), POSITIONS), max_size=3))
+    zones = draw(st.integers(2, 3))
+    free = [SIZE - sum(cpus for at, cpus, _ in held if at == number) for number in range(zones)]
+    policy = draw(st.sampled_from(("single-numa-node", "restricted", "best-effort")))
+    shown = report(
+        "n", [zone(at, amounts(max(0, left)), amounts(SIZE)) for at, left in enumerate(free)], policy, tracked=("cpu",)
+    )
+    seen = observe(report("n", shown, policy, tracked=("cpu",)), (), policy, "container", False)
+    assert seen is not None
+    listed = [Gone((ZonedAmount("cpu", (at,), cpus * 1000),), ended=ended) for at, cpus, ended in held]
+    others = draw(st.lists(st.one_of(on_their_way(), came_and_went()), min_size=1, max_size=PODS - len(listed)))
+    return Scene(seen.rules, seen.bases, (*others, *listed))
+
+
+def steps(number: int, pod: Coming | Gone) -> Iterator[Step]:
+    if isinstance(pod, Coming):
+        yield Step(number, False, pod.sent, pod.runs or UNHEARD)
+        return
+    if pod.request is not None:
+        yield Step(number, False, pod.sent, pod.runs or pod.ended)
+    yield Step(number, True, pod.sent, pod.ended)
+
+
+class Plain:
+    """Every order, by recursion; `sights` and `doomed` are what it found."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.rules, self.pods = scene.rules, scene.pods
+        self.sights: set[Sight] = set()
+        self.doomed: set[object] = set()
+        self._met: set[object] = set()
+        everything = frozenset(step for number, pod in enumerate(self.pods) for step in steps(number, pod))
+        for states in scene.bases:
+            self._from(states, everything, {})
+
+    def _from(self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]]) -> None:
+        met = states, ahead, tuple(sorted(taken.items()))
+        if met in self._met:
+            return
+        self._met.add(met)
+        optional = [self.pods[step.pod].request for step in ahead if self._may_stay_away(step)]
+        if len(optional) == len(ahead):
+            self.sights.add((states, tuple(sorted(Counter(each.key for each in optional if each is not None).items()))))
+        for step in ahead:
+            if all(step.first < other.last for other in ahead):
+                (self._end if step.ends else self._come)(states, ahead, taken, step)
+
+    def _end(self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]], step: Step) -> None:
+        pod = self.pods[step.pod]
+        if isinstance(pod, Gone) and pod.request is None:
+            self._from(self.rules.released(states, pod.held), ahead - {step}, taken)
+        elif step.pod in taken:
+            rest = {number: held for number, held in taken.items() if number != step.pod}
+            self._from(self.rules.given_back(states, taken[step.pod]), ahead - {step}, rest)
+
+    def _come(self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]], step: Step) -> None:
+        pod = self.pods[step.pod]
+        assert pod.request is not None
+        admitted, rest = self.rules.admit(states, pod.request), ahead - {step}
+        for after in admitted.states:
+            self._from(after, rest, {**taken, step.pod: self.rules.taken(states, after)} if isinstance(pod, Gone) else taken)
+        if isinstance(pod, Gone) and not pod.since:
+            self._from(states, frozenset(each for each in rest if each.pod != step.pod), taken)
+        elif admitted.refused and self._may_stay_away(step):
+            if all(self._may_stay_away(each) for each in rest):
+                self.doomed.add(pod.request.key)
+            self._from(states, rest, taken)
+
+    def _may_stay_away(self, step: Step) -> bool:
+        pod = self.pods[step.pod]
+        return isinstance(pod, Coming) and not pod.runs
+
+
+@given(scenes())
+@settings(max_examples=examples(200), deadline=None)
+def test_it_finds_what_every_order_leads_to(scene: Scene) -> None:
+    coming = [pod for pod in scene.pods if isinstance(pod, Coming)]
+    gone = [pod for pod in scene.pods if isinstance(pod, Gone)]
+    found = reachable_after_ends(scene.rules, scene.bases, coming, gone, Budget(1 << 20))
+    keys = [kind.request.key for kind in found.kinds]
+    plain = Plain(scene._replace(pods=(*coming, *gone)))
+    assert {keys[kind] for kind in found.doomed} == plain.doomed
+    assert {
+        (moment.states, tuple(sorted((key, count) for key, count in zip(keys, moment.coming, strict=True) if count)))
+        for moment in found.moments
+    } == plain.sights
