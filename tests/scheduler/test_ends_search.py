@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.domain.demand import ContainerDemand
+from shared.domain.pod import ContainerKind
 from shared.domain.report import ZonedAmount
 from shared.hints.admission import Rules, States
 from shared.hints.arrivals import Budget, Coming
@@ -26,6 +27,7 @@ from tests.scheduler.cycle_worlds import amounts, report, zone
 SIZE = 6
 PODS = 5
 POSITIONS = st.integers(1, 9)
+CPUS = st.integers(1, 5)
 Sight = tuple[States, tuple[tuple[object, int], ...]]
 """The node in one of its states, and how many of each kind may still come."""
 
@@ -45,9 +47,9 @@ class Step(NamedTuple):
 
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
-    parts = draw(st.lists(st.tuples(st.sampled_from(("init", "app")), st.integers(1, 4)), max_size=1))
-    parts = [*parts, ("app", draw(st.integers(1, 5)))]
-    return request_of(tuple(ContainerDemand(f"c{at}", kind, amounts(cpus)) for at, (kind, cpus) in enumerate(parts)))
+    first: list[ContainerKind] = draw(st.lists(st.sampled_from(("init", "app")), max_size=1))
+    kinds: list[ContainerKind] = [*first, "app"]
+    return request_of(tuple([ContainerDemand(f"c{at}", kind, amounts(draw(CPUS))) for at, kind in enumerate(kinds)]))
 
 
 @st.composite
@@ -70,9 +72,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     zones = draw(st.integers(2, 3))
     free = [SIZE - sum(cpus for at, cpus, _ in held if at == number) for number in range(zones)]
     policy = draw(st.sampled_from(("single-numa-node", "restricted", "best-effort")))
-    shown = report(
-        "n", [zone(at, amounts(max(0, left)), amounts(SIZE)) for at, left in enumerate(free)], policy, tracked=("cpu",)
-    )
+    shown = [zone(at, amounts(max(0, left)), amounts(SIZE)) for at, left in enumerate(free)]
     seen = observe(report("n", shown, policy, tracked=("cpu",)), (), policy, "container", False)
     assert seen is not None
     listed = [Gone((ZonedAmount("cpu", (at,), cpus * 1000),), ended=ended) for at, cpus, ended in held]
