@@ -275,7 +275,7 @@ class SchedulerCore:
         self.begin()
         if not isinstance(self.cluster, ColumnarPlacing):
             return
-        for name in self._changed:
+        for name in sorted(self._changed):
             node, facts = self._usable(name), self.cluster.node(name)
             if node is not None and not (facts is not None and facts.overlay):
                 self.cluster.put_node(node)

@@ -226,6 +226,22 @@ def test_room_is_counted_zone_by_zone_and_only_where_kubelets_align() -> None:
     assert World(KEEP_ROOM).cluster.room([((CPU, 1),)]) == [NOWHERE]
 
 
+def aligned(made: World) -> str:
+    found = made.cluster.aligning()
+    assert found is not None
+    return found[1].scope
+
+
+@pytest.mark.parametrize("order", [("n1", "n2", "n3"), ("n3", "n2", "n1"), ("n2", "n1", "n3")])
+def test_what_most_nodes_align_does_not_hang_on_who_was_entered_first(order: tuple[str, ...]) -> None:
+    made, scopes = World(KEEP_ROOM), {"n1": "pod", "n2": "container"}
+    for name in order:
+        made.node(name, sized(0, WHOLE), policy="restricted" if name in scopes else "none", scope=scopes.get(name, "pod"))
+    assert aligned(made) == "pod"
+    made.node("n0", sized(0, WHOLE), policy="restricted", scope="container")
+    assert aligned(made) == "container"
+
+
 def test_pods_that_could_never_run_weigh_nothing() -> None:
     told = Told()
     told.sees(FEWEST, cpus=1)

@@ -67,9 +67,15 @@ class Cluster:
         self.judging.want([Want(tuple(sorted(each.amounts.items())), each.weight) for each in wanted])
 
     def aligning(self) -> Profile | None:
-        """What most of the nodes share whose kubelets put what is aligned together into one zone; None without such nodes."""
-        found = [(group.size, at, group.profile) for at, group in enumerate(self._aligning())]
-        return max(found, key=lambda each: (each[0], -each[1]))[2] if found else None
+        """What most of the nodes share whose kubelets put what is aligned together into one zone, of equally many what the first
+        of them by name has, in whatever order they were entered; None without such nodes."""
+        groups = self._aligning()
+        most = max((group.size for group in groups), default=0)
+        largest = [group for group in groups if group.size == most]
+        return min(largest, key=self._first_name).profile if largest else None
+
+    def _first_name(self, group: Group) -> str:
+        return min(self.judging.at(slot).name for slot in group.slots.tolist())
 
     def room(self, wants: Sequence[Items]) -> list[int]:
         """How many more of each these nodes' zones would hold, each want for itself; NOWHERE if none would even when empty."""
