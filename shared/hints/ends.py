@@ -49,6 +49,17 @@ def relevant(coming: Sequence[Coming], gone: Sequence[Gone]) -> list[Gone]:
         windows = [(each.sent, each.runs or each.ended) for each in met]
 
 
+def disorder(coming: Sequence[Coming], gone: Sequence[Gone]) -> int:
+    """How many pairs of an admission and another pod's admission or end may have happened in either order: a search over them
+    takes the longer, the more there are."""
+    pods: tuple[Coming | Gone, ...] = (*coming, *gone)
+    steps = [step for number, pod in enumerate(pods) for step in _steps(number, pod)]
+    admissions = [step for step in steps if not step.ends]
+    return sum(
+        [one.pod != other.pod and one.first < other.last and other.first < one.last for one in admissions for other in steps]
+    )
+
+
 class Step(NamedTuple):
     """The admission or the end of the pod of this number: not before `first`, and heard of at `last`."""
 

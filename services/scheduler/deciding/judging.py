@@ -6,13 +6,14 @@ of a pod but its shape: what bars one pod or draws it to a node is the cluster's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.columns import ConstraintColumns
+from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.judge import UNDECIDED, judge, rank
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.registered import Registered
@@ -24,6 +25,7 @@ from services.scheduler.deciding.verdicts.sweeping import Sweeping
 from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT, VerdictTable
 from services.scheduler.scoring.strategy import Want
 from shared.domain.pod import Pod
+from shared.hints.request import request_of
 
 
 class Judging:
@@ -124,10 +126,22 @@ class Judging:
         return max(score, RULED_OUT)
 
     def undecided(self, shape: Shape) -> list[NodeFacts]:
-        """Nodes on which the ordinary budget was not enough, as they stand, by name."""
+        """Nodes on which the ordinary budget was not enough, as they stand: first those that a larger one likely decides."""
         slots = [slot for slot, at in shape.undecided.items() if (facts := self._slots[slot]) and facts.taken_in == at]
         shape.undecided = {slot: shape.undecided[slot] for slot in slots}
-        return sorted((self.at(slot) for slot in slots), key=lambda facts: facts.name)
+        return self.easiest_first(shape, map(self.at, slots))
+
+    def easiest_first(self, shape: Shape, nodes: Iterable[NodeFacts]) -> list[NodeFacts]:
+        """Those whose search is likely short come first; of equals by name."""
+        return sorted(nodes, key=lambda facts: (self._disorder(shape, facts), facts.name))
+
+    def steps_taken(self, shape: Shape, facts: NodeFacts) -> int:
+        """By the latest search of this node for the shape."""
+        plan, _ = self.plan(shape, facts)
+        return outlook_of(facts, plan).steps_taken(request_of(plan.demand))
+
+    def _disorder(self, shape: Shape, facts: NodeFacts) -> int:
+        return outlook_of(facts, self.plan(shape, facts)[0]).disorder
 
     def pass_over_unless_bounds_tell(self, shape: Shape, facts: NodeFacts) -> None:
         """Judge one node without a search; what bounds do not tell is out of the way until `take_back`."""

@@ -68,11 +68,15 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tupl
 
 def _last_resort(cluster: Cluster, shape: Shape, bars: Bars) -> tuple[NodeFacts, int] | None:
     """The first node that a larger budget decides for the pod, as long as the pod's own budget lasts."""
-    tries = cluster.config.steps_pod // cluster.config.steps_last_resort
-    for facts in [each for each in cluster.judging.undecided(shape) if bars.refusal(each) is None][:tries]:
-        score = cluster.judging.judge_harder(shape, facts)
-        if score != RULED_OUT:
-            return facts, score
+    judging, left = cluster.judging, cluster.config.steps_pod
+    for facts in judging.undecided(shape):
+        if left <= 0:
+            break
+        if bars.refusal(facts) is None:
+            score = judging.judge_harder(shape, facts)
+            if score != RULED_OUT:
+                return facts, score
+            left -= judging.steps_taken(shape, facts)
     return None
 
 

@@ -74,18 +74,26 @@ def _unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
 
 
 def _refusals(cluster: Cluster, shape: Shape, bars: Bars) -> list[Refusal]:
-    """Every node's, by name, with no more searching than deciding itself may do: the larger budget for the first of those on
-    which the ordinary one was too small, and none for the last."""
-    config, undecided, found = cluster.config, 0, list[Refusal]()
+    """Every node's, by name, with no more searching than deciding itself may do."""
+    config, undecided, found = cluster.config, list[NodeFacts](), dict[str, Refusal]()
     for facts in cluster.nodes():
-        steps = config.steps_node if undecided < config.steps_pod // config.steps_node else 0
+        steps = config.steps_node if len(undecided) < config.steps_pod // config.steps_node else 0
         each = bars.refusal(facts) or remembered(cluster, facts, shape, steps)
-        if each is not None and each.reason is Reason.BRANCH_LIMIT:
-            undecided += 1
-            if undecided <= config.steps_pod // config.steps_last_resort:
-                each = refusal(facts, shape, config, config.steps_last_resort)
         if each is not None:
-            found.append(each)
+            found[facts.name] = each
+            undecided += [facts] if each.reason is Reason.BRANCH_LIMIT else []
+    harder = _by_last_resort(cluster, shape, undecided)
+    return [each for each in (found | harder).values() if each is not None]
+
+
+def _by_last_resort(cluster: Cluster, shape: Shape, undecided: Sequence[NodeFacts]) -> dict[str, Refusal | None]:
+    """By the larger budget, as long as the pod's own lasts."""
+    found, left = dict[str, Refusal | None](), cluster.config.steps_pod
+    for facts in cluster.judging.easiest_first(shape, undecided):
+        if left <= 0:
+            break
+        found[facts.name] = refusal(facts, shape, cluster.config, cluster.config.steps_last_resort)
+        left -= cluster.judging.steps_taken(shape, facts)
     return found
 
 

@@ -6,12 +6,13 @@ An own reservation adds one pod on its way and leaves the rest: so one decision 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
 from shared.hints.admission import Admitted, States
 from shared.hints.arrivals import UNKNOWN, Budget, Coming, OverBudgetError, Reachable, Verdict, judged, reachable
-from shared.hints.ends import Gone, reachable_after_ends
+from shared.hints.ends import UNHEARD, Gone, disorder, reachable_after_ends
 from shared.hints.request import Request, request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.ledger.kubelet_states import KubeletStates, kubelet_states
@@ -27,6 +28,14 @@ Key = tuple[str, str, bool]
 """Policy, scope, and whether the newcomer has init containers."""
 
 
+class Searched(NamedTuple):
+    """A search's answer within `budget` steps, and how many it took: the same whoever asks."""
+
+    verdict: Verdict
+    budget: int
+    taken: int
+
+
 class Outlook:
     """`states` is None where there are too many. `coming` counts own reservations already among those on their way."""
 
@@ -35,25 +44,38 @@ class Outlook:
         self._before: Reachable | None = None
         self._steps = -1
         self._needed = 0
+        self._disorder = -1
         self._likely: States | None = None
-        self._verdicts: dict[object, tuple[int, Verdict]] = {}
+        self._verdicts: dict[object, Searched] = {}
+
+    @property
+    def disorder(self) -> int:
+        """What a search costs grows with it."""
+        if self._disorder < 0:
+            self._disorder = disorder(self.states.coming, self.states.gone) if self.states is not None else UNHEARD
+        return self._disorder
 
     def verdict(self, request: Request, steps: int) -> Verdict:
         """The search's answer. What it is with some steps it is with more, unless they were too few."""
         known = self._verdicts.get(request.key)
-        if known is not None and (steps <= known[0] if known[1] == UNKNOWN else steps >= known[0]):
-            return known[1]
+        if known is not None and (steps <= known.budget if known.verdict == UNKNOWN else steps >= known.budget):
+            return known.verdict
         if len(self._verdicts) >= MOST_VERDICTS:
             self._verdicts.clear()
-        found = self._searched(request, steps)
-        self._verdicts[request.key] = steps, found
-        return found
+        found = self._verdicts[request.key] = self._searched(request, steps)
+        return found.verdict
 
-    def _searched(self, request: Request, steps: int) -> Verdict:
-        before = self.before(steps)
+    def steps_taken(self, request: Request) -> int:
+        """By the search whose verdict is kept; 0 where none is."""
+        known = self._verdicts.get(request.key)
+        return known.taken if known is not None else 0
+
+    def _searched(self, request: Request, steps: int) -> Searched:
+        before, budget = self.before(steps), Budget(steps)
         if self.states is None or before is None:
-            return UNKNOWN
-        return judged(self.states.rules, before, request, Budget(steps))
+            return Searched(UNKNOWN, steps, steps if self.states is not None else 0)
+        found = judged(self.states.rules, before, request, budget)
+        return Searched(found, steps, self._needed + steps - budget.left)
 
     def before(self, steps: int) -> Reachable | None:
         """Every moment that may come before the newcomer; None where `steps` do not reach that far, also where somebody
@@ -93,7 +115,7 @@ class Outlook:
         request, likely = request_of(charge.demand), self._likely
         states = self.states
         self.states = states._replace(coming=(*states.coming, Coming(request, charge.sent_at)))
-        self._before, self._steps, self._needed, self._likely, self._verdicts = None, -1, 0, None, {}
+        self._before, self._steps, self._needed, self._disorder, self._likely, self._verdicts = None, -1, 0, -1, None, {}
         if likely is not None and len(states.coming) < MOST_COMING:
             try:
                 self._likely = _after(states, likely, request)
