@@ -131,9 +131,9 @@ def _dense(grid: Grid, zones: int, reports: Reports, horizon_s: int) -> Iterator
 class Result(msgspec.Struct, frozen=True):
     """What one cell measured.
 
-    `rejected` counts admission rejections, `rejected_after_end` those of them that would not have happened had no pod ended
-    between decision and admission, `rejected_overtaken` those of the rest that would not have happened had no pod decided
-    later been admitted earlier. `admitted` is pods running by the horizon, `tasks` those that arrived and fit some
+    `rejected` counts admission rejections, `rejected_after_end` those of them that would not have happened but for ends between
+    decision and admission, `rejected_overtaken` those of the rest that would not have happened had no pod decided later been
+    admitted earlier (`TrueNode.why_refused`). `admitted` is pods running by the horizon, `tasks` those that arrived and fit some
     node. Waits in seconds from a task's arrival to its admission; tasks still waiting count as long as they waited.
     `withheld` is zone-CPU-hours free in truth and hidden from the scheduler while pods waited, `hidden` the same at all times.
     """

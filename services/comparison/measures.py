@@ -8,7 +8,7 @@ import msgspec
 
 from services.comparison.cells import Cell, Result
 from services.comparison.rows import Row
-from services.comparison.truth import TrueNode
+from services.comparison.truth import AFTER_END, OVERTAKEN, UNEXPLAINED, TrueNode
 from shared.domain.pod import Pod
 from shared.kubelet.admission import Admission
 
@@ -42,14 +42,13 @@ class Measures:
         self._arrived.pop(uid, None)
 
     def rejected(self, node: TrueNode, pod: Pod, decided: tuple[float, int], now_s: float, verdict: Admission) -> None:
-        """A kubelet refused the pod: would it have, without ends unknown when it was decided, without being overtaken?"""
+        """A kubelet refused the pod: for something that nobody could foresee when it was decided?"""
         self._arrived.pop(pod.uid, None)
         self._rejected += 1
-        if node.refused_without(pod, decided, ends=True, overtaking=False) is False:
-            self._after_end += 1
-        elif node.refused_without(pod, decided, ends=True, overtaking=True) is False:
-            self._overtaken += 1
-        elif len(self._stories) < KEPT_STORIES:
+        cause = node.why_refused(pod, decided)
+        self._after_end += cause == AFTER_END
+        self._overtaken += cause == OVERTAKEN
+        if cause == UNEXPLAINED and len(self._stories) < KEPT_STORIES:
             self._stories.append(f"{pod.uid} on {node.name} at {now_s:.3f} s, decided {decided[0]:.3f} s: {verdict.reason}")
 
     def sample(self) -> None:

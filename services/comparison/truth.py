@@ -7,7 +7,8 @@ recent past of every node, to tell whether a rejection would have happened had n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from typing import Literal
 
 import msgspec
 
@@ -28,6 +29,10 @@ from shared.kubelet.masks import nodes_of
 
 PAST = 64
 """Events a node whose state before is kept."""
+Cause = Literal["after an end", "overtaken", "unexplained"]
+AFTER_END: Cause = "after an end"
+OVERTAKEN: Cause = "overtaken"
+UNEXPLAINED: Cause = "unexplained"
 SCANS = 8
 """Newest reports a node whose state in truth is kept, for who is told as much as reports can tell."""
 RULES = exporter.Rules()
@@ -117,18 +122,28 @@ class TrueNode:
             self._shadow = state
         return self._shadow
 
-    def refused_without(self, pod: Pod, decided: tuple[float, int], ends: bool, overtaking: bool) -> bool | None:
-        """Would the kubelet have refused the pod without what happened unforeseen since it was `decided` (when, and as which
-        decision)? `ends`: pods ended that the scheduler did not know of; `overtaking`: pods decided later were admitted earlier.
-        None: nothing of the kind happened. Replays what came since the first such event, without those events."""
+    def why_refused(self, pod: Pod, decided: tuple[float, int]) -> Cause:
+        """What nobody could foresee when the pod was `decided` (when, and as which decision) and made the kubelet refuse it.
+
+        Ends that the scheduler had not heard of: without all of them, or one, it would have been admitted; or, of two causes that
+        each sufficed, one was an end. Else pods that were decided later and came earlier."""
         recent = list(self.past)
-        left_out = [_unforeseen(each, decided, ends, overtaking) for each in recent]
-        if not any(left_out):
-            return None
-        first = left_out.index(True)
+        ends = {at for at, each in enumerate(recent) if each.kind == "end" and each.told_s > decided[0]}
+        later = {at for at, each in enumerate(recent) if each.kind == "admit" and each.order > decided[1]}
+        if any(not self._refused_without(pod, out) for out in (ends, *({end} for end in ends))):
+            return AFTER_END
+        if self._refused_without(pod, ends | later):
+            return UNEXPLAINED
+        return AFTER_END if self._refused_without(pod, later) else OVERTAKEN
+
+    def _refused_without(self, pod: Pod, left_out: Set[int]) -> bool:
+        """Would the kubelet have refused the pod without these of the recent past? Replays what came since the first of them."""
+        if not left_out:
+            return True
+        recent, first = list(self.past), min(left_out)
         state = recent[first].before
-        for each, out in zip(recent[first:], left_out[first:], strict=True):
-            if not out:
+        for at, each in enumerate(recent[first:], first):
+            if at not in left_out:
                 admitted = each.kind == "admit"
                 state = admission.admit(state, each.pod).state if admitted else admission.remove(state, each.pod.uid)
         return not admission.admit(state, pod).admitted
@@ -148,13 +163,6 @@ class TrueNode:
     def free(self) -> dict[int, Amounts]:
         """Zone -> free amounts after everything on its way."""
         return free_of(self.shadow())
-
-
-def _unforeseen(each: Past, decided: tuple[float, int], ends: bool, overtaking: bool) -> bool:
-    decided_s, order = decided
-    if each.kind == "end":
-        return ends and each.told_s > decided_s
-    return overtaking and each.order > order
 
 
 def free_of(state: KubeletState) -> dict[int, Amounts]:

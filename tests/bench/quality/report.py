@@ -160,9 +160,10 @@ from {cells} cells.
 """
 
 _LEGEND = """`ran`: tasks admitted by a kubelet before the end. `rejected`: admissions that a kubelet refused. Of these, those
-`after an end` would have been admitted had no pod ended that the scheduler did not know of when it decided; those
-`overtaken` had moreover no pod that was decided later reached the kubelet earlier; `unexplained` is the rest. Waits run
-from a task's arrival to its admission, through rejections; tasks that still wait at the end count as long as they waited.
+`after an end` would have been admitted but for ends, or one end, that the scheduler did not know of when it decided, or
+would have been refused for these even if nobody who was decided later had come earlier; those `overtaken` would have been
+admitted had moreover nobody who was decided later come earlier; `unexplained` is the rest. Waits run from a task's arrival
+to its admission, through rejections; tasks that still wait at the end count as long as they waited.
 `withheld`: zone-CPU-hours free in the kubelets' truth (what is on its way taken off) that the row did not take for
 free, while pods waited; `hidden`: the same at all times.
 """
