@@ -6,7 +6,11 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
+
+from services.comparison.runner import run_cell
+from services.comparison.side_by_side import NAMES, cell
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,3 +41,15 @@ def test_readme_begins_with_the_numbers_of_the_comparison() -> None:
     assert comparison.with_block(readme, comparison.block(found)) == readme, again
     assert (ROOT / "docs" / "compare.svg").read_text() == comparison.picture(found), again
     assert readme.index(comparison.BEGIN) < 200
+
+
+def test_the_row_of_the_comparison_that_is_ours_is_what_the_code_of_today_does() -> None:
+    """The same numbers on every machine. What the scheduler does differently, better or worse, is told in README."""
+    told = msgspec.json.decode((ROOT / "docs" / "compare.jsonl").read_bytes().splitlines()[-1])
+    played = run_cell(cell("ledger, proof", zones=2, reports="1"), ROOT)
+    again = "make it again: topolog compare --json > docs/compare.jsonl; python scripts/readme_comparison.py"
+    assert told == {
+        "row": NAMES[played.cell.row], "tasks": played.tasks, "ran": played.admitted,
+        "rejected": played.rejected, "wait_p99_s": played.wait_p99_s,
+    }, again  # fmt: skip
+    assert played.rejected == played.rejected_after_end, "README says that no rejection could have been foreseen"
