@@ -27,6 +27,10 @@ def own_mounts() -> bool:
     return os.execve(unshare, again, os.environ | {_MARK: "1"})
 
 
+class MountError(Exception):
+    """The system refused, and why."""
+
+
 class Disk:
     """The file system of `folder`. It takes memory only for what is written."""
 
@@ -41,7 +45,7 @@ class Disk:
             used_bytes = shutil.disk_usage(self.folder).used
             try:
                 self._resize(used_bytes)
-            except subprocess.CalledProcessError:
+            except MountError:
                 continue
             return used_bytes
         raise RuntimeError(f"{self.folder} grew {TRIES} times while it was being filled")
@@ -55,4 +59,6 @@ class Disk:
 
 
 def _mount(*arguments: str) -> None:
-    subprocess.run(["mount", *arguments], check=True)
+    done = subprocess.run(["mount", *arguments], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise MountError(f"mount {' '.join(arguments)}: {done.stderr.strip()}")
