@@ -79,7 +79,8 @@ def crowd(seed: int, policy: str, scope: str) -> tuple[NodeFacts, Plan]:
     ]
     world.node(NODE, *zones, policy=policy, scope=scope)
     for number in range(rng.randint(1, 5)):
-        world.bound(_small(rng, f"p{number}"), NODE)
+        tell = world.running if rng.random() < 0.5 else world.bound
+        tell(_small(rng, f"p{number}"), NODE)
     shape, facts = world.cluster.judging.shape(_small(rng, "newcomer")), world.cluster.node(NODE)
     assert facts is not None
     return facts, world.cluster.judging.plan(shape, facts)[0]
@@ -136,3 +137,26 @@ def test_each_container_on_its_way_must_find_a_zone() -> None:
     """One of 1 CPU finds one whoever comes; the one of 6 beside it does not."""
     waiting = _on_the_way([1, 6], zones=[6, 1])
     assert [amounts(cpu=6)] == waiting.asked
+
+
+def test_who_runs_takes_a_zone_and_looks_for_none() -> None:
+    """One of 5 CPUs may take the only zone of one of 6 that is on its way; once that one runs, the others are left. So it is
+    with an init container that draws what comes after it, which nobody counts on its way."""
+    for containers in (
+        [container("c", amounts(cpu=6))],
+        [container("i", amounts(cpu=2), "init"), container("c", amounts(cpu=5))],
+    ):
+        world = World()
+        world.node(NODE, *(zone(at, amounts(cpu=cpus)) for at, cpus in enumerate((8, 5, 5))))
+        world.bound(guaranteed("p", *containers), NODE)
+        assert not _counts_a_pod_of(5, world)
+        world.running(guaranteed("p", *containers), NODE)
+        assert _counts_a_pod_of(5, world)
+
+
+def _counts_a_pod_of(cpus: int, world: World) -> bool:
+    facts = world.cluster.node(NODE)
+    assert facts is not None
+    waiting = waiting_beside(facts)
+    asked = [amounts(cpu=cpus)]
+    return waiting is not None and pigeonhole.everybody_finds_a_zone(waiting, pigeonhole.Parts(asked, asked))

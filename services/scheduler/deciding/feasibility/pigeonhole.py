@@ -108,23 +108,26 @@ def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> Parts | None:
     """None for a pod that need not take single zones, or is listed with a part of what it asks for."""
     if any(placement.held for placement in (facts.ledger.listed or {}).get(charge.key, ())):
         return None
-    return parts_of(charge.demand, report.policy, report.scope, report)
+    return parts_of(charge.demand, report.policy, report.scope, report, charge.admitted)
 
 
-def parts_of(demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report) -> Parts | None:
-    """None where wider masks, or init containers that draw others after them, make it another matter."""
+def parts_of(demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report, admitted: bool = False) -> Parts | None:
+    """None where wider masks, or init containers that draw others after them, make it another matter. Who was `admitted` found
+    a zone, and looks for none; under best-effort it may have been placed over several, unless it surely found one."""
     every = [part.amounts for part in demand]
-    draws = _draws(demand)
+    draws, seeks = _draws(demand), not admitted or policy == BEST_EFFORT
     if scope == "pod":
         if outside_pod_hint(demand):
             return None
         parts = Parts([most(demand, apart=True)], [peak(demand)])
-    elif draws and not _first_is_enough(demand):
+    elif seeks and draws and not _first_is_enough(demand):
         return None
     else:
         parts = Parts(every, every[:1] if draws else every)
-    single = policy in (SINGLE, BEST_EFFORT) or (policy == RESTRICTED and fits_one_zone(parts.seek, report))
-    return parts if single else None
+    in_one = parts.seek if scope == "pod" else every
+    if policy not in (SINGLE, BEST_EFFORT) and not (policy == RESTRICTED and fits_one_zone(in_one, report)):
+        return None
+    return parts if seeks else Parts(parts.take, ())
 
 
 def _draws(demand: Sequence[ContainerDemand]) -> bool:
