@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,31 +40,44 @@ Truth = Literal["admitted", "refused", "endangers", "undecided"]
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """A kubelet as its report shows it (`base`), pods on their way since, and the pod to be decided."""
+    """A kubelet as its report shows it (`base`), pods on their way since, those of them that are heard to run (uids), and the
+    pod to be decided."""
 
     base: KubeletState
     unsettled: tuple[Pod, ...]
     pod: Pod
+    running: frozenset[str] = frozenset()
 
 
-def scene(seed: int, policy: str, scope: str, zones: int | None = None, unsettled: int = 3, **settings: object) -> Scene:
+def scene(
+    seed: int,
+    policy: str,
+    scope: str,
+    zones: int | None = None,
+    unsettled: int = 3,
+    running: float = 0.0,
+    **settings: Any,
+) -> Scene:
     """A random scene: 1 to 3 zones where their number is not given, a few pods that run already, up to `unsettled` that came
-    after the report. On more than three zones some scenes ask for more than a zone or two have."""
-    rng = random.Random(seed)
+    after the report, a share of which is heard to be `running`. On more than three zones some scenes ask for more than a zone or
+    two have."""
+    rng, heard = random.Random(seed), random.Random(f"{seed} heard")
     count = zones or rng.randint(1, 3)
     gpus = {f"g{z}-{i}": 1 << z for z in range(count) for i in range(rng.randint(0, 2))}
     scale = rng.choice((1, 1, count // 2)) if count > 3 else 1
     base = kubelet(count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1}, **settings)
     for at in range(rng.randint(0, 3)):
         base = _ran(base, random_pod(rng, f"settled{at}", True, scale))
-    base, came = drop_stale(base), []
+    base, came, runs = drop_stale(base), [], set()
     state = base
     for at in range(rng.randint(0, unsettled)):
         verdict = admit(state, pod := random_pod(rng, f"unsettled{at}", True, scale))
         if verdict.admitted or rng.random() < STRAY:
             state = verdict.state
             came.append(pod)
-    return Scene(base, tuple(came), random_pod(rng, "decided", True, scale))
+        if verdict.admitted and heard.random() < running:
+            runs.add(pod.uid)
+    return Scene(base, tuple(came), random_pod(rng, "decided", True, scale), frozenset(runs))
 
 
 def _ran(state: KubeletState, pod: Pod) -> KubeletState:
@@ -132,6 +145,9 @@ def world_of(seen: Scene, config: CycleConfig, checkpoints: bool = True) -> Worl
     world = proven_world(seen.base, config, checkpoints)
     for pod in seen.unsettled:
         world.bound(pod, NODE)
+    for pod in seen.unsettled:
+        if pod.uid in seen.running:
+            world.running(pod, NODE)
     return world
 
 
@@ -164,10 +180,10 @@ def _devices(state: KubeletState) -> dict[str, int]:
 
 
 def truth(seen: Scene) -> Truth:
-    """What every consistent state says: pods on their way come in any order or not at all, and start to run at any time. A pod
-    that may be refused even without the newcomer has nothing to lose."""
+    """What every consistent state says: pods on their way come in any order or not at all, and start to run at any time; those
+    that run have come and started. A pod that may be refused even without the newcomer has nothing to lose."""
     pods = {pod.uid: pod for pod in seen.unsettled}
-    before = _explored([(seen.base, frozenset(pods))], pods)
+    before = _explored([(seen.base, frozenset(pods))], pods, seen.running)
     if before is None:
         return "undecided"
     after: list[_Moment] = []
@@ -206,13 +222,16 @@ def _kind(pod: Pod) -> str:
     return repr((pod.qos, pod.containers))
 
 
-def _explored(starts: Iterable[_Moment], pods: dict[str, Pod]) -> _Explored | None:
+def _explored(starts: Iterable[_Moment], pods: dict[str, Pod], running: frozenset[str] = frozenset()) -> _Explored | None:
+    """Every moment from here on in which those that are heard to run do so, and who was refused on the way to one."""
     found: dict[Hashable, _Moment] = {}
-    doomed: set[str] = set()
-    pending = list(starts)
+    comes_from: dict[Hashable, list[Hashable]] = {}
+    refusals: list[tuple[str, Hashable]] = []
+    pending: list[tuple[_Moment, Hashable]] = [(start, None) for start in starts]
     while pending:
-        state, coming = pending.pop()
+        (state, coming), earlier = pending.pop()
         key = _key(state), coming
+        comes_from.setdefault(key, []).append(earlier)
         if key in found:
             continue
         found[key] = state, coming
@@ -220,10 +239,28 @@ def _explored(starts: Iterable[_Moment], pods: dict[str, Pod]) -> _Explored | No
             return None
         for uid in coming:
             states, refused = _successors(state, pods[uid])
-            doomed |= {uid} if refused else set()
-            pending += [(each, coming - {uid}) for each in (*states, *([state] if refused else []))]
-        pending += [(start_containers(state, pod), coming) for uid, pod in pods.items() if uid in state.pods]
-    return _Explored(list(found.values()), doomed)
+            if refused and uid not in running:
+                states.append(state)
+                refusals.append((uid, (key[0], coming - {uid})))
+            pending += [((each, coming - {uid}), key) for each in states]
+        pending += [((start_containers(state, pod), coming), key) for uid, pod in pods.items() if uid in state.pods]
+    whole = [key for key, moment in found.items() if _all_run(moment, pods, running)]
+    led = _leading_to(whole, comes_from)
+    return _Explored([found[key] for key in whole], {uid for uid, key in refusals if key in led})
+
+
+def _all_run(moment: _Moment, pods: dict[str, Pod], running: frozenset[str]) -> bool:
+    state, coming = moment
+    return not running & coming and all(_key(start_containers(state, pods[uid])) == _key(state) for uid in running)
+
+
+def _leading_to(ends: Iterable[Hashable], comes_from: dict[Hashable, list[Hashable]]) -> set[Hashable]:
+    found, pending = set[Hashable](), list(ends)
+    while pending:
+        if (key := pending.pop()) not in found:
+            found.add(key)
+            pending += comes_from.get(key, ())
+    return found
 
 
 def _key(state: KubeletState) -> Hashable:
@@ -265,7 +302,7 @@ def measured(
     checkpoints: bool = True,
     into: Outcome | None = None,
     by_search: bool = False,
-    **settings: object,
+    **settings: Any,
 ) -> Outcome:
     """Judge a scene a seed; counted `into` what was found before. `by_search`: `searched_truth` is held against the verdict."""
     found = into or Outcome()

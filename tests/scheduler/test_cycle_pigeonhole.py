@@ -15,6 +15,7 @@ import pytest
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility import pigeonhole
+from services.scheduler.deciding.feasibility.covering import Part, leaves_a_zone
 from services.scheduler.deciding.feasibility.pigeonhole import Waiting
 from services.scheduler.deciding.feasibility.verdict import searched, surely, waiting_beside
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -129,14 +130,14 @@ def test_amounts_that_do_not_go_far_enough_block_few_zones() -> None:
     together they ask for 18, and it takes 12 a zone."""
     waiting, asked = _on_the_way([6], [6], *[[1]] * 6, zones=[16, 16, 16, 16]), amounts(cpu=5)
     everybody = waiting.ranks.beside([asked])
-    assert not pigeonhole._too_few_takers(asked, waiting.base, everybody, waiting.count)
-    assert pigeonhole._too_few_amounts(asked, waiting.base, everybody)
+    assert not pigeonhole._too_few_takers(asked, waiting.base, everybody, len(waiting.parts))
+    assert leaves_a_zone(asked, waiting.base, waiting.rooms, waiting.parts)
 
 
 def test_each_container_on_its_way_must_find_a_zone() -> None:
     """One of 1 CPU finds one whoever comes; the one of 6 beside it does not."""
     waiting = _on_the_way([1, 6], zones=[6, 1])
-    assert [amounts(cpu=6)] == waiting.asked
+    assert [amounts(cpu=6)] == [each.asked for each in waiting.seek]
 
 
 def test_who_runs_takes_a_zone_and_looks_for_none() -> None:
@@ -158,5 +159,5 @@ def _counts_a_pod_of(cpus: int, world: World) -> bool:
     facts = world.cluster.node(NODE)
     assert facts is not None
     waiting = waiting_beside(facts)
-    asked = [amounts(cpu=cpus)]
+    asked = [Part(amounts(cpu=cpus), amounts(cpu=cpus))]
     return waiting is not None and pigeonhole.everybody_finds_a_zone(waiting, pigeonhole.Parts(asked, asked))

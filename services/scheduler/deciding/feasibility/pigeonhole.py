@@ -2,8 +2,9 @@
 
 Each part of a pod on its way stands in one zone, or comes later. To keep a part out, others must take enough of some resource in
 every zone that would hold it. They are too few where even the largest of them, counted anew for each zone, are not enough in
-number, or where all that they ask for of each resource does not go far enough. Then a zone remains, whatever the order. On a node
-with 40 such pods a search over orders never ends; this does in microseconds. Must not know hint providers.
+number, or where all together cannot cover these zones (`covering.py`). Then a zone remains, whatever the order. On a node with 40
+such pods a search over orders never ends; this does in microseconds. Who runs already takes a zone, and looks for none any more.
+Must not know hint providers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from services.scheduler.deciding.feasibility.bounds import Bounds, fits
+from services.scheduler.deciding.feasibility.covering import Part, leaves_a_zone
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import BEST_EFFORT, RESTRICTED, SINGLE
@@ -56,33 +58,32 @@ class Ranks:
 
 
 class Parts(NamedTuple):
-    """Of a pod on its way, or of several: what goes into one zone together, part by part, as they `take` of zones, and what a
-    zone must hold that they look for (`seek`)."""
+    """Of a pod on its way, or of several: what goes into one zone together, and those of these parts that `seek` a zone."""
 
-    take: Sequence[Amounts]
-    seek: Sequence[Amounts]
+    every: Sequence[Part]
+    seek: Sequence[Part]
 
 
 class Waiting:
-    """The parts of all pods on their way to one node: how many, their ranks, and the largest that are `asked` for. `base` is the
-    lower bound without them."""
+    """The parts of all pods on their way to one node, their ranks, and the largest that `seek` a zone. `base` is the lower bound
+    without them, `rooms` the upper bound."""
 
-    __slots__ = ("asked", "base", "count", "ranks")
+    __slots__ = ("base", "parts", "ranks", "rooms", "seek")
 
-    def __init__(self, base: ZoneAmounts, ranks: Ranks, count: int, asked: list[Amounts]) -> None:
-        self.base, self.ranks, self.count, self.asked = base, ranks, count, asked
+    def __init__(self, base: ZoneAmounts, rooms: Bounds, parts: list[Part], ranks: Ranks, seek: list[Part]) -> None:
+        self.base, self.rooms, self.parts, self.ranks, self.seek = base, rooms, parts, ranks, seek
 
     def joined(self, parts: Parts) -> Waiting:
-        """With one pod more, which leaves `base` as it is."""
-        ranks, asked = self.ranks.beside(parts.take), _largest([*self.asked, *parts.seek])
-        return Waiting(self.base, ranks, self.count + len(parts.take), asked)
+        """With one pod more, which leaves the bounds as they are."""
+        ranks, seek = self.ranks.beside(_takes(parts.every)), _largest([*self.seek, *parts.seek])
+        return Waiting(self.base, self.rooms, [*self.parts, *parts.every], ranks, seek)
 
 
 def waiting_on(facts: NodeFacts, report: Report) -> Waiting | None:
     """Those on their way; None where one of them need not take single zones, or is half-way in. Who ran in this boot, and is
     listed no more, holds what it held or has gone: `base` goes without that."""
-    take: list[Amounts] = []
-    seek: list[Amounts] = []
+    every: list[Part] = []
+    seek: list[Part] = []
     base = {zone: dict(amounts) for zone, amounts in facts.firm(facts.lower).items()}
     for charge in facts.charges():
         if not charge.zones or charge.proven or (charge.held and charge.held_boot == report.boot_id):
@@ -90,10 +91,10 @@ def waiting_on(facts: NodeFacts, report: Report) -> Waiting | None:
         found = _parts_of(charge, facts, report)
         if found is None:
             return None
-        take += found.take
+        every += found.every
         seek += found.seek
         restore(base, charge.zones)
-    return Waiting(base, Ranks({}), 0, []).joined(Parts(take, seek))
+    return Waiting(base, facts.upper, [], Ranks({}), []).joined(Parts(every, seek))
 
 
 def joined(waiting: Waiting, charge: Charge, facts: NodeFacts, report: Report) -> Waiting | None:
@@ -114,20 +115,19 @@ def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> Parts | None:
 def parts_of(demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report, admitted: bool = False) -> Parts | None:
     """None where wider masks, or init containers that draw others after them, make it another matter. Who was `admitted` found
     a zone, and looks for none; under best-effort it may have been placed over several, unless it surely found one."""
-    every = [part.amounts for part in demand]
     draws, seeks = _draws(demand), not admitted or policy == BEST_EFFORT
     if scope == "pod":
         if outside_pod_hint(demand):
             return None
-        parts = Parts([most(demand, apart=True)], [peak(demand)])
+        every = seek = [Part(peak(demand), most(demand, apart=True))]
     elif seeks and draws and not _first_is_enough(demand):
         return None
     else:
-        parts = Parts(every, every[:1] if draws else every)
-    in_one = parts.seek if scope == "pod" else every
-    if policy not in (SINGLE, BEST_EFFORT) and not (policy == RESTRICTED and fits_one_zone(in_one, report)):
-        return None
-    return parts if seeks else Parts(parts.take, ())
+        every = [Part(part.amounts, part.amounts) for part in demand]
+        seek = every[:1] if draws else every
+    asked = [each.asked for each in every]
+    single = policy in (SINGLE, BEST_EFFORT) or (policy == RESTRICTED and fits_one_zone(asked, report))
+    return Parts(every, seek if seeks else ()) if single else None
 
 
 def _draws(demand: Sequence[ContainerDemand]) -> bool:
@@ -151,39 +151,33 @@ def _first_is_enough(demand: Sequence[ContainerDemand]) -> bool:
 def everybody_finds_a_zone(waiting: Waiting, newcomer: Parts) -> bool:
     """True when each part on its way, and each of the newcomer's, surely finds a zone, whoever comes first. False says
     nothing."""
-    everybody = waiting.ranks.beside(newcomer.take)
-    others = waiting.count + len(newcomer.take) - 1
+    everybody, parts = waiting.ranks.beside(_takes(newcomer.every)), [*waiting.parts, *newcomer.every]
     return all(
-        _too_few_amounts(amounts, waiting.base, everybody) or _too_few_takers(amounts, waiting.base, everybody, others)
-        for amounts in _largest([*newcomer.seek, *waiting.asked])
+        _too_few_takers(each.asked, waiting.base, everybody, len(parts) - 1)
+        or leaves_a_zone(each.asked, waiting.base, waiting.rooms, _without(parts, each))
+        for each in _largest([*newcomer.seek, *waiting.seek])
     )
 
 
-def _too_few_amounts(asked: Amounts, base: Bounds, others: Ranks) -> bool:
-    """True when all that others ask for, resource by resource, blocks fewer zones than fit."""
-    fitting = [zone for zone in base.values() if fits(asked, zone)]
-    return sum(_blocked(name, amount, fitting, others) for name, amount in asked.items()) < len(fitting)
+def _takes(parts: Iterable[Part]) -> list[Amounts]:
+    return [part.take for part in parts]
 
 
-def _blocked(name: str, amount: int, zones: Sequence[Amounts], others: Ranks) -> int:
-    """The most zones in which others can leave too little of this resource: those with the least of it, as far as it goes."""
-    sums = others.sums(name)
-    left = sums[-1] - amount if sums else 0
-    blocked = 0
-    for slack in sorted([zone[name] - amount for zone in zones]):
-        left -= slack + 1
-        if left < 0:
-            break
-        blocked += 1
-    return blocked
+def _without(parts: Sequence[Part], one: Part) -> list[Part]:
+    return [part for part in parts if part is not one]
 
 
-def _largest(parts: Sequence[Amounts]) -> list[Amounts]:
-    """Those that no other asks as much as: a zone that remains for one of these remains for whoever asks for less."""
-    found: list[Amounts] = []
+def _covers(one: Part, other: Part) -> bool:
+    """A zone that remains for this part remains for the other, which may stand wherever this one does and takes no more."""
+    return one.asked == one.take and other.asked == other.take and fits(other.asked, one.asked)
+
+
+def _largest(parts: Sequence[Part]) -> list[Part]:
+    """Those that no other covers."""
+    found: list[Part] = []
     for part in parts:
-        if not any(fits(part, other) for other in found):
-            found = [other for other in found if not fits(other, part)]
+        if not any(_covers(other, part) for other in found):
+            found = [other for other in found if not _covers(part, other)]
             found.append(part)
     return found
 
