@@ -2,7 +2,8 @@
 
 Known are the kubelet's whole state when the newest report was made, who was sent there since and when, who was heard to run and
 who to have ended. What is certain to have come before something else came before it (a pod that was heard to run came before one
-that was sent later); all else came in any order, and who was not heard of may have come or not. A pod that ended unheard is taken
+that was sent later; who started in an earlier second of the node's clock than another finished came before that one's end); all
+else came in any order, and who was not heard of may have come or not. A pod that ended unheard is taken
 to run: no scheduler knows better, and the measures count what comes of it apart. Must not know the ledger or a scheduler's
 bounds.
 """
@@ -31,12 +32,15 @@ NEWCOMER = ""
 
 
 class Sent(msgspec.Struct):
-    """A pod on the node: sent at `sent_s`, heard to run and to have ended, in seconds by the scheduler's clock."""
+    """A pod on the node: sent at `sent_s`, heard to run and to have ended, in seconds by the scheduler's clock; started and
+    finished in whole seconds of the node's clock, 0 for unknown."""
 
     pod: Pod
     sent_s: float
     runs_s: float = UNHEARD
     ended_s: float = UNHEARD
+    started_s: int = 0
+    finished_s: int = 0
 
     @property
     def came_s(self) -> float:
@@ -45,12 +49,13 @@ class Sent(msgspec.Struct):
 
 
 class Step(NamedTuple):
-    """An admission or an end, not before `first_s` and heard of at `last_s`."""
+    """An admission or an end, not before `first_s` and heard of at `last_s`; `clock_s` is what its node noted."""
 
     uid: str
     ends: bool
     first_s: float
     last_s: float
+    clock_s: int
 
 
 class Moment(NamedTuple):
@@ -88,18 +93,18 @@ class Consistent:
         self._sent[pod.uid] = Sent(pod, now_s)
         self._moments = None
 
-    def runs(self, uid: str, now_s: float) -> None:
+    def runs(self, uid: str, now_s: float, started_s: int = 0) -> None:
         """The API says that the pod runs."""
         if uid in self._sent:
-            self._sent[uid].runs_s = now_s
+            self._sent[uid].runs_s, self._sent[uid].started_s = now_s, started_s
             self._moments = None
 
-    def ended(self, uid: str, refused: bool, now_s: float) -> None:
+    def ended(self, uid: str, refused: bool, now_s: float, started_s: int = 0, finished_s: int = 0) -> None:
         """The API says that the pod is over; a `refused` one held nothing."""
         known = self._sent.get(uid)
         if known is None:
             return
-        known.ended_s = now_s
+        known.ended_s, known.started_s, known.finished_s = now_s, started_s, finished_s
         if refused:
             del self._sent[uid]
         self._moments = None
@@ -150,9 +155,9 @@ class Consistent:
         for uid, each in self._sent.items():
             first_s = max(each.sent_s, self._base_s)
             if uid not in self._base.pods:
-                yield Step(uid, False, first_s, each.came_s)
+                yield Step(uid, False, first_s, each.came_s, each.started_s)
             if each.ended_s < UNHEARD:
-                yield Step(uid, True, first_s, each.ended_s)
+                yield Step(uid, True, first_s, each.ended_s, each.finished_s)
 
     def _explored(self, starts: Iterable[Moment]) -> Moments:
         found: dict[tuple[int, frozenset[Step]], Moment] = {}
@@ -203,10 +208,16 @@ class Consistent:
 def _next(ahead: frozenset[Step]) -> Iterator[Step]:
     """What may happen first: nothing else is certain to have happened before it."""
     soonest_s = min((step.last_s for step in ahead), default=UNHEARD)
-    coming = {step.uid for step in ahead if not step.ends}
+    coming = [step for step in ahead if not step.ends]
     for step in ahead:
-        if step.first_s < soonest_s and not (step.ends and step.uid in coming):
+        if step.first_s < soonest_s and not (step.ends and any(_comes_first(each, step) for each in coming)):
             yield step
+
+
+def _comes_first(admission: Step, end: Step) -> bool:
+    """The pod's own, and whose second is an earlier one of the node's clock; what was heard wins over clocks."""
+    own = admission.uid == end.uid
+    return own or (0 < admission.clock_s < end.clock_s and admission.first_s < end.last_s)
 
 
 def _kind(pod: Pod) -> Hashable:

@@ -76,9 +76,9 @@ class SameNewsRow(LedgerRow):
 
     def tell(self, stream: str, fact: Fact, now_s: float) -> None:
         if isinstance(fact, PodRunning):
-            self._states[fact.node].runs(fact.uid, now_s)
+            self._states[fact.node].runs(fact.uid, now_s, fact.started_s)
         elif isinstance(fact, PodEnded) and fact.node:
-            self._states[fact.node].ended(fact.uid, fact.cause == "rejected", now_s)
+            self._states[fact.node].ended(fact.uid, fact.cause == "rejected", now_s, fact.started_s, fact.finished_s)
         super().tell(stream, fact, now_s)
 
     def reported(self, report: Report, now_s: float) -> None:

@@ -32,8 +32,12 @@ SETTLE_S, MIN_GAP_S = 0.05, 0.25
 """The exporter's pause after a change, and the least time between two of its scans (its defaults)."""
 
 
+EPOCH_S = 1_700_000_000
+"""Of the nodes' clocks at the beginning: statuses tell whole seconds, and 0 is unknown."""
+
+
 class Job(msgspec.Struct):
-    """A task and the pod that stands for it now."""
+    """A task and the pod that stands for it now; when it started and finished as its status tells, in seconds."""
 
     task: Task
     arrived_s: float
@@ -44,6 +48,8 @@ class Job(msgspec.Struct):
     node: str = ""
     decided_s: float = 0.0
     order: int = 0
+    started_s: int = 0
+    finished_s: int = 0
 
 
 class Simulation:
@@ -232,6 +238,8 @@ class Simulation:
             self._after(self._delay("admission", following) / 4, lambda: self._admission_begins(following))
         if trial.verdict.admitted:
             self.measures.admitted(pod.uid, self.now_s)
+            job.started_s = EPOCH_S + int(self.now_s)
+            job.finished_s = EPOCH_S + int(self.now_s + job.task.lifetime_s)
             self._after(self._delay("status", job), lambda: self._tell_running(job))
             self._after(job.task.lifetime_s + self._delay("terminate", job), lambda: self._lets_go(job))
         else:
@@ -240,7 +248,7 @@ class Simulation:
 
     def _tell_running(self, job: Job) -> None:
         if job.pod is not None and job.pod.uid in self._jobs:
-            self._tell(streams.pod(job.pod.uid), PodRunning(job.pod.uid, job.node))
+            self._tell(streams.pod(job.pod.uid), PodRunning(job.pod.uid, job.node, started_s=job.started_s))
 
     def _lets_go(self, job: Job) -> None:
         """The pod's work is over and its kubelet has freed what it held; the API says so a little later."""
@@ -264,7 +272,7 @@ class Simulation:
         assert job.pod is not None
         uid = job.pod.uid
         del self._jobs[uid]
-        self._tell(streams.pod(uid), PodEnded(uid, cause, job.node, reason))
+        self._tell(streams.pod(uid), PodEnded(uid, cause, job.node, reason, started_s=job.started_s, finished_s=job.finished_s))
         if cause == "rejected":
             again = Job(job.task, job.arrived_s, job.turn, job.member, job.attempts + 1)
             self._after(RETRY_S, lambda: self._arrives(again))

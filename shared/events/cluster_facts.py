@@ -61,7 +61,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A pod was first seen, or its spec or its node changed. Stream `pod/<uid>`.
 
     `node` is spec.nodeName: a pod seen bound is charged from this fact on, whoever bound it. `problem` names why the
-    manifest cannot be scheduled (an unparsable quantity, an unsupported constraint), empty when it can.
+    manifest cannot be scheduled (an unparsable quantity, an unsupported constraint), empty when it can. `started_s` as in
+    PodRunning.
     """
 
     pod: Pod
@@ -71,6 +72,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     static: bool = False
     terminating: bool = False
     problem: str = ""
+    started_s: int = 0
 
     @property
     def about(self) -> About:
@@ -78,11 +80,15 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class PodRunning(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The kubelet admitted the pod and reports it Running. Stream `pod/<uid>`."""
+    """The kubelet admitted the pod and reports it Running. Stream `pod/<uid>`.
+
+    `started_s` is status.startTime in seconds since the epoch, cut off as the API does: by the node's clock the pod was admitted
+    before that second was over (kubelet 1.36: the status manager notes it with the first status, after admission). 0: unknown."""
 
     uid: str
     node: str
     resource_version: str = ""
+    started_s: int = 0
 
     @property
     def about(self) -> About:
@@ -91,7 +97,10 @@ class PodRunning(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 class PodEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The pod holds nothing any more: deleted, finished, refused by its kubelet (`rejected`, with the kubelet's `reason`), or
-    absent from a complete list. Stream `pod/<uid>`."""
+    absent from a complete list. Stream `pod/<uid>`.
+
+    `finished_s` is the latest `finishedAt` of its containers in seconds since the epoch, cut off as the API does: by the node's
+    clock the pod held what it had until then (kubelet 1.36: it is active until its last container has ended). 0: unknown."""
 
     uid: str
     cause: EndCause
@@ -99,6 +108,8 @@ class PodEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     reason: str = ""
     message: str = ""
     resource_version: str = ""
+    started_s: int = 0
+    finished_s: int = 0
 
     @property
     def about(self) -> About:

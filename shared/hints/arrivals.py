@@ -43,11 +43,13 @@ class Budget:
 
 class Coming(NamedTuple):
     """A pod on its way, sent after this position, 0 for unknown. `runs`: since this position its kubelet is known to have it,
-    nobody knows where; it cannot lose its place. 0 while it may not have come yet."""
+    nobody knows where; it cannot lose its place. 0 while it may not have come yet. `started_s`: by the node's clock it was
+    admitted before this second was over; 0 for unknown."""
 
     request: Request
     sent: int = 0
     runs: int = 0
+    started_s: int = 0
 
     @property
     def there(self) -> bool:
@@ -131,7 +133,9 @@ def _refuses(rules: Rules, states: States, request: Request) -> bool:
 
 
 def judged(rules: Rules, before: Reachable, newcomer: Request, budget: Budget) -> Verdict:
-    """The verdict on a newcomer."""
+    """The verdict on a newcomer; UNKNOWN where what is known of the others contradicts itself."""
+    if not before.moments:
+        return UNKNOWN
     try:
         return _judged(rules, before, newcomer, budget)
     except OverBudgetError:

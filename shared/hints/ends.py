@@ -1,9 +1,11 @@
 """What a node may look like where pods ended that its report may still count: whoever came since came before or after each end.
 
 An end, or an admission, happened after the pod was sent and before it was heard of, in positions of the log: so a pod that was
-heard to run came before one that was sent later. All else may have happened in any order. A pod that came and went since the
-report takes and gives back what it is followed to take. Bounded in steps as `arrivals` is, which judges the newcomer. Must not
-know the ledger, names or a clock.
+heard to run came before one that was sent later. The node's own clock tells more. Its kubelet notes when a pod was started, just
+after its admission, and when its last container had finished, just before what the pod held is free: where that was in a later
+second than the start of another, the other was admitted first. All else may have happened in any order. A pod that came and went
+since the report takes and gives back what it is followed to take. Bounded in steps as `arrivals` is, which judges the newcomer.
+Must not know the ledger, names, or a clock of ours.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ UNHEARD = 1 << 62
 class Gone(NamedTuple):
     """A pod that ended. `held` is what the report lists for it; one that the report lacks has its `request`, and came after the
     report was made, or (unless `since`) had gone by then. Positions: sent after `sent`, heard to run at `runs`, to have ended at
-    `ended`; 0 for unknown."""
+    `ended`; 0 for unknown. By the node's clock it was admitted before the second `started_s` was over, and held what it had until
+    `finished_s` had begun; 0 for unknown."""
 
     held: tuple[ZonedAmount, ...] = ()
     request: Request | None = None
@@ -33,6 +36,8 @@ class Gone(NamedTuple):
     runs: int = 0
     ended: int = 0
     since: bool = False
+    started_s: int = 0
+    finished_s: int = 0
 
 
 def relevant(coming: Sequence[Coming], gone: Sequence[Gone]) -> list[Gone]:
@@ -56,17 +61,28 @@ def disorder(coming: Sequence[Coming], gone: Sequence[Gone]) -> int:
     steps = [step for number, pod in enumerate(pods) for step in _steps(number, pod)]
     admissions = [step for step in steps if not step.ends]
     return sum(
-        [one.pod != other.pod and one.first < other.last and other.first < one.last for one in admissions for other in steps]
+        [
+            one.pod != other.pod and one.first < other.last and other.first < one.last and not _came_first(one, other)
+            for one in admissions
+            for other in steps
+        ]
     )
 
 
 class Step(NamedTuple):
-    """The admission or the end of the pod of this number: not before `first`, and heard of at `last`."""
+    """The admission or the end of the pod of this number: not before `first`, and heard of at `last`. `clock_s` is of the node's
+    clock: an admission was before that second was over, an end not before it had begun; 0 for unknown."""
 
     pod: int
     ends: bool
     first: int
     last: int
+    clock_s: int
+
+
+def _came_first(admission: Step, other: Step) -> bool:
+    """By the node's clock. Positions win: a clock may have been set back."""
+    return other.ends and 0 < admission.clock_s < other.clock_s and admission.first < other.last
 
 
 class _Moment(NamedTuple):
@@ -116,9 +132,12 @@ class _Search:
             self._budget.spend()
             yield from self._came(moment, step)
         inside = {step.pod for step in moment.ahead if not step.ends}
-        ends = [step for step in possible if step.ends and step.pod not in inside]
+        ends = [step for step in possible if step.ends and step.pod not in inside and self._is_next(step, moment)]
         for step in ends if coming else sorted(ends, key=_heard)[:1]:
             yield from self._ended(moment, step)
+
+    def _is_next(self, end: Step, moment: _Moment) -> bool:
+        return end.clock_s == 0 or not any(_came_first(step, end) for step in moment.ahead if not step.ends)
 
     def _ended(self, moment: _Moment, step: Step) -> Iterator[_Moment]:
         pod, taken = self._pods[step.pod], dict(moment.taken)
@@ -167,9 +186,9 @@ def _heard(step: Step) -> tuple[int, int]:
 
 def _steps(number: int, pod: Coming | Gone) -> Iterator[Step]:
     if isinstance(pod, Coming):
-        yield Step(number, False, pod.sent, pod.runs or UNHEARD)
+        yield Step(number, False, pod.sent, pod.runs or UNHEARD, pod.started_s)
         return
     ended = pod.ended or UNHEARD
     if pod.request is not None:
-        yield Step(number, False, pod.sent, pod.runs or ended)
-    yield Step(number, True, pod.sent, ended)
+        yield Step(number, False, pod.sent, pod.runs or ended, pod.started_s)
+    yield Step(number, True, pod.sent, ended, pod.finished_s)

@@ -56,8 +56,9 @@ def _alias(node: LedgerNode, key: str) -> Alias | None:
     return Alias(baseline=listed if ended is not None and ended.complete and listed else None)
 
 
-def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True) -> None:
-    """Release the pod's charge: it ended, was refused, or its reservation was withdrawn. `came`: it may have held something."""
+def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, finished_s: int = 0) -> None:
+    """Release the pod's charge: it ended, was refused, or its reservation was withdrawn. `came`: it may have held something, and
+    if so until `finished_s`."""
     node = ledger.nodes.get(entry.node)
     entry.node, entry.charged_at = "", 0
     charge = node.charges.pop(entry.pod.uid, None) if node is not None else None
@@ -70,7 +71,7 @@ def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True) -> 
         if charge.key in node.ended:
             settle(node)  # what a report lists for an ended pod of this name is free again, now that no live one bears it
         return
-    node.ended[charge.key] = _ended(node, charge, position, came)
+    node.ended[charge.key] = _ended(node, charge, position, came, finished_s)
     if node.listed is None:
         _note_freed(node, charge, position)
         settle(node)
@@ -80,12 +81,12 @@ def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True) -> 
         restore(node.lower, charge.zones)
 
 
-def _ended(node: LedgerNode, charge: Charge, position: int, came: bool) -> Ended:
+def _ended(node: LedgerNode, charge: Charge, position: int, came: bool, finished_s: int) -> Ended:
     """With those of the name that ended before; of too many nobody says anything any more."""
     before = node.ended.get(charge.key)
     lives: tuple[Life, ...] | None = () if before is None else before.lives
     if came and lives is not None:
-        lives = (*lives, Life(charge.demand, charge.sent_at, charge.runs_at, position))
+        lives = (*lives, Life(charge.demand, charge.sent_at, charge.runs_at, position, charge.started_s, finished_s))
     lives = lives if lives is None or len(lives) <= LIVES_LIMIT else None
     return Ended(charge.proven and charge.alias is None, 0, lives)
 

@@ -115,7 +115,7 @@ def _charged(charges: Iterable[Charge], report: Report, bounds: set[str]) -> tup
             unsure.append(((), _amounts(charge.held)))
             bounds.add(EARLIER)
         else:
-            coming.append(Coming(request_of(charge.demand), charge.sent_at, charge.runs_at))
+            coming.append(Coming(request_of(charge.demand), charge.sent_at, charge.runs_at, charge.started_s))
     return coming, unsure
 
 
@@ -198,7 +198,8 @@ def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming])
             listed.discard(key)
             told = None
         if key in listed and (told is not None or ended.lives is None):
-            found.append(Gone(_held(node, key), ended=told.ended_at if told is not None else 0))
+            ended_at, finished_s = (told.ended_at, told.finished_s) if told is not None else (0, 0)
+            found.append(Gone(_held(node, key), ended=ended_at, finished_s=finished_s))
         elif key in listed or ended.lives is None:
             return None
         found += [_came_and_went(life, node.report_position) for life in ended.lives or () if life is not told]
@@ -228,7 +229,8 @@ def _listed_life(ended: Ended, report_position: int) -> Life | None:
 
 def _came_and_went(life: Life, report_position: int) -> Gone:
     since = report_position < life.sent_at and life.runs_at > 0
-    return Gone((), request_of(life.demand), life.sent_at, life.runs_at, life.ended_at, since)
+    request, positions = request_of(life.demand), (life.sent_at, life.runs_at, life.ended_at)
+    return Gone((), request, *positions, since, life.started_s, life.finished_s)
 
 
 def _kept(zones: ZoneAmounts, report: Report, bounds: set[str]) -> list[tuple[Held, ...]]:

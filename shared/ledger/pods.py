@@ -9,7 +9,7 @@ from shared.events.envelope import Envelope
 from shared.ledger.charging import put, take
 from shared.ledger.nodes import node_of
 from shared.ledger.settle import narrow_charge, redemand, settle
-from shared.ledger.state import Ledger, LedgerNode, LedgerPod
+from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import restore, subtract
 
 Touched = tuple[str, ...]
@@ -31,7 +31,7 @@ def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched
         return (before,) if changed and before else ()
     touched = _stands(ledger, entry, fact.node, at)
     entry.stage = "running" if fact.phase == "Running" else "bound"
-    _admit(ledger.nodes[fact.node], fact.pod.uid, at.position if fact.phase == "Running" else 0)
+    _admit(ledger.nodes[fact.node], fact.pod.uid, at.position if fact.phase == "Running" else 0, fact.started_s)
     return tuple(sorted({*touched, *_drop_claim(ledger, entry)}))
 
 
@@ -67,18 +67,26 @@ def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
         return ()
     touched = _stands(ledger, entry, fact.node, at)
     entry.stage = "running"
-    _admit(ledger.nodes[fact.node], fact.uid, at.position)
+    _admit(ledger.nodes[fact.node], fact.uid, at.position, fact.started_s)
     return touched
 
 
-def _admit(node: LedgerNode, uid: str, runs_at: int) -> None:
+def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
     """Once a pod runs, the memory of its init containers is free."""
     charge = node.charges[uid]
     changed = charge.admitted != (runs_at > 0)
     if changed:
         charge.runs_at = runs_at
+        _started(charge, started_s)
     if changed and charge.proven and charge.zones:
         settle(node)
+
+
+def _started(charge: Charge, started_s: int) -> None:
+    """Only of one that was sent since the node's kubelet may have admitted everybody anew: the start that a status tells was the
+    first one."""
+    if charge.sent_at and not charge.started_s:
+        charge.started_s = started_s
 
 
 def ended(ledger: Ledger, fact: cluster.PodEnded, at: Envelope) -> Touched:
@@ -89,7 +97,8 @@ def ended(ledger: Ledger, fact: cluster.PodEnded, at: Envelope) -> Touched:
     touched = _drop_claim(ledger, entry)
     if entry.node:
         touched = (*touched, entry.node)
-        take(ledger, entry, at.position, came=fact.cause != "rejected")
+        _started(ledger.nodes[entry.node].charges[fact.uid], fact.started_s)
+        take(ledger, entry, at.position, fact.cause != "rejected", fact.finished_s)
     return touched
 
 

@@ -99,7 +99,8 @@ def forget_places(node: LedgerNode) -> None:
     for ended in node.ended.values():
         ended.lives = None
     for charge in node.charges.values():
-        charge.held, charge.held_boot, charge.sent_at, charge.runs_at, charge.narrowed = {}, "", 0, 0, False
+        charge.held, charge.held_boot, charge.narrowed = {}, "", False
+        charge.sent_at = charge.runs_at = charge.started_s = 0
         charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, everything))
 
 

@@ -40,8 +40,8 @@ class Charge(msgspec.Struct, gc=False):
     scope or several zones); it only widens until the pod is proven. `held` is zone -> amounts as last proven, in boot
     `held_boot`. `zones` is what the view subtracts now (empty while the current report proves the pod). `sent_at` is the
     position of its reservation, before which it cannot have come, 0 where it may have; `runs_at` that from which its kubelet is
-    known to run it, wherever, 0 while it may still be on its way. `narrowed`: a trusted prediction holds `possible` to fewer
-    zones."""
+    known to run it, wherever, 0 while it may still be on its way; `started_s` is when by the node's clock, 0 for unknown.
+    `narrowed`: a trusted prediction holds `possible` to fewer zones."""
 
     uid: str
     key: str
@@ -55,6 +55,7 @@ class Charge(msgspec.Struct, gc=False):
     alias: Alias | None = None
     sent_at: int = 0
     runs_at: int = 0
+    started_s: int = 0
     narrowed: bool = False
 
     @property
@@ -84,12 +85,15 @@ class LedgerPod(msgspec.Struct, gc=False):
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
-    """What a pod took that ended at this position; the rest as its charge had it."""
+    """What a pod took that ended at this position, and finished in this second of the node's clock (0 for unknown); the rest as
+    its charge had it."""
 
     demand: tuple[ContainerDemand, ...]
     sent_at: int
     runs_at: int
     ended_at: int
+    started_s: int = 0
+    finished_s: int = 0
 
 
 class Ended(msgspec.Struct, gc=False):

@@ -29,9 +29,14 @@ def orders(steps: Sequence[Step]) -> Iterator[tuple[Step, ...]]:
 
 
 def is_possible(order: Sequence[Step]) -> bool:
-    """Nobody is before what is known to have been before him, and nobody ends before he came."""
+    """Nobody is before what is known to have been before him, and nobody ends before he came, or before another came who started
+    in an earlier second."""
     pairs = [(one, other) for at, one in enumerate(order) for other in order[at + 1 :]]
-    return not any(later.last_s <= one.first_s or (later.uid == one.uid and one.ends) for one, later in pairs)
+    return not any(later.last_s <= one.first_s or (one.ends and comes_first(later, one)) for one, later in pairs)
+
+
+def comes_first(admission: Step, end: Step) -> bool:
+    return not admission.ends and (admission.uid == end.uid or 0 < admission.clock_s < end.clock_s)
 
 
 def after(state: KubeletState, order: Sequence[Step], pods: dict[str, Pod]) -> tuple[KubeletState | None, set[str]]:

@@ -40,7 +40,7 @@ SIMULATED = (
     Mutation(
         "a pod that ended keeps its charge",
         "shared/ledger/pods.py",
-        'take(ledger, entry, at.position, came=fact.cause != "rejected")',
+        'take(ledger, entry, at.position, fact.cause != "rejected", fact.finished_s)',
         "pass",
         "S9|ledger|L2",
         90002,

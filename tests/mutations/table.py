@@ -347,6 +347,13 @@ TESTED = (
         "tests/scheduler/test_cycle_ends.py -k before_an_end",
     ),
     Mutation(
+        "who started in the second in which another finished came first",
+        "shared/hints/ends.py",
+        "0 < admission.clock_s < other.clock_s",
+        "0 < admission.clock_s <= other.clock_s",
+        "tests/scheduler/test_cycle_ends.py -k before_another_had_finished",
+    ),
+    Mutation(
         "a reservation outlives its node",
         "services/scheduler/reserving/withdrawals.py",
         "    for name in changed:\n        node",

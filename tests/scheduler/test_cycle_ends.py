@@ -17,7 +17,7 @@ from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, Zone, ZonedAmount
-from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
+from shared.events.cluster_facts import EndCause, PodEnded, PodObserved, PodRunning
 from shared.events.scheduling_facts import NodeCharged, PodReserved
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from shared.kubelet.machine import KubeletState
@@ -40,7 +40,8 @@ class Past:
         self.known.reported(self.state, 0.0)
         self.on_their_way: dict[str, Pod] = {}
         self.unheard: list[str] = []
-        self.ended: list[tuple[str, bool]] = []
+        self.started_s: dict[str, int] = {}
+        self.ended: list[tuple[str, int]] = []
         self.scan: tuple[KubeletState, float] | None = None
         self.now_s = 0.0
         for number in range(EVENTS):
@@ -68,13 +69,18 @@ class Past:
             if verdict.admitted:
                 self.state = start_containers(self.state, pod)
                 self.unheard.append(pod.uid)
+                self.started_s[pod.uid] = self._by_the_node()
             else:
-                self._hear_end(pod.uid, refused=True)
+                self._hear_end(pod.uid, 0, refused=True)
+
+    def _by_the_node(self) -> int:
+        """What happens within two events is told as of one second."""
+        return 1_000 + int(self.now_s) // 2
 
     def _run(self, number: int) -> None:
         for uid in self.unheard:
-            self.world.fold(f"pod/{uid}", PodRunning(uid, NODE))
-            self.known.runs(uid, self.now_s)
+            self.world.fold(f"pod/{uid}", PodRunning(uid, NODE, started_s=self.started_s[uid]))
+            self.known.runs(uid, self.now_s, self.started_s[uid])
         self.unheard.clear()
 
     def _end(self, number: int) -> None:
@@ -83,13 +89,15 @@ class Past:
         if uids:
             uid = self.rng.choice(uids)
             self.state = drop_stale(remove(self.state, uid))
-            self.ended.append((uid, False))
+            self.ended.append((uid, self._by_the_node()))
         while self.ended and self.rng.random() < 0.8:
             self._hear_end(*self.ended.pop(0))
 
-    def _hear_end(self, uid: str, refused: bool) -> None:
-        self.world.fold(f"pod/{uid}", PodEnded(uid, "rejected" if refused else "succeeded", NODE))
-        self.known.ended(uid, refused, self.now_s)
+    def _hear_end(self, uid: str, finished_s: int, refused: bool = False) -> None:
+        cause: EndCause = "rejected" if refused else "succeeded"
+        started_s = self.started_s.get(uid, 0)
+        self.world.fold(f"pod/{uid}", PodEnded(uid, cause, NODE, started_s=started_s, finished_s=finished_s))
+        self.known.ended(uid, refused, self.now_s, started_s, finished_s)
 
     def _report(self, number: int) -> None:
         """One is made, or the one that was made arrives."""
@@ -101,7 +109,9 @@ class Past:
         self.scan = None
 
     def admitted_in_every_state(self, pod: Pod) -> bool:
-        return all(admit(moment.state, pod).admitted for moment in self.known.moments().now)
+        """Also in the true one, whatever was concluded from what was heard."""
+        states = [self.state, *(moment.state for moment in self.known.moments().now)]
+        return all(admit(state, pod).admitted for state in states)
 
 
 TURNS = (*(Past._send, Past._come, Past._end) * 4, *(Past._run,) * 3, Past._report)
@@ -138,6 +148,23 @@ def test_a_pod_that_was_sent_before_an_end_was_heard_of_may_have_come_before_it(
     world.fold("pod/a", PodRunning("a", "n"))
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(5)))), Unplaceable)
+
+
+def test_a_pod_that_started_before_another_had_finished_came_before_that_one_s_end() -> None:
+    """Zone 0 has 8 CPUs and zone 1 has 6; two of 4 that fill zone 0 end, and nobody hears of it before A of 4 runs. By the node's
+    clock A started in second 100 and is in zone 1, if the others finished later; else it may have come to zone 0."""
+    assert isinstance(_beside_two_ends(101, 101).cluster.place(guaranteed("b", container("c", amounts(8)))), Placed)
+    assert isinstance(_beside_two_ends(101, 100).cluster.place(guaranteed("b", container("c", amounts(8)))), Unplaceable)
+    assert isinstance(_beside_two_ends(101, 0).cluster.place(guaranteed("b", container("c", amounts(8)))), Unplaceable)
+
+
+def _beside_two_ends(*finished_s: int) -> World:
+    world = with_two_listed([zone(0, {"cpu": 0}, amounts(8)), zone(1, amounts(6))], cpus=4, places=(0, 0))
+    reserve(world, guaranteed("a", container("c", amounts(4))))
+    world.fold("pod/a", PodRunning("a", "n", started_s=100))
+    for name, second in zip(("old0", "old1"), finished_s, strict=True):
+        world.fold(f"pod/{name}", PodEnded(name, "succeeded", "n", finished_s=second))
+    return world
 
 
 def test_one_that_came_and_went_since_the_report_may_have_sent_another_elsewhere() -> None:

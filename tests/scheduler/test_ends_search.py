@@ -28,6 +28,8 @@ SIZE = 6
 PODS = 5
 POSITIONS = st.integers(1, 9)
 CPUS = st.integers(1, 5)
+SECONDS = st.sampled_from((0, 0, 10, 11, 12))
+"""Of a node's clock that may have been set back; 0 is unknown."""
 Sight = tuple[States, tuple[tuple[object, int], ...]]
 """The node in one of its states, and how many of each kind may still come."""
 
@@ -43,6 +45,7 @@ class Step(NamedTuple):
     ends: bool
     first: int
     last: int
+    clock_s: int
 
 
 @st.composite
@@ -55,38 +58,52 @@ def requests(draw: st.DrawFn) -> Request:
 @st.composite
 def on_their_way(draw: st.DrawFn) -> Coming:
     sent = draw(POSITIONS)
-    return Coming(draw(requests()), sent, draw(st.sampled_from((0, sent + 1, sent + 3))))
+    runs = draw(st.sampled_from((0, sent + 1, sent + 3)))
+    return Coming(draw(requests()), sent, runs, draw(SECONDS) if runs else 0)
 
 
 @st.composite
 def came_and_went(draw: st.DrawFn) -> Gone:
     sent = draw(POSITIONS)
     runs = draw(st.sampled_from((0, sent + 1, sent + 2)))
-    return Gone((), draw(requests()), sent, runs, max(sent, runs) + draw(st.integers(1, 4)), runs > 0 and draw(st.booleans()))
+    ended, since = max(sent, runs) + draw(st.integers(1, 4)), runs > 0 and draw(st.booleans())
+    return Gone((), draw(requests()), sent, runs, ended, since, draw(SECONDS), draw(SECONDS))
 
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
     """Two or three zones, some of whose CPUs pods hold that ended."""
-    held = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3), POSITIONS), max_size=3))
+    held = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(1, SIZE // 3), POSITIONS, SECONDS), max_size=3))
     zones = draw(st.integers(2, 3))
-    free = [SIZE - sum(cpus for at, cpus, _ in held if at == number) for number in range(zones)]
+    free = [SIZE - sum(cpus for at, cpus, *_ in held if at == number) for number in range(zones)]
     policy = draw(st.sampled_from(("single-numa-node", "restricted", "best-effort")))
-    shown = [zone(at, amounts(max(0, left)), amounts(SIZE)) for at, left in enumerate(free)]
+    shown = [zone(at, amounts(left), amounts(SIZE)) for at, left in enumerate(free)]
     seen = observe(report("n", shown, policy, tracked=("cpu",)), (), policy, "container", False)
     assert seen is not None
-    listed = [Gone((ZonedAmount("cpu", (at,), cpus * 1000),), ended=ended) for at, cpus, ended in held]
+    listed = [
+        Gone((ZonedAmount("cpu", (at,), cpus * 1000),), ended=ended, finished_s=finished_s)
+        for at, cpus, ended, finished_s in held
+    ]
     others = draw(st.lists(st.one_of(on_their_way(), came_and_went()), min_size=1, max_size=PODS - len(listed)))
     return Scene(seen.rules, seen.bases, (*others, *listed))
 
 
 def steps(number: int, pod: Coming | Gone) -> Iterator[Step]:
     if isinstance(pod, Coming):
-        yield Step(number, False, pod.sent, pod.runs or UNHEARD)
+        yield Step(number, False, pod.sent, pod.runs or UNHEARD, pod.started_s)
         return
     if pod.request is not None:
-        yield Step(number, False, pod.sent, pod.runs or pod.ended)
-    yield Step(number, True, pod.sent, pod.ended)
+        yield Step(number, False, pod.sent, pod.runs or pod.ended, pod.started_s)
+    yield Step(number, True, pod.sent, pod.ended, pod.finished_s)
+
+
+def may_be_next(step: Step, ahead: frozenset[Step]) -> bool:
+    """By the positions; and no end before an admission of an earlier second of the node's clock, unless positions say so."""
+    if any(step.first >= other.last for other in ahead):
+        return False
+    return not step.ends or not any(
+        not other.ends and other.clock_s and other.clock_s < step.clock_s and other.first < step.last for other in ahead
+    )
 
 
 class Plain:
@@ -110,7 +127,7 @@ class Plain:
         if len(optional) == len(ahead):
             self.sights.add((states, tuple(sorted(Counter(each.key for each in optional if each is not None).items()))))
         for step in ahead:
-            if all(step.first < other.last for other in ahead):
+            if may_be_next(step, ahead):
                 (self._end if step.ends else self._come)(states, ahead, taken, step)
 
     def _end(self, states: States, ahead: frozenset[Step], taken: dict[int, Sequence[Taken]], step: Step) -> None:

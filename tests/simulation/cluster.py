@@ -24,8 +24,16 @@ from tests.simulation.fibers import Ask
 from tests.simulation.log import SimClock
 
 Json = dict[str, Any]
+START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = "2026-01-01T00:00:00Z"
 ENDED = ("Succeeded", "Failed")
+SECOND_MS = 50
+"""Nodes' clocks run fast, as statuses tell whole seconds: some steps share one."""
+
+
+def by_the_node(at_ms: int) -> str:
+    """A time in a pod's status."""
+    return (START + timedelta(seconds=at_ms // SECOND_MS)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class SimKube:
@@ -51,8 +59,7 @@ class Api:
     """The truth about objects. `bound` counts bindings by uid; `hear` is told every change of pods and nodes."""
 
     def __init__(self, seed: int, clock: SimClock) -> None:
-        start = datetime(2026, 1, 1, tzinfo=UTC)
-        moment: Callable[[], datetime] = lambda: start + timedelta(milliseconds=clock.now_ms)  # noqa: E731
+        moment: Callable[[], datetime] = lambda: START + timedelta(milliseconds=clock.now_ms)  # noqa: E731
         self.store = ClusterStore(ApiSettings(taint_new_nodes=False), clock=moment, seed=seed)
         self.bound: dict[str, list[str]] = {}
         self._pods: tuple[int, list[Json], list[Json]] = (-1, [], [])
@@ -142,15 +149,15 @@ class Api:
         """Delete a Node object."""
         self.store.delete("nodes", name)
 
-    def post(self, uid: str, phase: str, reason: str = "", message: str = "") -> None:
-        """A kubelet posts a pod's status; harmless when the pod is gone."""
+    def post(self, uid: str, phase: str, at_ms: int, reason: str = "", message: str = "") -> None:
+        """A kubelet posts what became of a pod then; harmless when the pod is gone."""
         pod = self.by_uid(uid)
         if pod is None or pod["status"].get("phase") in ENDED:
             return
         if phase == "Running":
-            status = pod_status.running(pod, NOW, "10.0.0.1", "10.1.0.1")
+            status = pod_status.running(pod, by_the_node(at_ms), "10.0.0.1", "10.1.0.1")
         elif phase == "Succeeded":
-            status = pod_status.succeeded(pod, NOW)
+            status = pod_status.succeeded(pod, by_the_node(at_ms))
         else:
-            status = pod_status.refused(pod, reason, message, NOW)
+            status = pod_status.refused(pod, reason, message, by_the_node(at_ms))
         self.store.replace_status("pods", pod["metadata"]["name"], "default", status, uid)

@@ -63,7 +63,7 @@ class SimNode:
         self._steps: list[KubeletState] = []
         self._queue: list[str] = []
         self._over: set[str] = set()
-        self._posts: list[tuple[str, str, str, str]] = []
+        self._posts: list[tuple[str, str, str, str, int]] = []
         self._sick: set[tuple[str, str]] = set()
         self._begun: exporter.Scan | None = None
         self._register()
@@ -169,7 +169,7 @@ class SimNode:
     def finish(self, uid: str) -> str:
         """A pod has run its time."""
         self._let_go(uid)
-        self._posts.append((uid, "Succeeded", "", ""))
+        self._posts.append((uid, "Succeeded", "", "", self.clock.now_ms))
         return "succeeded"
 
     def _begin(self) -> str:
@@ -192,20 +192,20 @@ class SimNode:
         if known is None:
             return "gone meanwhile"
         if trial.verdict.admitted:
-            self._posts.append((trial.uid, "Running", "", ""))
+            self._posts.append((trial.uid, "Running", "", "", self.clock.now_ms))
             self.admitted(self)
             return "admitted"
         return self._refuse(known.pod, trial.verdict, False)
 
     def _refuse(self, pod: Pod, verdict: Admission, again: bool) -> str:
         self._over.add(pod.uid)
-        self._posts.append((pod.uid, "Failed", verdict.reason, verdict.message))
+        self._posts.append((pod.uid, "Failed", verdict.reason, verdict.message, self.clock.now_ms))
         self.refused(self, pod, verdict, again)
         return f"REFUSED {verdict.reason}"
 
     def _post(self) -> str:
-        uid, phase, reason, message = self._posts.pop(0)
-        self.api.post(uid, phase, reason, message)
+        uid, phase, reason, message, at_ms = self._posts.pop(0)
+        self.api.post(uid, phase, at_ms, reason, message)
         return reason or phase
 
     # -- the node itself -------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 
 from services.scheduler.deciding.constraints.registry import constrained
 from services.scheduler.observing import resized
+from services.scheduler.observing.node_times import finished_s, started_s
 from services.scheduler.observing.sightings import Sightings
 from shared.domain.fields import ManifestError, RefusedError
 from shared.domain.kept import is_value, trimmed
@@ -46,7 +47,7 @@ def pod_fact(ledger: Ledger, schedulers: Collection[str], obj: Object, sightings
         if known is None or _differs(known, fact):
             return fact
     if phase == "Running" and known.stage != "running":
-        return PodRunning(uid, node, str(metadata.get("resourceVersion", "")))
+        return PodRunning(uid, node, str(metadata.get("resourceVersion", "")), started_s(status))
     return None
 
 
@@ -78,6 +79,8 @@ def _ended(uid: str, node: str, phase: str, status: Object, metadata: Object) ->
         reason=reason,
         message=str(status.get("message") or ""),
         resource_version=str(metadata.get("resourceVersion", "")),
+        started_s=started_s(status),
+        finished_s=finished_s(status),
     )
 
 
@@ -92,6 +95,7 @@ def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserv
         static=STATIC_POD_ANNOTATION in annotations,
         terminating=bool(metadata.get("deletionTimestamp")),
         problem=problem,
+        started_s=started_s(_part(obj, "status")),
     )
 
 
@@ -134,12 +138,17 @@ def _differs(known: LedgerPod, fact: PodObserved) -> bool:
 
 def pod_deleted(ledger: Ledger, obj: Object) -> PodEnded | None:
     """The fact of a DELETED event."""
-    metadata = _part(obj, "metadata")
+    metadata, status = _part(obj, "metadata"), _part(obj, "status")
     uid = str(metadata.get("uid", ""))
     if uid not in ledger.pods:
         return None
     return PodEnded(
-        uid=uid, cause="deleted", node=ledger.pods[uid].node, resource_version=str(metadata.get("resourceVersion", ""))
+        uid=uid,
+        cause="deleted",
+        node=ledger.pods[uid].node,
+        resource_version=str(metadata.get("resourceVersion", "")),
+        started_s=started_s(status),
+        finished_s=finished_s(status),
     )
 
 

@@ -1,0 +1,88 @@
+"""Times of a pod's status: whole seconds by the node's clock; 0 for all that is not told, or is no time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.scheduler.observing import news
+from services.scheduler.observing.node_times import finished_s, started_s
+from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
+from tests.scheduler.observer.test_news import Watched, pod
+
+START, FIRST, LAST = "2026-11-21T02:28:08Z", "2026-11-21T02:29:00Z", "2026-11-21T02:29:59Z"
+START_S = 1_795_228_088
+LAST_S = START_S + 111
+
+
+def container(name: str, **state: Any) -> dict[str, Any]:
+    return {"name": name, "state": state}
+
+
+def terminated(at: str | None) -> dict[str, Any]:
+    return {"exitCode": 0, "startedAt": START, "finishedAt": at}
+
+
+def status(**more: Any) -> dict[str, Any]:
+    """Two containers of three have finished, the init container first of all."""
+    return {
+        "startTime": START,
+        "initContainerStatuses": [container("i", terminated=terminated(START))],
+        "containerStatuses": [container("a", terminated=terminated(LAST)), container("b", terminated=terminated(FIRST))],
+        **more,
+    }
+
+
+def test_a_pod_finished_with_its_last_container() -> None:
+    assert started_s(status()) == START_S
+    assert finished_s(status()) == LAST_S
+
+
+def test_containers_that_run_or_are_forgotten_tell_nothing() -> None:
+    others = [
+        container("a", running={"startedAt": START}),
+        container("b", waiting={}),
+        container("c", terminated=terminated(None)),
+    ]
+    assert finished_s({"containerStatuses": others}) == 0
+    assert finished_s({"containerStatuses": [*others, container("d", terminated=terminated(FIRST))]}) == LAST_S - 59
+
+
+@pytest.mark.parametrize("told", [None, 5, "", "soon", "2026-11-21T02:28:08", "0001-01-01T00:00:00Z", "9" * 400, {}, []])
+def test_what_is_no_time_is_unknown(told: object) -> None:
+    assert started_s({"startTime": told}) == 0
+    assert finished_s({"containerStatuses": [container("a", terminated={"finishedAt": told})]}) == 0
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(("state", "terminated", "finishedAt")), inner),
+    max_leaves=8,
+)
+
+
+@given(JSON, JSON)
+def test_whatever_a_status_holds_is_read(listed: object, told: object) -> None:
+    found = {"startTime": told, "containerStatuses": listed, "initContainerStatuses": [listed]}
+    assert started_s(found) >= 0
+    assert finished_s(found) >= 0
+
+
+def test_facts_tell_when_by_the_node() -> None:
+    """A pod that was seen on its way, runs, and succeeded; one that was first seen running, and is deleted."""
+    watched = Watched()
+    watched.pod(pod(node="n"))
+    running = pod(node="n", phase="Running", version=6) | {"status": status(phase="Running", containerStatuses=[])}
+    assert watched.pod(running) == PodRunning("uid-a", "n", "6", START_S)
+    found = watched.pod(pod(node="n", phase="Succeeded", version=7) | {"status": status(phase="Succeeded")})
+    assert isinstance(found, PodEnded)
+    assert (found.started_s, found.finished_s) == (START_S, LAST_S)
+    found = watched.pod(pod("b", node="n") | {"status": status(phase="Running")})
+    assert isinstance(found, PodObserved)
+    assert found.started_s == START_S
+    deleted = news.pod_deleted(watched.history.ledger, pod("b", node="n") | {"status": status(phase="Running")})
+    assert deleted is not None
+    assert (deleted.started_s, deleted.finished_s) == (START_S, LAST_S)
