@@ -71,7 +71,8 @@ def kubelet_states(
     placements = [placement for key in listed for placement in listed[key]]
     if any(_torn(charge, listed.get(charge.key, ()), report) for charge in charges):
         return None
-    report, extra = _by_uid(report, charges)
+    ended = [placement for key in _listed_and_ended(node, charges) for placement in listed[key]]
+    report, extra = _by_uid(report, charges, ended)
     told: set[str] = set()
     try:
         coming, unsure = _charged(charges, report, told)
@@ -131,16 +132,20 @@ def _ids_matter(report: Report, charges: Sequence[Charge], policy: str) -> bool:
     return any(part.kind == "init" for charge in charges if not charge.proven for part in charge.demand)
 
 
-def _by_uid(report: Report, charges: Sequence[Charge]) -> tuple[Report, list[Placement]]:
+def _by_uid(report: Report, charges: Sequence[Charge], ended: Sequence[Placement]) -> tuple[Report, list[Placement]]:
     """What checkpoints say of pods that no listing could be told to be, by their uid: of a proven pod, what its init containers
-    hold counts, and their memory waits for the pod to run; the rest is in the listing. Everybody else's is stale."""
+    hold counts, and their memory waits for the pod to run; the rest is in the listing. So is what one that `ended` since is
+    listed with alike: its end gives that back. Everybody else's is stale."""
     if all(each.pod for each in report.hidden):
         return report, []
     proven = {charge.uid: charge for charge in charges if charge.proven}
+    listed = Counter((each.container, each.held) for each in ended if not each.pod_uid)
     hidden, extra = [], []
     for each in report.hidden:
         charge = proven.get(each.pod_uid)
-        if each.pod or charge is None:
+        if not each.pod and charge is None and listed[each.container, each.held]:
+            listed[each.container, each.held] -= 1
+        elif each.pod or charge is None:
             hidden.append(each)
         elif any(part.kind == "init" and part.name == each.container for part in charge.demand):
             hidden.append(
