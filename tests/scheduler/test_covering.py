@@ -1,16 +1,26 @@
-"""A zone that is left in spite of all others: the fractional bound beside every way in which they can stand."""
+"""A zone that is left in spite of all others: the fractional bound beside every way in which they can stand, and beside a plain
+one."""
 
 from __future__ import annotations
 
 from itertools import product
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.feasibility.covering import Bounds, Part, leaves_a_zone
+from services.scheduler.deciding.feasibility import covering
+from services.scheduler.deciding.feasibility.covering import MOST_AMOUNT, Bounds, Crowd, Part, each_is_left_a_zone
 from shared.domain.resources import CPU, Amounts
+from tests.scheduler import reference_covering
 
 GPU = "example.com/gpu"
+
+
+def leaves_a_zone(asked: Amounts, base: Bounds, rooms: Bounds, others: list[Part]) -> bool:
+    """The seeker is in the midst of the others."""
+    parts = [*others[:1], Part(asked, asked), *others[1:]]
+    return each_is_left_a_zone(Crowd.of(parts, base, rooms), [len(others[:1])])
 
 
 def left_in_every_case(asked: Amounts, base: Bounds, rooms: Bounds, others: list[Part]) -> bool:
@@ -23,7 +33,17 @@ def left_in_every_case(asked: Amounts, base: Bounds, rooms: Bounds, others: list
 
 
 def _fits(asked: Amounts, free: Amounts, taken: list[Amounts]) -> bool:
-    return all(free.get(name, 0) - sum(each.get(name, 0) for each in taken) >= amount for name, amount in asked.items())
+    """What is not asked for is not missed."""
+    wanted = [(name, amount) for name, amount in asked.items() if amount]
+    return all(free.get(name, 0) - sum(each.get(name, 0) for each in taken) >= amount for name, amount in wanted)
+
+
+def _moved(amounts: Amounts, shift: int) -> Amounts:
+    return {name: amount << shift for name, amount in amounts.items()}
+
+
+def _all_moved(bounds: Bounds, shift: int) -> Bounds:
+    return {zone: _moved(amounts, shift) for zone, amounts in bounds.items()}
 
 
 def _amounts(least: int, most: int) -> st.SearchStrategy[Amounts]:
@@ -41,14 +61,61 @@ def parts(draw: st.DrawFn) -> Part:
     st.dictionaries(st.integers(0, 7), _amounts(0, 9), min_size=1, max_size=4),
     st.integers(0, 2),
     st.lists(parts(), max_size=5),
+    st.integers(0, 48),
 )
 def test_what_the_bound_promises_holds_wherever_the_others_stand(
-    asked: Amounts, base: Bounds, more: int, others: list[Part]
+    asked: Amounts, base: Bounds, more: int, others: list[Part], shift: int
 ) -> None:
-    rooms = {zone: free | {CPU: free[CPU] + more} for zone, free in base.items()}
+    """Amounts of bytes as well as of CPUs."""
+    asked, base, others = (
+        _moved(asked, shift),
+        _all_moved(base, shift),
+        [Part(*(_moved(each, shift) for each in part)) for part in others],
+    )
+    rooms = {zone: free | {CPU: free[CPU] + (more << shift)} for zone, free in base.items()}
     promised, left = leaves_a_zone(asked, base, rooms, others), left_in_every_case(asked, base, rooms, others)
     event(f"a zone is left: {left}, and told: {promised}")
     assert left or not promised
+
+
+@given(
+    st.lists(parts(), min_size=1, max_size=8),
+    st.dictionaries(st.integers(0, 7), _amounts(0, 9), max_size=5),
+    st.integers(0, 2),
+    st.integers(1, 200),
+)
+def test_all_seekers_at_once_are_told_what_each_is_told_alone(crowd: list[Part], base: Bounds, more: int, at_once: int) -> None:
+    """Also where they are too many to be looked at together. Small amounts: large ones are rounded otherwise here and there."""
+    rooms = {zone: free | {CPU: free[CPU] + more} for zone, free in base.items()}
+    alone = [
+        reference_covering.leaves_a_zone(seeker.asked, base, rooms, [part for part in crowd if part is not seeker])
+        for seeker in crowd
+    ]
+    event(f"each is left a zone: {all(alone)}, some are: {any(alone)}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(covering, "AT_ONCE", at_once)
+        assert each_is_left_a_zone(Crowd.of(crowd, base, rooms), range(len(crowd))) == all(alone)
+        assert [each_is_left_a_zone(Crowd.of(crowd, base, rooms), [at]) for at in range(len(crowd))] == alone
+
+
+def test_parts_that_come_one_after_the_other_are_those_that_came_together() -> None:
+    first, second = Part({CPU: 1}, {CPU: 2}), Part({CPU: 3, GPU: 1}, {CPU: 3, GPU: 1})
+    base: Bounds = {0: {CPU: 4}, 3: {CPU: 5, GPU: 1}}
+    one_by_one, together = Crowd.of([first], base, base).beside([second]), Crowd.of([first, second], base, base)
+    assert [each.tolist() for each in one_by_one[1:]] == [each.tolist() for each in together[1:]]
+
+
+def test_what_no_zone_has_is_found_in_none() -> None:
+    assert not leaves_a_zone({CPU: 1, GPU: 1}, {0: {CPU: 4}}, {0: {CPU: 4}}, [])
+    assert not leaves_a_zone({CPU: 1}, {}, {}, [])
+    assert leaves_a_zone({CPU: 1}, {0: {CPU: 4}}, {0: {CPU: 4}}, [Part({CPU: 1, GPU: 1}, {CPU: 1, GPU: 1})])
+
+
+def test_amounts_that_are_no_machine_s_are_never_found_free() -> None:
+    huge = {0: {CPU: 1 << 70}}
+    assert not leaves_a_zone({CPU: 1 << 69}, huge, huge, [])
+    assert not leaves_a_zone({CPU: 1}, huge, huge, [Part({CPU: 1 << 69}, {CPU: 1 << 69})])
+    assert leaves_a_zone({CPU: 1}, huge, huge, [Part({CPU: MOST_AMOUNT // 2}, {CPU: MOST_AMOUNT // 2})])
 
 
 def _told(asked: int, zones: list[int], others: list[int], rooms: list[int] | None = None) -> bool:
@@ -87,7 +154,11 @@ def test_a_share_is_rounded_up() -> None:
     assert not _told(4, [6], [1, 1, 1])
 
 
+def test_three_that_take_what_a_zone_needs_block_it_in_whatever_units_bytes_are_counted() -> None:
+    for each in range(1 << 40, (1 << 40) + 500):
+        assert not _told(1, [3 * each], [each] * 3)
+
+
 def test_a_zone_is_left_of_nothing() -> None:
     assert not _told(4, [3, 3], [])
     assert _told(4, [4, 3], [])
-    assert not leaves_a_zone({CPU: 1, GPU: 1}, {0: {CPU: 4}}, {0: {CPU: 4}}, [])

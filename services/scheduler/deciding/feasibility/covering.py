@@ -6,7 +6,8 @@ zone, and nothing of one where it cannot stand. A blocked zone is covered by tho
 So if every zone of a set is blocked, then for any weights of zones their sum is at most what all parts cover, each counted where
 its weighted share is largest. Where that fails for one set and some weights, a zone is left. Shares are integers, rounded up.
 
-Must not know pods, the ledger or hint providers.
+The sets are the zone that is hardest to block, the two hardest, and so on. Zones weigh the same, or what they need of a resource:
+the former tells how many parts there are, the latter adds up what they take. Must not know pods, the ledger or hint providers.
 """
 
 from __future__ import annotations
@@ -14,17 +15,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from shared.domain.resources import Amounts, is_device
 
 Bounds = Mapping[int, Amounts]
-_Zone = tuple[int, list[int], Amounts]
-"""The sum of the shares that parts cover of it, these shares, and its needs."""
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 WHOLE = 1 << 30
 """The share of a part that blocks a zone alone."""
 
-COUNTED = ""
-"""No resource's name: every zone weighs the same."""
+MOST_AMOUNT = 1 << 60
+"""Of a resource: sums of two are exact."""
+
+MOST_UNITS = 1 << 32
+"""Of a resource, when shares are made: products are exact."""
+
+MOST_WEIGHT = 1 << 20
+"""Of a zone: what all parts cover of it stays exact."""
+
+AT_ONCE = 1 << 18
+"""Numbers that are looked at together."""
 
 
 class Part(NamedTuple):
@@ -34,45 +47,85 @@ class Part(NamedTuple):
     take: Amounts
 
 
-def leaves_a_zone(asked: Amounts, base: Bounds, rooms: Bounds, others: Sequence[Part]) -> bool:
-    """True when some zone surely remains for what is `asked`. `base` is what zones have free beside the others, at least; `rooms`
-    at most. False says nothing."""
-    zones = []
-    for zone, free in base.items():
-        if all(free.get(name, 0) >= amount for name, amount in asked.items()):
-            needs = {name: free[name] - amount + 1 for name, amount in asked.items()}
-            shares = _shares(others, needs, rooms.get(zone, {}))
-            zones.append((sum(shares), shares, needs))
-    zones.sort(key=_covered)
-    return any(_uncovered(zones, name) for name in (COUNTED, *asked))
+class Crowd(NamedTuple):
+    """Parts and the zones among which they stand. `asked` and `take` are [part, resource]; what zones have beside all parts at
+    least (`base`) and at most (`rooms`) [zone, resource]. Of the last resource, `names` has no name for it, no zone has any."""
+
+    names: tuple[str, ...]
+    asked: Ints
+    take: Ints
+    base: Ints
+    rooms: Ints
+
+    @classmethod
+    def of(cls, parts: Sequence[Part], base: Bounds, rooms: Bounds) -> Crowd:
+        """In the order of `parts`, and of the zones in `base`."""
+        names = tuple(sorted({name for free in base.values() for name in free}))
+        empty = np.zeros((0, len(names) + 1), dtype=np.int64)
+        least, most = _rows(list(base.values()), names, MOST_AMOUNT), _rows([rooms.get(zone, {}) for zone in base], names)
+        return cls(names, empty, empty, least, most).beside(parts)
+
+    def beside(self, parts: Sequence[Part]) -> Crowd:
+        """With these parts more."""
+        asked, take = (_rows(each, self.names) for each in ([part.asked for part in parts], [part.take for part in parts]))
+        return self._replace(asked=np.concatenate((self.asked, asked)), take=np.concatenate((self.take, take)))
 
 
-def _shares(parts: Sequence[Part], needs: Amounts, room: Amounts) -> list[int]:
-    """What each part covers of a zone. Devices may have gone that it holds: where it may stand is told by CPUs and memory."""
-    wanted, found = list(needs.items()), []
-    for part in parts:
-        share, take = 0, part.take
-        for name, need in wanted:
-            share = max(share, -(-take.get(name, 0) * WHOLE // need))
-        if share and any(amount > room.get(name, 0) for name, amount in part.asked.items() if not is_device(name)):
-            share = 0
-        found.append(min(WHOLE, share))
+def _rows(many: Sequence[Amounts], names: tuple[str, ...], most: int = MOST_AMOUNT + 1) -> Ints:
+    """What is more than counts is less than is asked for, and not more than may be free."""
+    rows = []
+    for amounts in many:
+        row = [amounts.get(name, 0) for name in names]
+        row.append(sum(amounts.values()) - sum(row))
+        if max(row) > most or min(row) < -most:
+            row = [max(-most, min(most, amount)) for amount in row]
+        rows.append(row)
+    return np.array(rows, dtype=np.int64).reshape(-1, len(names) + 1)
+
+
+def each_is_left_a_zone(crowd: Crowd, seekers: Sequence[int]) -> bool:
+    """True when some zone surely remains for each of these parts, wherever all others stand. False says nothing."""
+    stands = _may_stand(crowd)
+    step = max(1, AT_ONCE // max(1, crowd.base.size * len(crowd.asked)))
+    chunks = (np.array(seekers[first : first + step], dtype=np.int64) for first in range(0, len(seekers), step))
+    return all(_cannot_be_covered(crowd, stands, chunk) for chunk in chunks)
+
+
+def _may_stand(crowd: Crowd) -> Bools:
+    """[zone, part]. Devices may have gone that a part holds: where it may stand is told by CPUs and memory."""
+    told = [at for at, name in enumerate(crowd.names) if not is_device(name)]
+    found: Bools = np.all(crowd.asked[:, told] <= crowd.rooms[:, None, told], axis=2)
     return found
 
 
-def _covered(zone: _Zone) -> int:
-    return zone[0]
+def _cannot_be_covered(crowd: Crowd, stands: Bools, seekers: Ints) -> bool:
+    """Arrays are [seeker, zone, ...], zones in the order of what others cover of them, those that do not hold it last."""
+    asked, numbers = crowd.asked[seekers, None, :], np.arange(len(seekers))
+    needs = crowd.base - asked + 1
+    holds = ((needs > 0) | (asked == 0)).all(axis=2)
+    needs = np.where((asked > 0) & holds[:, :, None], needs, 0)
+    shares = _shares(crowd.take, needs) * stands
+    shares[numbers, :, seekers] = 0
+    order = np.argsort(np.where(holds, shares.sum(axis=2), len(crowd.take) * WHOLE + 1), axis=1, kind="stable")
+    shares, weights = shares[numbers[:, None], order], _weights(needs, holds)[numbers[:, None], order]
+    covered = np.maximum.accumulate(weights[:, :, :, None] * shares[:, :, None, :], axis=1).sum(axis=3)
+    return bool((covered < np.cumsum(weights, axis=1) * WHOLE).any(axis=(1, 2)).all())
 
 
-def _uncovered(zones: Sequence[_Zone], name: str) -> bool:
-    """Is there one that nobody can block among the first zones, the first two, and so on, the hardest to block first? Zones weigh
-    what they need of a resource, or are COUNTED: the former adds up what parts take, the latter how many they are."""
-    total = 0
-    most = [0] * len(zones[0][1]) if zones else []
-    for _, shares, needs in zones:
-        weight = needs.get(name, 1)
-        total += weight * WHOLE
-        most = [max(before, weight * share) for before, share in zip(most, shares, strict=True)]
-        if sum(most) < total:
-            return True
-    return False
+def _shares(take: Ints, needs: Ints) -> Ints:
+    """What each part covers of each zone [seeker, zone, part]; a need of 0 does not count. In units that keep products
+    exact, what is taken is rounded up, and what is needed down."""
+    found = np.zeros((*needs.shape[:2], len(take)), dtype=np.int64)
+    for taken, need in zip(take.T, np.moveaxis(needs, 2, 0)[..., None], strict=True):
+        largest = max(int(taken.max(initial=0)), int(need.max(initial=0)))
+        if taken.any() and need.any():
+            unit = -(-largest // MOST_UNITS)
+            share = -(taken // -unit * WHOLE // np.maximum(need // unit, 1))
+            np.maximum(found, share, out=found, where=need > 0)
+    return np.minimum(found, WHOLE)
+
+
+def _weights(needs: Ints, holds: Bools) -> Ints:
+    """Of each zone by kind [seeker, zone, kind]: 1, and its need of each resource, in units that keep sums exact."""
+    units = np.maximum(1, -(-needs.max(axis=1, keepdims=True, initial=0) // MOST_WEIGHT))
+    return np.concatenate((holds[:, :, None], needs // units), axis=2)

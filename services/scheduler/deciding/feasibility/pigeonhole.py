@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from services.scheduler.deciding.feasibility.bounds import Bounds, fits
-from services.scheduler.deciding.feasibility.covering import Part, leaves_a_zone
+from services.scheduler.deciding.feasibility.covering import Crowd, Part, each_is_left_a_zone
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import BEST_EFFORT, RESTRICTED, SINGLE
@@ -35,11 +35,6 @@ class Ranks:
         """`amounts` in ascending order of their negatives: the largest first."""
         self._largest = amounts
         self._sums: dict[str, list[int]] = {}
-
-    @classmethod
-    def of(cls, many: Iterable[Amounts]) -> Ranks:
-        """Of all these parts."""
-        return cls({}).beside(many)
 
     def beside(self, many: Iterable[Amounts]) -> Ranks:
         """With these parts more."""
@@ -68,15 +63,26 @@ class Waiting:
     """The parts of all pods on their way to one node, their ranks, and the largest that `seek` a zone. `base` is the lower bound
     without them, `rooms` the upper bound."""
 
-    __slots__ = ("base", "parts", "ranks", "rooms", "seek")
+    __slots__ = ("_crowd", "base", "parts", "ranks", "rooms", "seek")
 
     def __init__(self, base: ZoneAmounts, rooms: Bounds, parts: list[Part], ranks: Ranks, seek: list[Part]) -> None:
         self.base, self.rooms, self.parts, self.ranks, self.seek = base, rooms, parts, ranks, seek
+        self._crowd: Crowd | None = None
+
+    @property
+    def crowd(self) -> Crowd:
+        """The same in arrays."""
+        if self._crowd is None:
+            self._crowd = Crowd.of(self.parts, self.base, self.rooms)
+        return self._crowd
 
     def joined(self, parts: Parts) -> Waiting:
         """With one pod more, which leaves the bounds as they are."""
         ranks, seek = self.ranks.beside(_takes(parts.every)), _largest([*self.seek, *parts.seek])
-        return Waiting(self.base, self.rooms, [*self.parts, *parts.every], ranks, seek)
+        found = Waiting(self.base, self.rooms, [*self.parts, *parts.every], ranks, seek)
+        if self._crowd is not None:
+            found._crowd = self._crowd.beside(parts.every)
+        return found
 
 
 def waiting_on(facts: NodeFacts, report: Report) -> Waiting | None:
@@ -152,19 +158,24 @@ def everybody_finds_a_zone(waiting: Waiting, newcomer: Parts) -> bool:
     """True when each part on its way, and each of the newcomer's, surely finds a zone, whoever comes first. False says
     nothing."""
     everybody, parts = waiting.ranks.beside(_takes(newcomer.every)), [*waiting.parts, *newcomer.every]
-    return all(
-        _too_few_takers(each.asked, waiting.base, everybody, len(parts) - 1)
-        or leaves_a_zone(each.asked, waiting.base, waiting.rooms, _without(parts, each))
+    doubtful = [
+        each
         for each in _largest([*newcomer.seek, *waiting.seek])
+        if not _too_few_takers(each.asked, waiting.base, everybody, len(parts) - 1)
+    ]
+    if not doubtful:
+        return True
+    return each_is_left_a_zone(
+        waiting.crowd.beside(newcomer.every), [at for at, part in enumerate(parts) if _is_among(part, doubtful)]
     )
+
+
+def _is_among(part: Part, others: Sequence[Part]) -> bool:
+    return any(part is other for other in others)
 
 
 def _takes(parts: Iterable[Part]) -> list[Amounts]:
     return [part.take for part in parts]
-
-
-def _without(parts: Sequence[Part], one: Part) -> list[Part]:
-    return [part for part in parts if part is not one]
 
 
 def _covers(one: Part, other: Part) -> bool:
