@@ -9,6 +9,7 @@ from types import ModuleType
 import msgspec
 import pytest
 
+from services.comparison.cells import Result
 from services.comparison.runner import run_cell
 from services.comparison.side_by_side import NAMES, cell
 
@@ -41,6 +42,16 @@ def test_readme_begins_with_the_numbers_of_the_comparison() -> None:
     assert comparison.with_block(readme, comparison.block(found)) == readme, again
     assert (ROOT / "docs" / "compare.svg").read_text() == comparison.picture(found), again
     assert readme.index(comparison.BEGIN) < 200
+
+
+def test_the_page_of_quality_has_the_cells_that_were_played() -> None:
+    """Every line can be read, and no cell stands there twice."""
+    lines = (ROOT / "docs" / "quality.jsonl").read_bytes().splitlines()
+    played = [msgspec.json.decode(line, type=Result).cell.key for line in lines]
+    assert len(set(played)) == len(played) > 0
+    assert (ROOT / "docs" / "quality.md").read_text() == script("quality_page").page(), (
+        "make it again: python scripts/quality_page.py"
+    )
 
 
 def test_the_row_of_the_comparison_that_is_ours_is_what_the_code_of_today_does() -> None:

@@ -43,7 +43,7 @@ WRONG = 2
 
 
 def main(argv: list[str]) -> None:
-    """Run the chosen cells, a JSON line each; `--table` prints them side by side, `--report` writes docs/quality.md."""
+    """Run the chosen cells, a JSON line each; `--table` prints them side by side."""
     options = _parser().parse_args(argv)
     folder = options.trace or _own_traces()
     try:
@@ -55,8 +55,6 @@ def main(argv: list[str]) -> None:
         sys.exit(WRONG)
     if options.table:
         Console(width=180 if not sys.stdout.isatty() else None, stderr=True).print(report.table(found))
-    if options.report:
-        report.write(found, _command(argv))
     sys.exit(1 if any(_unexplained(result) for result in found) else 0)
 
 
@@ -100,7 +98,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--policy", choices=POLICIES, default="single-numa-node", help="the kubelets' Topology Manager policy")
     add("--horizon", type=_positive, default=0, help="virtual seconds of a cell (default: by its size)")
     add("--table", action="store_true", help="the results side by side, on stderr")
-    add("--report", action="store_true", help="write docs/quality.md and docs/quality.svg")
     return parser
 
 
@@ -149,12 +146,6 @@ def _chosen(cell: Cell, options: argparse.Namespace) -> bool:
 
 def _own_traces() -> Path:
     return next((folder for folder in map(Path, OWN_SAMPLES) if is_trace(folder)), Path(OWN_SAMPLES[0]))
-
-
-def _command(argv: list[str]) -> str:
-    """The command without the folder of this machine."""
-    shown = ["FOLDER" if at and argv[at - 1] in ("--trace", "--out") else word for at, word in enumerate(argv)]
-    return " ".join(["python -m tests.bench quality", *shown])
 
 
 def read(path: Path) -> list[Result]:

@@ -1,4 +1,4 @@
-"""The table of the quality bench for people: on the terminal, in docs/quality.md, and as a plot in docs/quality.svg."""
+"""The table of the quality bench for people: on the terminal, and as docs/quality.md with its plot (scripts/quality_page.py)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 from rich.table import Table
 
 from services.comparison import delays
-from services.comparison.cells import ROWS, Result
+from services.comparison.cells import DENSE, REPORTS, ROWS, Result
 from tests.bench.quality.aims import Group, Runs, aims, groups, mean
 
-DOCS = Path("docs")
 _METHOD = Path(__file__).with_name("method.md")
 _FINDINGS = Path(__file__).with_name("findings.md")
 """Written by hand, for the reader of the numbers; the aims above them are computed."""
@@ -72,24 +71,29 @@ def _unexplained(result: Result) -> int:
     return result.rejected - result.rejected_after_end - result.rejected_overtaken
 
 
-def write(results: Sequence[Result], command: str) -> None:
-    """docs/quality.md and docs/quality.svg."""
-    DOCS.mkdir(exist_ok=True)
-    found = groups(results)
-    (DOCS / "quality.md").write_text("\n".join(_page(found, results, command)) + "\n")
-    plot(found, DOCS / "quality.svg")
+def in_order(results: Sequence[Result]) -> list[Result]:
+    """Dense cells first, small before large; traces by name."""
+    return sorted(results, key=_place)
 
 
-def _page(found: list[Group], results: Sequence[Result], command: str) -> list[str]:
-    lines = [_HEAD.format(command=command, cells=len(results))]
-    lines += ["## Aims", "", *[f"- {line}" for group in found for line in aims(group)], ""]
+def _place(result: Result) -> tuple[bool, str, int, int, float, int, int]:
+    cell = result.cell
+    return (
+        cell.workload != DENSE, cell.workload, cell.zones, cell.nodes, cell.load, REPORTS.index(cell.reports), cell.seed,
+    )  # fmt: skip
+
+
+def page(results: Sequence[Result]) -> str:
+    """docs/quality.md."""
+    found = groups(in_order(results))
+    lines = [_HEAD.format(cells=len(results)), "## Aims", "", *[f"- {line}" for group in found for line in aims(group)], ""]
     lines += ["![The same as a plot](quality.svg)", "", "## Table", "", _LEGEND]
     for group in found:
         lines += [f"### {group.title}", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
         lines += ["| " + " | ".join(values(runs)) + " |" for runs in group.rows.values()]
         lines += ["", *_stories(group)]
     lines += [_FINDINGS.read_text(), "## How it is measured", "", _METHOD.read_text(), *_delays(), "", _LIMITS]
-    return lines
+    return "\n".join(lines)
 
 
 def _stories(group: Group) -> list[str]:
@@ -107,8 +111,9 @@ def _delays() -> list[str]:
     return lines
 
 
-def plot(found: list[Group], path: Path) -> None:
+def plot(results: Sequence[Result], path: Path) -> None:
     """Rejections, p99 wait and withheld capacity: a panel each, a cluster of bars for each group of cells."""
+    found = groups(in_order(results))
     import matplotlib
 
     matplotlib.use("svg")
@@ -152,11 +157,11 @@ _HEAD = """# Quality of placement
 
 How often kubelets reject pods, how long pods wait, and how much capacity stays unused out of caution, by several ways of
 scheduling the same pods on the same machines. Everything runs in virtual time with fixed seeds, so that the numbers are the
-same on every machine. This page is written by
+same on every machine. [quality.jsonl](quality.jsonl) has the {cells} cells of this page, as they came from
 
-    {command}
+    python -m tests.bench quality --out docs/quality.jsonl [--workload dense --zones 4 --reports 60 --row "ledger, proof" ...]
 
-from {cells} cells.
+which leaves out what is there already; `python scripts/quality_page.py` writes the page.
 """
 
 _LEGEND = """`ran`: tasks admitted by a kubelet before the end. `rejected`: admissions that a kubelet refused. Of these, those
