@@ -23,7 +23,7 @@ States = tuple[State, ...]
 """One state a provider, in the registry's order: the node in one of its states."""
 
 REMEMBERED = 1 << 15
-"""Admissions that a node's rules remember; beyond them all are forgotten and computed again, which changes nothing."""
+"""Answers that a node's rules remember; beyond them all are forgotten and computed again, which changes nothing."""
 
 
 class Admitted(NamedTuple):
@@ -50,6 +50,7 @@ class Rules:
     def __init__(self, manager: TopologyManager, books: tuple[Book, ...]) -> None:
         self.manager, self.books = manager, books
         self._known: dict[tuple[States, object], Admitted] = {}
+        self._later: dict[States, tuple[States, ...]] = {}
 
     def admit(self, states: States, request: Request) -> Admitted:
         """What becomes of the pod in this state. Raises TooManyChoicesError."""
@@ -71,13 +72,20 @@ class Rules:
             found = self._known[key] = self._admit(states, request)
         return found
 
-    def later(self, states: States) -> list[States]:
+    def later(self, states: States) -> tuple[States, ...]:
         """What the node may become by itself, one step."""
-        return [
-            (*states[:at], after, *states[at + 1 :])
-            for at, (book, state) in enumerate(zip(self.books, states, strict=True))
-            for after in book.later(state)
-        ]
+        found = self._later.get(states)
+        if found is None:
+            if len(self._later) >= REMEMBERED:
+                self._later.clear()
+            found = self._later[states] = tuple(
+                [
+                    (*states[:at], after, *states[at + 1 :])
+                    for at, (book, state) in enumerate(zip(self.books, states, strict=True))
+                    for after in book.later(state)
+                ]
+            )
+        return found
 
     def released(self, states: States, held: Sequence[ZonedAmount]) -> States:
         """The node once a pod that held this has ended."""

@@ -20,8 +20,8 @@ from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, is_memory
 from shared.hints.admission import Rules, States
 from shared.hints.arrivals import Coming
-from shared.hints.ends import Gone, relevant
 from shared.hints.observing import Node, observe
+from shared.hints.orders import Gone, relevant
 from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError, ways
 from shared.kubelet.cpu_options import FULL_PCPUS_ONLY

@@ -348,7 +348,7 @@ TESTED = (
     ),
     Mutation(
         "who started in the second in which another finished came first",
-        "shared/hints/ends.py",
+        "shared/hints/orders.py",
         "0 < admission.clock_s < other.clock_s",
         "0 < admission.clock_s <= other.clock_s",
         "tests/scheduler/test_cycle_ends.py -k before_another_had_finished",

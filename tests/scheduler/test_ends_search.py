@@ -17,8 +17,9 @@ from shared.domain.pod import ContainerKind
 from shared.domain.report import ZonedAmount
 from shared.hints.admission import Rules, States
 from shared.hints.arrivals import Budget, Coming
-from shared.hints.ends import UNHEARD, Gone, reachable_after_ends
+from shared.hints.ends import reachable_after_ends
 from shared.hints.observing import observe
+from shared.hints.orders import UNHEARD, Gone
 from shared.hints.provider import Taken
 from shared.hints.request import Request, request_of
 from tests.fixtures.examples import examples

@@ -12,7 +12,8 @@ from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
 from shared.hints.admission import Admitted, States
 from shared.hints.arrivals import UNKNOWN, Budget, Coming, OverBudgetError, Reachable, Verdict, judged, reachable
-from shared.hints.ends import UNHEARD, Gone, disorder, reachable_after_ends
+from shared.hints.ends import reachable_after_ends
+from shared.hints.orders import UNHEARD, Gone, disorder
 from shared.hints.request import Request, request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.ledger.kubelet_states import KubeletStates, kubelet_states
