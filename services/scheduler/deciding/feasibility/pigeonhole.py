@@ -25,6 +25,9 @@ from shared.domain.resources import Amounts, is_memory
 from shared.ledger.state import Charge, ZoneAmounts
 from shared.ledger.view import restore
 
+MOST_TOLD = 256
+"""Answers that are remembered of one node."""
+
 
 class Ranks:
     """By resource the amounts that some parts ask for, as sums of the largest ones: how many parts does it take?"""
@@ -63,11 +66,23 @@ class Waiting:
     """The parts of all pods on their way to one node, their ranks, and the largest that `seek` a zone. `base` is the lower bound
     without them, `rooms` the upper bound."""
 
-    __slots__ = ("_crowd", "base", "parts", "ranks", "rooms", "seek")
+    __slots__ = ("_crowd", "_told", "base", "parts", "ranks", "rooms", "seek")
 
     def __init__(self, base: ZoneAmounts, rooms: Bounds, parts: list[Part], ranks: Ranks, seek: list[Part]) -> None:
         self.base, self.rooms, self.parts, self.ranks, self.seek = base, rooms, parts, ranks, seek
         self._crowd: Crowd | None = None
+        self._told: dict[int, tuple[Sequence[ContainerDemand], bool]] = {}
+
+    def leave_room_for(self, demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report) -> bool:
+        """True when a pod that asks for this surely finds its zones, and so does everybody else. Remembered: whoever is refused
+        is asked for again, to tell why."""
+        known = self._told.get(id(demand))
+        if known is None or known[0] is not demand:
+            if len(self._told) >= MOST_TOLD:
+                self._told.clear()
+            newcomer = parts_of(demand, policy, scope, report)
+            known = self._told[id(demand)] = demand, newcomer is not None and everybody_finds_a_zone(self, newcomer)
+        return known[1]
 
     @property
     def crowd(self) -> Crowd:
@@ -158,20 +173,15 @@ def everybody_finds_a_zone(waiting: Waiting, newcomer: Parts) -> bool:
     """True when each part on its way, and each of the newcomer's, surely finds a zone, whoever comes first. False says
     nothing."""
     everybody, parts = waiting.ranks.beside(_takes(newcomer.every)), [*waiting.parts, *newcomer.every]
-    doubtful = [
-        each
+    doubtful = {
+        id(each)
         for each in _largest([*newcomer.seek, *waiting.seek])
         if not _too_few_takers(each.asked, waiting.base, everybody, len(parts) - 1)
-    ]
+    }
     if not doubtful:
         return True
-    return each_is_left_a_zone(
-        waiting.crowd.beside(newcomer.every), [at for at, part in enumerate(parts) if _is_among(part, doubtful)]
-    )
-
-
-def _is_among(part: Part, others: Sequence[Part]) -> bool:
-    return any(part is other for other in others)
+    crowd = waiting.crowd.beside(newcomer.every)
+    return each_is_left_a_zone(crowd, [at for at, part in enumerate(parts) if id(part) in doubtful])
 
 
 def _takes(parts: Iterable[Part]) -> list[Amounts]:

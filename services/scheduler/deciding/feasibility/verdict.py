@@ -12,7 +12,7 @@ from typing import NamedTuple
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility import bounds
 from services.scheduler.deciding.feasibility.outlook import outlook_of
-from services.scheduler.deciding.feasibility.pigeonhole import Waiting, everybody_finds_a_zone, joined, parts_of, waiting_on
+from services.scheduler.deciding.feasibility.pigeonhole import Waiting, joined, waiting_on
 from services.scheduler.deciding.feasibility.zone_sizes import is_plain
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import BEST_EFFORT, SINGLE
@@ -66,9 +66,8 @@ def surely(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
 
 def _everybody_finds_a_zone(facts: NodeFacts, plan: Plan, report: Report) -> bool:
     """Counted: those on their way, and the newcomer."""
-    newcomer = None if plan.whole_cores else parts_of(plan.demand, plan.rule.policy, plan.rule.scope, report)
-    waiting = waiting_beside(facts) if newcomer is not None else None
-    return newcomer is not None and waiting is not None and everybody_finds_a_zone(waiting, newcomer)
+    waiting = None if plan.whole_cores else waiting_beside(facts)
+    return waiting is not None and waiting.leave_room_for(plan.demand, plan.rule.policy, plan.rule.scope, report)
 
 
 def _all_in_single_zones(facts: NodeFacts, plan: Plan) -> bool:
