@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from services.scheduler.deciding.feasibility import covering
-from services.scheduler.deciding.feasibility.covering import MOST_AMOUNT, Bounds, Crowd, Part, each_is_left_a_zone
+from services.scheduler.deciding.feasibility.covering import MOST_AMOUNT, Bounds, Packing, Part, each_is_left_a_zone
 from shared.domain.resources import CPU, Amounts
 from tests.scheduler import reference_covering
 
@@ -20,7 +20,7 @@ GPU = "example.com/gpu"
 def leaves_a_zone(asked: Amounts, base: Bounds, rooms: Bounds, others: list[Part]) -> bool:
     """The seeker is in the midst of the others."""
     parts = [*others[:1], Part(asked, asked), *others[1:]]
-    return each_is_left_a_zone(Crowd.of(parts, base, rooms), [len(others[:1])])
+    return each_is_left_a_zone(Packing.of(parts, base, rooms), [len(others[:1])])
 
 
 def left_in_every_case(asked: Amounts, base: Bounds, rooms: Bounds, others: list[Part]) -> bool:
@@ -84,24 +84,24 @@ def test_what_the_bound_promises_holds_wherever_the_others_stand(
     st.integers(0, 2),
     st.integers(1, 200),
 )
-def test_all_seekers_at_once_are_told_what_each_is_told_alone(crowd: list[Part], base: Bounds, more: int, at_once: int) -> None:
+def test_all_seekers_at_once_are_told_what_each_is_told_alone(those: list[Part], base: Bounds, more: int, at_once: int) -> None:
     """Also where they are too many to be looked at together. Small amounts: large ones are rounded otherwise here and there."""
     rooms = {zone: free | {CPU: free[CPU] + more} for zone, free in base.items()}
     alone = [
-        reference_covering.leaves_a_zone(seeker.asked, base, rooms, [part for part in crowd if part is not seeker])
-        for seeker in crowd
+        reference_covering.leaves_a_zone(seeker.asked, base, rooms, [part for part in those if part is not seeker])
+        for seeker in those
     ]
     event(f"each is left a zone: {all(alone)}, some are: {any(alone)}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(covering, "AT_ONCE", at_once)
-        assert each_is_left_a_zone(Crowd.of(crowd, base, rooms), range(len(crowd))) == all(alone)
-        assert [each_is_left_a_zone(Crowd.of(crowd, base, rooms), [at]) for at in range(len(crowd))] == alone
+        assert each_is_left_a_zone(Packing.of(those, base, rooms), range(len(those))) == all(alone)
+        assert [each_is_left_a_zone(Packing.of(those, base, rooms), [at]) for at in range(len(those))] == alone
 
 
 def test_parts_that_come_one_after_the_other_are_those_that_came_together() -> None:
     first, second = Part({CPU: 1}, {CPU: 2}), Part({CPU: 3, GPU: 1}, {CPU: 3, GPU: 1})
     base: Bounds = {0: {CPU: 4}, 3: {CPU: 5, GPU: 1}}
-    one_by_one, together = Crowd.of([first], base, base).beside([second]), Crowd.of([first, second], base, base)
+    one_by_one, together = Packing.of([first], base, base).beside([second]), Packing.of([first, second], base, base)
     assert [each.tolist() for each in one_by_one[1:]] == [each.tolist() for each in together[1:]]
 
 

@@ -131,7 +131,7 @@ def test_amounts_that_do_not_go_far_enough_block_few_zones() -> None:
     waiting, asked = _on_the_way([6], [6], *[[1]] * 6, zones=[16, 16, 16, 16]), amounts(cpu=5)
     everybody = waiting.ranks.beside([asked])
     assert not pigeonhole._too_few_takers(asked, waiting.base, everybody, len(waiting.parts))
-    assert each_is_left_a_zone(waiting.crowd.beside([Part(asked, asked)]), [len(waiting.parts)])
+    assert each_is_left_a_zone(waiting.packing.beside([Part(asked, asked)]), [len(waiting.parts)])
 
 
 def test_each_container_on_its_way_must_find_a_zone() -> None:

@@ -47,9 +47,9 @@ class Part(NamedTuple):
     take: Amounts
 
 
-class Crowd(NamedTuple):
-    """Parts and the zones among which they stand. `asked` and `take` are [part, resource]; what zones have beside all parts at
-    least (`base`) and at most (`rooms`) [zone, resource]. Of the last resource, `names` has no name for it, no zone has any."""
+class Packing(NamedTuple):
+    """Parts, and the zones among which they are to stand. `asked` and `take` are [part, resource]; what zones have beside all
+    parts at least (`base`) and at most (`rooms`) is [zone, resource]. No zone has any of the last resource, which has no name."""
 
     names: tuple[str, ...]
     asked: Ints
@@ -58,14 +58,14 @@ class Crowd(NamedTuple):
     rooms: Ints
 
     @classmethod
-    def of(cls, parts: Sequence[Part], base: Bounds, rooms: Bounds) -> Crowd:
+    def of(cls, parts: Sequence[Part], base: Bounds, rooms: Bounds) -> Packing:
         """In the order of `parts`, and of the zones in `base`."""
         names = tuple(sorted({name for free in base.values() for name in free}))
         empty = np.zeros((0, len(names) + 1), dtype=np.int64)
         least, most = _rows(list(base.values()), names, MOST_AMOUNT), _rows([rooms.get(zone, {}) for zone in base], names)
         return cls(names, empty, empty, least, most).beside(parts)
 
-    def beside(self, parts: Sequence[Part]) -> Crowd:
+    def beside(self, parts: Sequence[Part]) -> Packing:
         """With these parts more."""
         asked, take = (_rows(each, self.names) for each in ([part.asked for part in parts], [part.take for part in parts]))
         return self._replace(asked=np.concatenate((self.asked, asked)), take=np.concatenate((self.take, take)))
@@ -83,30 +83,30 @@ def _rows(many: Sequence[Amounts], names: tuple[str, ...], most: int = MOST_AMOU
     return np.array(rows, dtype=np.int64).reshape(-1, len(names) + 1)
 
 
-def each_is_left_a_zone(crowd: Crowd, seekers: Sequence[int]) -> bool:
+def each_is_left_a_zone(packing: Packing, seekers: Sequence[int]) -> bool:
     """True when some zone surely remains for each of these parts, wherever all others stand. False says nothing."""
-    stands = _may_stand(crowd)
-    step = max(1, AT_ONCE // max(1, crowd.base.size * len(crowd.asked)))
+    stands = _may_stand(packing)
+    step = max(1, AT_ONCE // max(1, packing.base.size * len(packing.asked)))
     chunks = (np.array(seekers[first : first + step], dtype=np.int64) for first in range(0, len(seekers), step))
-    return all(_cannot_be_covered(crowd, stands, chunk) for chunk in chunks)
+    return all(_cannot_be_covered(packing, stands, chunk) for chunk in chunks)
 
 
-def _may_stand(crowd: Crowd) -> Bools:
+def _may_stand(packing: Packing) -> Bools:
     """[zone, part]. Devices may have gone that a part holds: where it may stand is told by CPUs and memory."""
-    told = [at for at, name in enumerate(crowd.names) if not is_device(name)]
-    found: Bools = np.all(crowd.asked[:, told] <= crowd.rooms[:, None, told], axis=2)
+    told = [at for at, name in enumerate(packing.names) if not is_device(name)]
+    found: Bools = np.all(packing.asked[:, told] <= packing.rooms[:, None, told], axis=2)
     return found
 
 
-def _cannot_be_covered(crowd: Crowd, stands: Bools, seekers: Ints) -> bool:
+def _cannot_be_covered(packing: Packing, stands: Bools, seekers: Ints) -> bool:
     """Arrays are [seeker, zone, ...], zones in the order of what others cover of them, those that do not hold it last."""
-    asked, numbers = crowd.asked[seekers, None, :], np.arange(len(seekers))
-    needs = crowd.base - asked + 1
+    asked, numbers = packing.asked[seekers, None, :], np.arange(len(seekers))
+    needs = packing.base - asked + 1
     holds = ((needs > 0) | (asked == 0)).all(axis=2)
     needs = np.where((asked > 0) & holds[:, :, None], needs, 0)
-    shares = _shares(crowd.take, needs) * stands
+    shares = _shares(packing.take, needs) * stands
     shares[numbers, :, seekers] = 0
-    order = np.argsort(np.where(holds, shares.sum(axis=2), len(crowd.take) * WHOLE + 1), axis=1, kind="stable")
+    order = np.argsort(np.where(holds, shares.sum(axis=2), len(packing.take) * WHOLE + 1), axis=1, kind="stable")
     shares, weights = shares[numbers[:, None], order], _weights(needs, holds)[numbers[:, None], order]
     covered = np.maximum.accumulate(weights[:, :, :, None] * shares[:, :, None, :], axis=1).sum(axis=3)
     return bool((covered < np.cumsum(weights, axis=1) * WHOLE).any(axis=(1, 2)).all())

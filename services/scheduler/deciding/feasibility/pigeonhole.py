@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from services.scheduler.deciding.feasibility.bounds import Bounds, fits
-from services.scheduler.deciding.feasibility.covering import Crowd, Part, each_is_left_a_zone
+from services.scheduler.deciding.feasibility.covering import Packing, Part, each_is_left_a_zone
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import BEST_EFFORT, RESTRICTED, SINGLE
@@ -66,11 +66,11 @@ class Waiting:
     """The parts of all pods on their way to one node, their ranks, and the largest that `seek` a zone. `base` is the lower bound
     without them, `rooms` the upper bound."""
 
-    __slots__ = ("_crowd", "_told", "base", "parts", "ranks", "rooms", "seek")
+    __slots__ = ("_packing", "_told", "base", "parts", "ranks", "rooms", "seek")
 
     def __init__(self, base: ZoneAmounts, rooms: Bounds, parts: list[Part], ranks: Ranks, seek: list[Part]) -> None:
         self.base, self.rooms, self.parts, self.ranks, self.seek = base, rooms, parts, ranks, seek
-        self._crowd: Crowd | None = None
+        self._packing: Packing | None = None
         self._told: dict[int, tuple[Sequence[ContainerDemand], bool]] = {}
 
     def leave_room_for(self, demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report) -> bool:
@@ -85,18 +85,18 @@ class Waiting:
         return known[1]
 
     @property
-    def crowd(self) -> Crowd:
+    def packing(self) -> Packing:
         """The same in arrays."""
-        if self._crowd is None:
-            self._crowd = Crowd.of(self.parts, self.base, self.rooms)
-        return self._crowd
+        if self._packing is None:
+            self._packing = Packing.of(self.parts, self.base, self.rooms)
+        return self._packing
 
     def joined(self, parts: Parts) -> Waiting:
         """With one pod more, which leaves the bounds as they are."""
         ranks, seek = self.ranks.beside(_takes(parts.every)), _largest([*self.seek, *parts.seek])
         found = Waiting(self.base, self.rooms, [*self.parts, *parts.every], ranks, seek)
-        if self._crowd is not None:
-            found._crowd = self._crowd.beside(parts.every)
+        if self._packing is not None:
+            found._packing = self._packing.beside(parts.every)
         return found
 
 
@@ -180,8 +180,8 @@ def everybody_finds_a_zone(waiting: Waiting, newcomer: Parts) -> bool:
     }
     if not doubtful:
         return True
-    crowd = waiting.crowd.beside(newcomer.every)
-    return each_is_left_a_zone(crowd, [at for at, part in enumerate(parts) if id(part) in doubtful])
+    packing = waiting.packing.beside(newcomer.every)
+    return each_is_left_a_zone(packing, [at for at, part in enumerate(parts) if id(part) in doubtful])
 
 
 def _takes(parts: Iterable[Part]) -> list[Amounts]:
