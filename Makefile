@@ -26,10 +26,10 @@ up: install  ## Run Topolog with a simulated cluster: make up ARGS="--nodes 20 -
 	$(BIN)/topolog up $(ARGS)
 
 test: install  ## Run the tests: make test ARGS="-k ledger". All of them also tell which branches of shells ran, and hold a floor.
-	$(if $(ARGS),,MEASURE_BRANCHES=rooms) $(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	$(if $(ARGS),,MEASURE_BRANCHES=rooms) $(BIN)/python -m pytest -n 3 $(ARGS)
 
 coverage: install  ## Which branches of each shell's file no test of its own runs.
-	MEASURE_BRANCHES=files $(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	MEASURE_BRANCHES=files $(BIN)/python -m pytest -n 3 $(ARGS)
 
 test-cluster: install  ## Hold the Kubernetes client to a real API server: make test-cluster KUBECONFIG=~/.kube/config
 	$(if $(KUBECONFIG),,$(error name the server: make test-cluster KUBECONFIG=~/.kube/config))

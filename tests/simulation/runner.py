@@ -15,10 +15,10 @@ from tests.simulation.world import Broken, World
 SEEDS = Path(__file__).with_name("seeds.txt")
 STEPS = 500
 FRESH = (
-    *range(20_000, 20_040),
-    *range(LATER, LATER + 40),
-    *(THEMED + at // 4 + 20 * (at % 4) for at in range(40)),
-    *range(NEWEST + 200, NEWEST + 220),
+    *range(20_000, 20_020),
+    *range(LATER, LATER + 20),
+    *(THEMED + at // 4 + 20 * (at % 4) for at in range(20)),
+    *range(NEWEST + 200, NEWEST + 210),
 )
 """Tests take every fourth: the themed ones are in an order that gives them all themes."""
 TRACE_LINES = 400
