@@ -19,7 +19,7 @@ from shared.events.codec import decode
 from tests.simulation.log import SimLog
 from tests.simulation.schedulers import SchedulerProcess
 
-EVERY = 20
+EVERY = 60
 MOST_ASKED = 4
 
 

@@ -20,7 +20,7 @@ FRESH = (
     *(THEMED + at // 4 + 20 * (at % 4) for at in range(20)),
     *range(NEWEST + 200, NEWEST + 210),
 )
-"""Tests take every fourth: the themed ones are in an order that gives them all themes."""
+"""Two files of tests run every other one. `make sim` draws others."""
 TRACE_LINES = 400
 COLUMNS = " step       ms  head action       about -> what came of it"
 
