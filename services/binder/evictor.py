@@ -26,6 +26,7 @@ from shared.runtime.crash import crash_point
 from shared.runtime.groups import lease_losses
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Folded, Projector
+from shared.runtime.waiting import set_within
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count
 
@@ -94,14 +95,7 @@ class Evictor:
                     self._woken.clear()
                     if await self._projector.wait_for(self._must_reach, REACH_TIMEOUT_S):
                         self._start(group, lease)
-                    await self._rest()
-
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(IDLE_S):
-                await self._woken.wait()
-        except TimeoutError:
-            return
+                    await set_within(self._woken, IDLE_S)
 
     def _start(self, group: asyncio.TaskGroup, lease: Lease) -> None:
         """Whatever is due and not under way, at most `CONCURRENCY` calls at once: one that is late holds up nobody else.

@@ -23,6 +23,7 @@ from shared.runtime.crash import crash_point
 from shared.runtime.groups import lease_losses
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Folded, Projector
+from shared.runtime.waiting import set_within
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge, timed
 from shared.telemetry.propagation import span, trace_of
@@ -90,14 +91,7 @@ class Binder:
                 if await self._projector.wait_for(self._must_reach, REACH_TIMEOUT_S):
                     await self._intend(lease)
                     self._start_calls(group, lease)
-                await self._rest()
-
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(IDLE_S):
-                await self._woken.wait()
-        except TimeoutError:
-            return
+                await set_within(self._woken, IDLE_S)
 
     async def _intend(self, lease: Lease) -> None:
         """Append intents for all new reservations, a batch at a time; a lost race is seen by the next fold."""

@@ -27,6 +27,7 @@ from services.exporter.sysfs import SysfsError
 from shared.bus import subjects
 from shared.bus.port import Message
 from shared.domain.report import MAX_REPORT_BYTES, Report
+from shared.runtime.waiting import set_within
 from shared.telemetry import names
 from shared.telemetry.instruments import count, observe, set_gauge
 from shared.telemetry.propagation import headers, span
@@ -192,13 +193,9 @@ class NodeReporter:
         """Until the next round is due, or a trigger came and the pace allows it."""
         limit_s = min(pause_s, self._list_every_s)
         self._due_s = time.monotonic() + limit_s
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._triggered.wait()
-        except TimeoutError:
-            return
-        await asyncio.sleep(self._settings.settle_s)
-        await asyncio.sleep(self._pace.wait_s(time.monotonic()))
+        if await set_within(self._triggered, limit_s):
+            await asyncio.sleep(self._settings.settle_s)
+            await asyncio.sleep(self._pace.wait_s(time.monotonic()))
 
     def _failed(self, error: Exception) -> float:
         if isinstance(error, SourceError):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from services.exporter.answers import ListedPod
 from services.exporter.slices import Device, SliceError, devices
 from shared.kube.port import Answer, Kube, Lost
+from shared.runtime.waiting import set_within
 
 AGAIN_S = 300.0
 SOON_S = 5.0
@@ -56,11 +57,7 @@ class SliceSource:
                 if self._due_s[node] <= loop.time():
                     await self.ask(node)
             self._wanted.clear()
-            try:
-                async with asyncio.timeout(max(0.0, min(self._due_s.values()) - loop.time())):
-                    await self._wanted.wait()
-            except TimeoutError:
-                continue
+            await set_within(self._wanted, max(0.0, min(self._due_s.values()) - loop.time()))
 
     async def ask(self, node: str) -> None:
         """Ask for one node's slices."""

@@ -20,6 +20,7 @@ from shared.runtime.clock import Clock
 from shared.runtime.crash import crash_point
 from shared.runtime.held import Held
 from shared.runtime.projector import Folded, Projector
+from shared.runtime.waiting import set_within
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, observe, set_gauge, timed
 from shared.telemetry.propagation import trace_of
@@ -93,14 +94,7 @@ class Decider:
             if await self._decide(projector.state, lease):
                 await asyncio.sleep(0)
             else:
-                await self._rest()
-
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(IDLE_S):
-                await self._woken.wait()
-        except TimeoutError:
-            return
+                await set_within(self._woken, IDLE_S)
 
     def _tick(self, core: SchedulerCore) -> None:
         """Upstream's caches compare what is dirty at a period; a period of 0 is none."""

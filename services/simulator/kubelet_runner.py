@@ -29,6 +29,7 @@ from services.simulator.workload import LIFETIME_ANNOTATION
 from shared.domain.manifest import ManifestError, pod_from_manifest
 from shared.domain.pod import Pod
 from shared.kubelet.machine import KubeletState
+from shared.runtime.waiting import set_within
 
 log = structlog.get_logger()
 TURN_S = 0.002
@@ -88,11 +89,7 @@ class KubeletRunner:
         while True:
             self._work()
             self._woken.clear()
-            try:
-                async with asyncio.timeout(self._pause_s()):
-                    await self._woken.wait()
-            except TimeoutError:
-                continue
+            await set_within(self._woken, self._pause_s())
 
     async def stop(self) -> None:
         """Stop serving and save every kubelet's state."""

@@ -27,6 +27,7 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import READER
 from shared.ledger.state import Ledger
+from shared.runtime.waiting import set_within
 
 DRAW_EVERY_S = 0.4
 COUNTING_SHARE = 10
@@ -101,9 +102,7 @@ class Screen:
 
     async def _rest(self) -> None:
         self._changed.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAW_EVERY_S):
-                await self._changed.wait()
+        await set_within(self._changed, DRAW_EVERY_S)
 
     def _draw(self, follower: Follower, live: Live) -> None:
         if self._shown is None or not self._view.paused:

@@ -23,6 +23,7 @@ from shared.runtime.cancellation import pass_on_cancellation
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.runtime.health import Health
 from shared.runtime.reading_ahead import ReadingAhead
+from shared.runtime.waiting import set_within
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge, timed
 
@@ -258,9 +259,7 @@ class Consumer:
             return await self._look()
         pause_s = self._read_s + self._options.linger_s - self._clock.monotonic_s()
         if pause_s > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._hurry.wait()
+            await set_within(self._hurry, pause_s)
         return None
 
     async def _woken(self, after: int) -> bool:
