@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from shared.runtime.waiting import set_within
 from shared.telemetry import names
 from shared.telemetry.instruments import count
 
@@ -80,7 +79,10 @@ class Subscription:
     async def _until_broken(self) -> None:
         while not self._broken.is_set():
             self._heard.clear()
-            if not await set_within(self._heard, 3 * self._heartbeat_s):
+            try:
+                async with asyncio.timeout(3 * self._heartbeat_s):
+                    await self._heard.wait()
+            except TimeoutError:
                 self.break_off("silence")
 
     async def _receive(self, message: Any) -> None:
