@@ -8,7 +8,9 @@ from pathlib import Path
 
 from tests.road.harness import Road, folder, running, topolog, verified, wait_until
 
-SMALL = ("--nodes", "4", "--pods", "30", "--speed", "60", "--report-interval", "1")
+# At a speed at which pods live for longer than a busy machine takes to hear of an end: whoever is admitted before that may be put
+# elsewhere than was foreseen, and another be rejected for it, which nobody can know.
+SMALL = ("--nodes", "4", "--pods", "30", "--speed", "30", "--report-interval", "1")
 
 
 def test_a_run_is_verified_live_stopped_and_resumed_until_every_feasible_pod_ran() -> None:
@@ -20,7 +22,7 @@ def test_a_run_is_verified_live_stopped_and_resumed_until_every_feasible_pod_ran
             is_refused_to_others(path)
             assert road.stop() == 0
         with running(path, *SMALL, "--exit-when-idle") as road:
-            assert road.wait(120) == 0, road.output()
+            assert road.wait(240) == 0, road.output()
             workload = road.summary()["workload"]
         assert workload["succeeded"] + len(workload["infeasible"]) == workload["total"] == 30
         assert workload["rejected"] == workload["lost"] == 0
