@@ -88,16 +88,13 @@ def _observed(fact: cluster.PodObserved, _names: Names) -> str:
     return f"queued: {fact.pod.qos}, asks for {asks}{gates}"
 
 
-_CAUSES = {"absent_from_list": "gone, its end was seen by nobody"}
+_ENDS = {"absent_from_list": "gone, its end was seen by nobody", "node_ended": "gone with its node"}
 
 
 def _ended(fact: cluster.PodEnded, _names: Names) -> str:
     if fact.cause == "rejected":
         return f"refused by the kubelet of {fact.node}: {fact.reason}: {fact.message}"
-    cause = {"absent_from_list": "gone, its end was seen by nobody", "node_ended": "gone with its node"}.get(
-        fact.cause, fact.cause
-    )
-    return f"ended: {cause}" + (f" ({fact.reason})" if fact.reason else "")
+    return f"ended: {_ENDS.get(fact.cause, fact.cause)}" + (f" ({fact.reason})" if fact.reason else "")
 
 
 def _node(fact: cluster.NodeObserved, _names: Names) -> str:
