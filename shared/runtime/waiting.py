@@ -6,7 +6,7 @@ import asyncio
 
 
 async def set_within(event: asyncio.Event, limit_s: float) -> bool:
-    """Wait until the event is set; False when it was not within so many seconds."""
+    """Wait until the event is set; False when it was not within `limit_s`."""
     try:
         async with asyncio.timeout(limit_s):
             return await event.wait()

@@ -20,7 +20,7 @@ FRESH = (
     *(THEMED + at // 4 + 20 * (at % 4) for at in range(20)),
     *range(NEWEST + 200, NEWEST + 210),
 )
-"""Two files of tests run every other one. `make sim` draws others."""
+"""Two files of tests take every other one: the themed ones are in an order that gives both all themes."""
 TRACE_LINES = 400
 COLUMNS = " step       ms  head action       about -> what came of it"
 
