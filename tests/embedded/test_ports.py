@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -30,6 +32,23 @@ def test_the_api_keeps_its_port_while_it_is_free() -> None:
     assert choose_ports(OPTIONS, last).by_name[SIMULATOR] == last
     with socket.create_server((HOST, last)):
         assert choose_ports(OPTIONS, last).by_name[SIMULATOR] != last
+
+
+CHOOSES = """
+from services.embedded.ports import free_port
+print(free_port(None, ()), flush=True)
+input()
+"""
+
+
+def test_a_port_that_another_process_chose_is_not_chosen_before_anybody_listens_there() -> None:
+    with subprocess.Popen([sys.executable, "-c", CHOOSES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        assert free_port(port, ()) != port
+        other.kill()
+    assert free_port(port, ()) == port
+    assert free_port(port, ()) == port, "its own claim does not stand in the way of who chose it"
 
 
 def test_a_chosen_port_that_somebody_has_is_refused_by_its_number() -> None:
