@@ -319,7 +319,7 @@ class Checks:
         if node.readmitted & set(node.kubelet.pods):
             causes.add("init containers readmitted")
         causes |= self._unforeseen(node, uid, reserved, again)
-        for other in node.kubelet.pods:
+        for other in {*node.kubelet.pods, *node.met}:
             if other in self._ended_at and other != uid:
                 causes.add("pod deleted by force")
         return causes
@@ -328,16 +328,19 @@ class Checks:
         """Ends and bindings by others that the decision could not know, where the kubelet would have admitted the pod without
         them; at a readmission, and where a restart lies between, any."""
         ends = {other for other in node.ended if self._ended_at.get(other, NEVER) > reserved.based_on}
-        foreign = {other for other in node.arrived if other != uid and self._foreign_since(other, node.name, reserved.based_on)}
+        foreign = {other for other in node.arrived if other != uid and self._foreign_since(other, node, reserved)}
         informed = {other for other in node.arrived if other != uid and self._knew_one_of(ends, other)}
         if not again and node.past.refused_without(uid, ends, foreign | informed):
             return set()
         return {cause for cause, found in (("pod ended", ends), ("foreign bind", foreign)) if found}
 
-    def _foreign_since(self, uid: str, node: str, position: int) -> bool:
-        if position >= self._restored_at and uid in self._bound_then:
+    def _foreign_since(self, uid: str, node: SimNode, reserved: Reserved) -> bool:
+        """Neither the log nor the node's report had told of it."""
+        if reserved.based_on >= self._restored_at and uid in self._bound_then:
             return False
-        return (uid, node) not in self._ours and self._seen_on.get((uid, node), NEVER) > position
+        reported = node.admitted_ms.get(uid, NEVER) < reserved.report_ms
+        at = uid, node.name
+        return at not in self._ours and not reported and self._seen_on.get(at, NEVER) > reserved.based_on
 
     def _knew_one_of(self, ends: Iterable[str], uid: str) -> bool:
         decided = self.reserved.get(uid)

@@ -42,7 +42,8 @@ class Changed(msgspec.Struct, frozen=True):
 
 class SimNode:
     """`changes` is everything that may make the kubelet refuse what was promised; `arrived` and `ended` are by
-    uid, in ms: when the kubelet heard of a pod, and when it let go of what the pod held. `readmitted` are pods with ordinary init
+    uid, in ms: when the kubelet heard of a pod, and when it let go of what the pod held; `admitted_ms` when it had admitted one.
+    `met` are the pods that it held when the newest admission began: one of them may be gone at its end. `readmitted` are pods with ordinary init
     containers that a restarted kubelet admitted again: it allocates for the init containers, which will not run, once more."""
 
     def __init__(self, shape: SimulatedNode, listing_mode: str, api: Api, clock: SimClock, rng: random.Random) -> None:
@@ -54,7 +55,9 @@ class SimNode:
         self.past = Past()
         self.readmitted: set[str] = set()
         self.arrived: dict[str, int] = {}
+        self.admitted_ms: dict[str, int] = {}
         self.ended: dict[str, int] = {}
+        self.met: set[str] = set()
         self.refused: Callable[[SimNode, Pod, Admission, bool], None] = lambda *_: None
         self.admitted: Callable[[SimNode], None] = lambda _: None
         self._boots = 1
@@ -175,6 +178,7 @@ class SimNode:
     def _begin(self) -> str:
         uid = self._queue.pop(0)
         self.past.note("admit", self.kubelet, self.kubelet.pods[uid].pod)
+        self.met = set(self.kubelet.pods)
         self.kubelet, self._trial = kubelet.begin(self.kubelet, uid)
         self._steps = list(self._trial.steps[:-1])
         return "admitting"
@@ -192,6 +196,7 @@ class SimNode:
         if known is None:
             return "gone meanwhile"
         if trial.verdict.admitted:
+            self.admitted_ms[trial.uid] = self.clock.now_ms
             self._posts.append((trial.uid, "Running", "", "", self.clock.now_ms))
             self.admitted(self)
             return "admitted"
@@ -213,6 +218,7 @@ class SimNode:
     def restart(self, what: str) -> str:
         """The kubelet starts again on its checkpoints, or without (`lost state`); a pod that was being admitted begins anew."""
         self._changed(what)
+        self.met.clear()
         pods = list(self.kubelet.pods.items())
         running = [known.pod for _, known in pods if known.phase == "running"]
         waiting = [known.pod for _, known in pods if known.phase != "running"]
