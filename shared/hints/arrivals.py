@@ -65,7 +65,8 @@ class Moment(NamedTuple):
 
 
 class Reachable(NamedTuple):
-    """Every moment that may come without the newcomer. `doomed` are kinds of pods that may be refused all the same."""
+    """Every moment that may come without the newcomer. `doomed` are kinds of pods that may be refused all the same: where some are,
+    it stands for one state of the node alone, as who is doomed in one may lose the place that another gives."""
 
     kinds: tuple[Coming, ...]
     moments: tuple[Moment, ...]
@@ -132,12 +133,15 @@ def _refuses(rules: Rules, states: States, request: Request) -> bool:
         raise OverBudgetError from error
 
 
-def judged(rules: Rules, before: Reachable, newcomer: Request, budget: Budget) -> Verdict:
-    """The verdict on a newcomer; UNKNOWN where what is known of the others contradicts itself."""
-    if not before.moments:
+def judged(rules: Rules, before: Sequence[Reachable], newcomer: Request, budget: Budget) -> Verdict:
+    """The verdict on a newcomer, "admitted" if it is in all of these; UNKNOWN where what is known of the others contradicts
+    itself."""
+    possible = [each for each in before if each.moments]
+    if not possible:
         return UNKNOWN
     try:
-        return _judged(rules, before, newcomer, budget)
+        verdicts = (_judged(rules, each, newcomer, budget) for each in possible)
+        return next((verdict for verdict in verdicts if verdict != "admitted"), "admitted")
     except OverBudgetError:
         return UNKNOWN
 

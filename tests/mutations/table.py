@@ -338,11 +338,18 @@ TESTED = (
         "tests/ledger/test_charge_and_proof.py -k widens",
     ),
     Mutation(
+        "who is doomed in one state of the node has nothing to lose in another",
+        "services/scheduler/deciding/feasibility/outlook.py",
+        "    if len(states.bases) == 1 or not together.doomed:\n        return (together,)",
+        "    if states.bases:\n        return (together,)",
+        "tests/scheduler/test_cycle_soundness.py -k from_one_state_alone",
+    ),
+    Mutation(
         "ends always came before whoever is on his way",
         "services/scheduler/deciding/feasibility/outlook.py",
-        "        return reachable_after_ends(states.rules, states.bases, states.coming, states.gone, budget)",
+        "        return reachable_after_ends(states.rules, bases, states.coming, states.gone, budget)",
         "        held = [item for each in states.gone for item in each.held]\n"
-        "        bases = tuple(states.rules.released(base, held) for base in states.bases)\n"
+        "        bases = tuple(states.rules.released(base, held) for base in bases)\n"
         "        return reachable(states.rules, bases, states.coming, budget)",
         "tests/scheduler/test_cycle_ends.py -k before_an_end",
     ),

@@ -124,10 +124,10 @@ def _unoffered(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
     before = outlook.before(steps) if outlook is not None else None
     if outlook is None or outlook.states is None or before is None:
         return None
-    books = outlook.states.rules.books
+    books, moments = outlook.states.rules.books, [moment for each in before for moment in each.moments]
     for part, step in zip(plan.demand, request_of(plan.demand).steps, strict=True):
         for at, (provider, asked) in enumerate(zip(registry.PROVIDERS, step.asked, strict=True)):
-            if asked and not provider.by_amounts and any(not books[at].single(m.states[at], None, asked) for m in before.moments):
+            if asked and not provider.by_amounts and any(not books[at].single(m.states[at], None, asked) for m in moments):
                 reason = Reason.NO_SINGLE_ZONE if plan.rule.policy == SINGLE else Reason.NO_ZONE_SET
                 subject, remedy = f"of those that {provider.name} offers", f"wait until {provider.name} has some"
                 return Refusal(facts.name, reason, subject, asked[0][0], part.name, asked[0][1], remedy=remedy)

@@ -42,7 +42,7 @@ class Outlook:
 
     def __init__(self, states: KubeletStates | None, coming: int) -> None:
         self.states, self.coming = states, coming
-        self._before: Reachable | None = None
+        self._before: tuple[Reachable, ...] | None = None
         self._steps = -1
         self._needed = 0
         self._disorder = -1
@@ -78,14 +78,14 @@ class Outlook:
         found = judged(self.states.rules, before, request, budget)
         return Searched(found, steps, self._needed + steps - budget.left)
 
-    def before(self, steps: int) -> Reachable | None:
-        """Every moment that may come before the newcomer; None where `steps` do not reach that far, also where somebody
+    def before(self, steps: int) -> Sequence[Reachable] | None:
+        """Every moment that may come before the newcomer, apart where it must be; None where `steps` do not reach that far, also where somebody
         has looked with more of them: a verdict that depends on who asked before could not be made again."""
         states = self.states
         if self._before is None and states is not None and steps > self._steps:
             self._steps, budget = steps, Budget(steps)
             try:
-                self._before = _reachable(states, budget)
+                self._before = _all_reachable(states, budget)
                 self._needed = steps - budget.left
             except OverBudgetError:
                 self._before = None
@@ -129,10 +129,18 @@ def _plain(gone: Sequence[Gone]) -> bool:
     return not gone or (len(gone) == 1 and gone[0].request is None)
 
 
-def _reachable(states: KubeletStates, budget: Budget) -> Reachable:
+def _all_reachable(states: KubeletStates, budget: Budget) -> tuple[Reachable, ...]:
+    """From all bases together, which meet again and again; from each alone where somebody is doomed from one of them."""
+    together = _reachable(states, states.bases, budget)
+    if len(states.bases) == 1 or not together.doomed:
+        return (together,)
+    return tuple([_reachable(states, (base,), budget) for base in states.bases])
+
+
+def _reachable(states: KubeletStates, bases: tuple[States, ...], budget: Budget) -> Reachable:
     if states.gone:
-        return reachable_after_ends(states.rules, states.bases, states.coming, states.gone, budget)
-    return reachable(states.rules, states.bases, states.coming, budget)
+        return reachable_after_ends(states.rules, bases, states.coming, states.gone, budget)
+    return reachable(states.rules, bases, states.coming, budget)
 
 
 def _after(states: KubeletStates, now: States, request: Request) -> States:
