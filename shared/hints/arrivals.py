@@ -65,8 +65,8 @@ class Moment(NamedTuple):
 
 
 class Reachable(NamedTuple):
-    """Every moment that may come without the newcomer. `doomed` are kinds of pods that may be refused all the same: where some are,
-    it stands for one state of the node alone, as who is doomed in one may lose the place that another gives."""
+    """Every moment that may come without the newcomer. `doomed` are kinds of pods that may be refused all the same; where
+    there are such, it is of one state of the node alone: who is doomed in one state may lose the place that another gives."""
 
     kinds: tuple[Coming, ...]
     moments: tuple[Moment, ...]

@@ -79,8 +79,9 @@ class Outlook:
         return Searched(found, steps, self._needed + steps - budget.left)
 
     def before(self, steps: int) -> Sequence[Reachable] | None:
-        """Every moment that may come before the newcomer, apart where it must be; None where `steps` do not reach that far, also where somebody
-        has looked with more of them: a verdict that depends on who asked before could not be made again."""
+        """Every moment that may come before the newcomer, by the node's states where they must be told apart. None where `steps`
+        do not reach that far, also where somebody has looked with more of them: a verdict that depends on who asked before could
+        not be made again."""
         states = self.states
         if self._before is None and states is not None and steps > self._steps:
             self._steps, budget = steps, Budget(steps)
