@@ -45,7 +45,7 @@ class MemoryHints:
             return Observed(book, (_by_checkpoint(book, state, report),))
         unexplained = [[_unexplained(_table(tables[zone], name), zone, name, held) for zone in zones] for name in names]
         free = [[a - b for a, b in zip(row, more, strict=True)] for row, more in zip(state.free, unexplained, strict=True)]
-        state = state._replace(free=tuple([tuple(row) for row in free]))
+        state = state._replace(free=tuple([tuple(row) for row in free]), loose=_loose(held))
         shared = {zone for item in held if len(item.zones) > 1 for zone in item.zones}
         return Observed(book, _ways_to_group(state, zones, shared), frozenset({SEVERAL_GROUPS}) if shared else frozenset())
 
@@ -56,6 +56,20 @@ def _ways_to_group(state: Memory, zones: tuple[int, ...], shared: set[int]) -> t
         raise TooManyChoicesError
     ways = [((group, 1 << zone) if zone in shared else (group,)) for zone, group in zip(zones, state.groups, strict=True)]
     return tuple([state._replace(groups=groups) for groups in product(*ways)])
+
+
+def _loose(held: Sequence[ZonedAmount]) -> tuple[int, ...]:
+    """Zones over which blocks lie together: what is free there went lowest zone first, from what was free then."""
+    found: list[int] = []
+    for mask in dict.fromkeys(mask_of(item.zones) for item in held if len(item.zones) > 1):
+        joined, apart = mask, []
+        for each in found:
+            if each & mask:
+                joined |= each
+            else:
+                apart.append(each)
+        found = [*apart, joined]
+    return tuple(sorted(found))
 
 
 def _by_checkpoint(book: MemoryBook, state: Memory, report: Report) -> Memory:

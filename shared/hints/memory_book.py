@@ -29,12 +29,14 @@ class Block(NamedTuple):
 
 class Memory(NamedTuple):
     """By zone: the group that it belongs to (itself alone where it has none), how many blocks touch it, and free bytes
-    [resource][zone]. `waiting` are blocks that are free once their pod runs, a tuple a pod."""
+    [resource][zone]. `waiting` are blocks that are free once their pod runs, a tuple a pod. `loose` are masks of zones of which
+    it is known only together what is free: in which of them it lies depends on blocks that are gone."""
 
     groups: tuple[int, ...]
     blocks: tuple[int, ...]
     free: tuple[tuple[int, ...], ...]
     waiting: tuple[tuple[Block, ...], ...] = ()
+    loose: tuple[int, ...] = ()
 
 
 class Taken(NamedTuple):
@@ -77,7 +79,11 @@ class MemoryBook:
     # -- hints ---------------------------------------------------------------------------------------------------
 
     def single(self, state: Memory, own: Own, asked: Asked) -> int:
-        """Zones that hold it alone and are in no group; none where no zone ever could."""
+        """Zones that hold it alone and are in no group; none where no zone ever could. Raises TooManyChoicesError where `loose`
+        zones leave that open."""
+        if state.loose:
+            masks = [each.mask or 0 for each in self._candidates(state, own, asked)]
+            return sum([mask for mask in masks if not mask & (mask - 1)])
         left, found = own if isinstance(own, Left) else NOTHING, 0
         groups, wanted = (
             state.groups,
@@ -123,10 +129,34 @@ class MemoryBook:
         left = own if isinstance(own, Left) else NOTHING
         masks, sizes = enumerate_masks(self.zones), mask_sizes(self.zones)
         fitting, least = self.capable(asked)
+        if state.loose:
+            allowed = [at for at in fitting if self._allowed(state, masks[at])]
+            return [Hint(masks[at], sizes[at] == least) for at in allowed if self._holds(state, masks[at], asked, left)]
         for name, amount in asked:
             sums = mask_sums(self.zones, state.free[self._rows[name]]) if name in self._rows else []
             fitting = tuple([at for at in fitting if sums[at] + left.reusable(masks[at], name) >= amount])
         return [Hint(masks[at], sizes[at] == least) for at in fitting if self._allowed(state, masks[at])]
+
+    def _holds(self, state: Memory, mask: int, asked: Asked, left: Left) -> bool:
+        """Is enough free on the zones of the mask? Raises TooManyChoicesError where it matters in which `loose` ones it lies."""
+        return all(self._enough(state, mask, name, amount - left.reusable(mask, name)) for name, amount in asked)
+
+    def _enough(self, state: Memory, mask: int, name: str, amount: int) -> bool:
+        row = self._rows.get(name)
+        if row is None:
+            return False
+        least = most = self._sum(state.free[row], mask)
+        for group in state.loose:
+            if group & mask and group & ~mask:
+                inside, free = self._sum(state.free[row], group & mask), self._sum(state.free[row], group)
+                least += max(0, free - self._sum(self.allocatable[row], group & ~mask)) - inside
+                most += min(free, self._sum(self.allocatable[row], group & mask)) - inside
+        if least < amount <= most:
+            raise TooManyChoicesError
+        return least >= amount
+
+    def _sum(self, row: Sequence[int], mask: int) -> int:
+        return sum([row[at] for zone, at in self._at.items() if mask >> zone & 1])
 
     def _allowed(self, state: Memory, mask: int) -> bool:
         if not mask & (mask - 1):
@@ -143,7 +173,8 @@ class MemoryBook:
         """Near the hint, widened where it cannot hold the request; one way only."""
         if not asked:
             return ((state, own),)
-        plain = self._plain(state, asked, hint.mask) if hint.mask and own is None and kind != "init" else None
+        easy = hint.mask and own is None and kind != "init" and not state.loose
+        plain = self._plain(state, asked, hint.mask) if easy and hint.mask else None
         if plain is not None:
             return ((plain, None),)
         mask = self._final_mask(state, own, asked, hint)
@@ -168,7 +199,7 @@ class MemoryBook:
             free[row] = (*free[row][:at], free[row][at] - amount, *free[row][at + 1 :])
         groups = (*state.groups[:at], mask, *state.groups[at + 1 :])
         blocks = (*state.blocks[:at], state.blocks[at] + len(asked), *state.blocks[at + 1 :])
-        return Memory(groups, blocks, tuple(free), state.waiting)
+        return Memory(groups, blocks, tuple(free), state.waiting, state.loose)
 
     def _final_mask(self, state: Memory, own: Own, asked: Asked, hint: Hint) -> int:
         """The mask to take, 0 where the kubelet refuses."""
@@ -187,35 +218,41 @@ class MemoryBook:
 
     def _covers(self, state: Memory, mask: int, asked: Asked) -> bool:
         """Enough free under the mask, not counting what init containers left."""
-        inside = [at for zone, at in self._at.items() if mask >> zone & 1]
-        if any(name not in self._rows for name, _ in asked):
-            return False
-        return all(sum([state.free[self._rows[name]][at] for at in inside]) >= amount for name, amount in asked)
+        return self._holds(state, mask, asked, NOTHING)
 
     def booked(self, state: Memory, block: Block, reused: int) -> Memory:
         """With the block booked, of which so many bytes are held already."""
         rest, row = max(block.size - reused, 0), self._rows[block.resource]
         groups, blocks, free = list(state.groups), list(state.blocks), list(state.free[row])
-        for zone in nodes_of(block.mask):
-            at = self._at[zone]
+        for at in self._in_order(state, block.mask):
             taken = min(rest, max(0, free[at]))
             rest -= taken
             free[at] -= taken
+        for zone in nodes_of(block.mask):
+            at = self._at[zone]
             groups[at], blocks[at] = block.mask, blocks[at] + 1
-        return Memory(tuple(groups), tuple(blocks), (*state.free[:row], tuple(free), *state.free[row + 1 :]), state.waiting)
+        return state._replace(groups=tuple(groups), blocks=tuple(blocks), free=_with(state.free, row, free))
 
     def _given_back(self, state: Memory, block: Block) -> Memory:
         """Each zone in order of id gives what it can, whoever took it there."""
         rest, row = block.size, self._rows[block.resource]
         groups, blocks, free = list(state.groups), list(state.blocks), list(state.free[row])
-        for zone in nodes_of(block.mask):
-            at = self._at[zone]
+        for at in self._in_order(state, block.mask):
             given = min(rest, max(0, self.allocatable[row][at] - free[at]))
             rest -= given
             free[at] += given
+        for zone in nodes_of(block.mask):
+            at = self._at[zone]
             blocks[at] = max(0, blocks[at] - 1)
             groups[at] = groups[at] if blocks[at] else 1 << zone
-        return Memory(tuple(groups), tuple(blocks), (*state.free[:row], tuple(free), *state.free[row + 1 :]), state.waiting)
+        return state._replace(groups=tuple(groups), blocks=tuple(blocks), free=_with(state.free, row, free))
+
+    def _in_order(self, state: Memory, mask: int) -> list[int]:
+        """Positions of the mask's zones, lowest first, then of those that are loose together with one of them."""
+        beside = 0
+        for group in state.loose:
+            beside |= group if group & mask else 0
+        return [self._at[zone] for zone in (*nodes_of(mask), *nodes_of(beside & ~mask))]
 
     def release(self, state: Memory, held: Sequence[ZonedAmount]) -> Memory:
         """The blocks of an ended pod are free."""
@@ -263,7 +300,7 @@ class MemoryBook:
         blocks = _minus(state.blocks, taken.blocks)
         groups = tuple([group if held else 1 << zone for group, held, zone in zip(state.groups, blocks, self.zones, strict=True)])
         free = tuple([_minus(row, [-more for more in back]) for row, back in zip(state.free, taken.free, strict=True)])
-        return Memory(groups, blocks, free, state.waiting)
+        return Memory(groups, blocks, free, state.waiting, state.loose)
 
     def after_admission(self, state: Memory, own: Own) -> Memory:
         """Init containers' blocks stay until their pod runs."""
@@ -282,6 +319,10 @@ class MemoryBook:
                 after = self._given_back(after, block)
             found.append(after)
         return found
+
+
+def _with(rows: tuple[tuple[int, ...], ...], at: int, row: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    return (*rows[:at], tuple(row), *rows[at + 1 :])
 
 
 def _minus(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
