@@ -16,7 +16,7 @@ from services.exporter.accounting import count_zones, tracked
 from services.exporter.answers import Allocatable, ListedContainer, ListedPod
 from services.exporter.checkpoints import NOTHING_READ, Checkpoints
 from services.exporter.kubelet_config import KubeletFacts
-from services.exporter.placements import place
+from services.exporter.placements import agree, place
 from services.exporter.sysfs import Machine
 from shared.domain.dynamic import resource_name
 from shared.domain.report import DynamicGroup, Freshness, Report
@@ -141,6 +141,12 @@ def _exclusive(container: ListedContainer) -> bool:
 def should_publish(last: Published, new: Report, now_ms: int, interval_ms: int, asked: bool) -> bool:
     """On change of content, when an interval has passed, or when asked."""
     return asked or last.report is None or now_ms - last.at_ms >= interval_ms or not same_content(last.report, new)
+
+
+def settled(scan: Scan) -> bool:
+    """True where nothing is about to follow what made the kubelet write its files. Devices of claims are listed once their driver
+    has prepared them, which no checkpoint tells."""
+    return bool(scan.checkpoints.read) and scan.dynamic is None and agree(scan.pods, scan.checkpoints)
 
 
 def same_content(left: Report, right: Report) -> bool:

@@ -87,7 +87,7 @@ class NodeReporter:
 
     def trigger(self) -> None:
         """The kubelet's state may have changed: scan soon, and once more when no further change came for a while, since
-        podresources may show a change later than the kubelet's files do."""
+        podresources may show a change later than the kubelet's files do. A scan that finds that they agree spares the other."""
         self._wake()
         loop = asyncio.get_running_loop()
         self._quiet_at_s = loop.time() + self._settings.trailing_s
@@ -102,6 +102,12 @@ class NodeReporter:
         else:
             self._trailing = None
             self._wake()
+
+    def _spare_trail(self) -> None:
+        """No scan later on, unless something has changed during this one."""
+        if self._trailing is not None and not self._triggered.is_set():
+            self._trailing.cancel()
+            self._trailing = None
 
     def ask_full(self) -> None:
         """The bus may have lost the report: publish in full soon."""
@@ -138,6 +144,8 @@ class NodeReporter:
                 made = core.report(self.status.node, self._instance, scan, self._rules)
                 self._tell_status(scan, made)
                 published = self._publish(made, full)
+                if core.settled(scan):
+                    self._spare_trail()
         except READ_ERRORS as error:
             return self._failed(error)
         self._succeeded(time.monotonic() - started, "periodic" if full else "reactive")

@@ -24,6 +24,7 @@ MILLI = 1000
 KEPT = 512
 """Containers whose derived values are kept: on one node hardly any changes from scan to scan."""
 NO_ZONE = -1
+NOTHING: tuple[object, ...] = ()
 POD_LEVEL = ""
 """Container name of the entry for what a pod holds at pod level beyond its containers."""
 
@@ -167,6 +168,25 @@ def _uids_by_holdings(checkpoints: Checkpoints) -> dict[tuple[object, ...], str]
 
 def _uids_of(container: ListedContainer, uids: Mapping[tuple[object, ...], str]) -> list[str]:
     return [uids[sign] for sign in _signs(container) if sign in uids]
+
+
+def agree(pods: Iterable[ListedPod], checkpoints: Checkpoints) -> bool:
+    """Do podresources and the checkpoints know the same containers, holding the same? Not while a change has reached one of them
+    only, nor where podresources hides init containers, or the kubelet still keeps what ended pods held."""
+    listed = Counter(_holding(container) for pod in pods for container in pod.containers)
+    stored = Counter(_holding(container) for containers in checkpoints.holdings.values() for container in containers.values())
+    listed.pop(NOTHING, None)
+    stored.pop(NOTHING, None)
+    return listed == stored
+
+
+@lru_cache(maxsize=KEPT)
+def _holding(container: ListedContainer) -> tuple[object, ...]:
+    """Name, CPUs, memory and devices of a container, NOTHING of one without any."""
+    devices = frozenset((group.resource, device) for group in container.devices for device in group.ids)
+    memory = tuple(sorted((block.resource, block.zones, block.size) for block in container.memory))
+    held = container.cpus or memory or devices
+    return (container.name, container.cpus, memory, devices) if held else NOTHING
 
 
 @lru_cache(maxsize=KEPT)

@@ -11,7 +11,7 @@ from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer,
 from services.exporter.checkpoints import Checkpoints
 from services.exporter.sysfs import Machine, NumaNode
 from shared.domain.report import DeviceGroup as DeviceGroupOut
-from shared.domain.report import Freshness, Placement, Report, Zone, ZonedAmount, ZoneResource
+from shared.domain.report import DynamicGroup, Freshness, Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.kubelet.fingerprint import fingerprint
 
 GPU, NET = "vendor/gpu", "vendor/net"
@@ -171,6 +171,25 @@ def test_devices_tell_a_pods_uid_and_its_init_containers_memory_is_hidden_but_no
     assert made.hidden == (Placement("default", "p", "init", (ZonedAmount("memory", (1,), 30),), "uid-1"),)
     assert made.zones[1].resources["memory"] == ZoneResource(100, 100, 100)
     assert made.zones[1].resources[GPU] == ZoneResource(2, 2, 1)
+
+
+def test_podresources_and_checkpoints_that_know_the_same_are_settled() -> None:
+    first, second = DeviceGroup(GPU, ("g0",), (1,)), DeviceGroup(GPU, ("g1",), (1,))
+    blocks = MemoryBlock("memory", (0,), 30), MemoryBlock("hugepages-2Mi", (0,), 2)
+    stored = ListedContainer("c", (2, 4), blocks, (DeviceGroup(GPU, ("g0", "g1"), (1,)),))
+    listed = ListedContainer("c", (2, 4), blocks[::-1], (second, first))
+    pods, holdings = (pod("p", listed), pod("idle", ListedContainer("c"))), checkpoints(("cpu",), uid_1={"c": stored})
+    assert settled(pods, holdings)
+    assert not settled((), holdings), "not listed yet, or ended and not yet let go of"
+    assert not settled((*pods, pod("q", listed)), holdings), "not stored yet"
+    assert not settled((pod("p", msgspec.structs.replace(listed, memory=blocks[:1])),), holdings)
+    assert not settled(pods, checkpoints(("cpu",), uid_1={"c": stored, "init": ListedContainer("init", (2,))}))
+    assert not settled((pod("idle", ListedContainer("c")),), Checkpoints()), "no checkpoint was read"
+    assert not settled(pods, holdings, dynamic=()), "claims' devices are listed later, without a checkpoint"
+
+
+def settled(pods: tuple[ListedPod, ...], stored: Checkpoints, dynamic: tuple[DynamicGroup, ...] | None = None) -> bool:
+    return core.settled(core.Scan(Freshness("boot", 5), EVEN_ODD, Allocatable(), pods, checkpoints=stored, dynamic=dynamic))
 
 
 def test_reserved_cpus_policies_and_devices_come_from_what_the_kubelet_offers() -> None:

@@ -173,6 +173,31 @@ async def test_configuration_and_checkpoint_of_the_kubelet_are_read(kubelet: Kub
     assert report.zones[0].resources["cpu"].available == 1000
 
 
+def store_cpus(kubelet: Kubelet, **pods: int) -> None:
+    """The kubelet's own count: CPUs as a mask by pod uid. Replaced whole, as kubelets do."""
+    draft = kubelet.socket.parent / "draft"
+    draft.write_bytes(write_cpu(CpuCheckpoint("static", 0b1, {uid: {"c": cpus} for uid, cpus in pods.items()})))
+    draft.replace(kubelet.socket.parent / "kubelet" / "cpu_manager_state")
+
+
+async def test_a_change_is_looked_at_again_only_while_podresources_and_checkpoints_differ(kubelet: Kubelet) -> None:
+    store_cpus(kubelet)
+    async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), settle_s=0.05, trailing_s=0.6) as (_, recorder):
+        await recorder.until(lambda seen: "n1" in seen)
+        assert kubelet.calls == 1
+        kubelet.pods = {"p": [1]}
+        store_cpus(kubelet, one=0b10)
+        await recorder.until(lambda seen: len(seen["n1"]) == 2)
+        await asyncio.sleep(0.8)
+        assert kubelet.calls == 2
+        store_cpus(kubelet, one=0b10, two=0b100)
+        await recorder.until(lambda seen: len(seen["n1"]) == 3)
+        kubelet.pods = {"p": [1], "late": [2]}
+        await recorder.until(lambda seen: len(seen["n1"]) == 4)
+        await asyncio.sleep(0.8)
+        assert kubelet.calls == 4
+
+
 async def test_a_thousand_pods_are_reported_and_more_than_a_report_holds_is_that_nodes_own_error(
     kubelet: Kubelet, tmp_path: Path
 ) -> None:
