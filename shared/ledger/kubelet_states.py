@@ -93,8 +93,7 @@ def kubelet_states(
     if node.observed is not None and not is_proven(node.observed.kubelet_version):
         bounds.add(OTHER_KUBELET)
     left = [] if coming else _left(node, charges)
-    held = tuple(item for claim in claims.values() for item in _amounts(claim))
-    bases = _bases(seen, left, held, _freed(node, bounds) + unsure)
+    bases = _bases(seen, left, _freed(node, bounds) + unsure + _claimed(claims))
     ends = tuple(gone or ()) if coming else ()
     return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds), ends)
 
@@ -312,7 +311,13 @@ def _amounts(zones: ZoneAmounts) -> Held:
     return tuple([ZonedAmount(name, (zone,), amount) for zone, held in zones.items() for name, amount in held.items()])
 
 
-def _bases(seen: Node, gone: Sequence[ZonedAmount], held: Held, unsure: Sequence[tuple[Held, ...]]) -> tuple[States, ...] | None:
+def _claimed(claims: Mapping[str, ZoneAmounts]) -> list[tuple[Held, ...]]:
+    """What nominees claim is not to be taken, but no kubelet knows of it: a newcomer must be admitted either way."""
+    held = tuple(item for claim in claims.values() for item in _amounts(claim))
+    return [((), held)] if held else []
+
+
+def _bases(seen: Node, gone: Sequence[ZonedAmount], unsure: Sequence[tuple[Held, ...]]) -> tuple[States, ...] | None:
     """Every state that the combinations of what is unsure lead to; None for too many. Ends come first in `unsure`: what they give
     back ends where a zone has all that it can have."""
     found = dict.fromkeys(_freed_of(seen.rules, states, gone) for states in seen.bases) if gone else dict.fromkeys(seen.bases)
@@ -320,7 +325,7 @@ def _bases(seen: Node, gone: Sequence[ZonedAmount], held: Held, unsure: Sequence
         found = dict.fromkeys(_changed(seen.rules, states, way) for states in found for way in choices)
         if len(found) > MOST_STATES:
             return None
-    return tuple(dict.fromkeys(_changed(seen.rules, states, held) for states in found)) if held else tuple(found)
+    return tuple(found)
 
 
 def _changed(rules: Rules, states: States, held: Held) -> States:

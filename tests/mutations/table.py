@@ -338,6 +338,13 @@ TESTED = (
         "tests/ledger/test_charge_and_proof.py -k widens",
     ),
     Mutation(
+        "what a nominee claims is held on its node for certain",
+        "shared/ledger/kubelet_states.py",
+        "    return [((), held)] if held else []",
+        "    return [(held,)] if held else []",
+        "tests/scheduler/test_cycle_known_state.py -k claimed_is_free",
+    ),
+    Mutation(
         "who is doomed in one state of the node has nothing to lose in another",
         "services/scheduler/deciding/feasibility/outlook.py",
         "    if len(states.bases) == 1 or not together.doomed:\n        return (together,)",

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from services.scheduler.deciding.outcome import Placed, Unplaceable
+from shared.domain.pod import Pod
+from shared.events.cluster_facts import PodObserved
+from shared.events.scheduling_facts import PodNominated
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
 
@@ -62,3 +65,20 @@ def test_under_best_effort_an_init_container_draws_the_others_to_its_zone() -> N
         world = World()
         world.node("n", zone(0, first), *(zone(number, amounts(8, 8)) for number in range(1, 8)), policy="best-effort")
         assert isinstance(world.cluster.place(pod), placed)
+
+
+@pytest.mark.parametrize("nominee", ["p", "other"])
+def test_what_is_claimed_is_free_to_a_kubelet(nominee: str) -> None:
+    """As if zone 0 were taken, all would go to zone 1. In truth the sidecar and the init container go to zone 0, and draw the app
+    container there, which finds too little (seed 795584358)."""
+    world = World()
+    world.node("n", zone(0, amounts(4), amounts(7)), zone(1, amounts(7)))
+    pods = {name: _drawn(name) for name in ("p", "other")}
+    world.fold(f"pod/{nominee}", PodObserved(pod=pods[nominee]))
+    world.fold(f"pod/{nominee}", PodNominated(nominee, "n", ("victim",), {0: amounts(4)}))
+    assert isinstance(world.cluster.place(pods["p"]), Unplaceable)
+
+
+def _drawn(name: str) -> Pod:
+    parts = container("s", amounts(3), "sidecar"), container("i", amounts(1), "init"), container("c", amounts(3))
+    return guaranteed(name, *parts)

@@ -326,21 +326,21 @@ class Checks:
 
     def _unforeseen(self, node: SimNode, uid: str, reserved: Reserved, again: bool) -> set[str]:
         """Ends and bindings by others that the decision could not know, where the kubelet would have admitted the pod without
-        them; at a readmission, and where a restart lies between, any."""
+        them; at a readmission, and where a restart lies between, any. Of a pod that only the report had told the decision knew
+        what it holds, and not what it asks for: with or without it, the kubelet would have admitted."""
         ends = {other for other in node.ended if self._ended_at.get(other, NEVER) > reserved.based_on}
-        foreign = {other for other in node.arrived if other != uid and self._foreign_since(other, node, reserved)}
+        foreign = {other for other in node.arrived if other != uid and self._foreign_since(other, node.name, reserved.based_on)}
+        reported = {other for other in foreign if node.admitted_ms.get(other, NEVER) < reserved.report_ms}
         informed = {other for other in node.arrived if other != uid and self._knew_one_of(ends, other)}
-        if not again and node.past.refused_without(uid, ends, foreign | informed):
+        ways = (foreign | informed, (foreign - reported) | informed)
+        if not again and all(node.past.refused_without(uid, ends, way) for way in ways):
             return set()
         return {cause for cause, found in (("pod ended", ends), ("foreign bind", foreign)) if found}
 
-    def _foreign_since(self, uid: str, node: SimNode, reserved: Reserved) -> bool:
-        """Neither the log nor the node's report had told of it."""
-        if reserved.based_on >= self._restored_at and uid in self._bound_then:
+    def _foreign_since(self, uid: str, node: str, position: int) -> bool:
+        if position >= self._restored_at and uid in self._bound_then:
             return False
-        reported = node.admitted_ms.get(uid, NEVER) < reserved.report_ms
-        at = uid, node.name
-        return at not in self._ours and not reported and self._seen_on.get(at, NEVER) > reserved.based_on
+        return (uid, node) not in self._ours and self._seen_on.get((uid, node), NEVER) > position
 
     def _knew_one_of(self, ends: Iterable[str], uid: str) -> bool:
         decided = self.reserved.get(uid)

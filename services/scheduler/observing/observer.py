@@ -275,7 +275,9 @@ class Observer:
         await self._tell(self._facts(kind, _newest(batch)), lease)
 
     def _shown(self, kind: Kind, items: Sequence[Object]) -> list[Observed]:
-        return self._facts(kind, [Seen("ADDED", obj) for obj in items])
+        """Pods that wait come last: whoever decides one knows by then who stands on the nodes."""
+        facts = self._facts(kind, [Seen("ADDED", obj) for obj in items])
+        return sorted(facts, key=lambda fact: isinstance(fact, PodObserved) and not fact.node)
 
     def _facts(self, kind: Kind, events: Sequence[Seen], kinds: Kinds | None = None) -> list[Observed]:
         core, kinds = self._projector.state, kinds or self._kinds

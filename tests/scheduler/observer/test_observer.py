@@ -114,6 +114,17 @@ async def scene(api: Api) -> AsyncIterator[Scene]:  # noqa: F811
     await made.kube.close()
 
 
+async def test_of_a_list_pods_that_stand_on_a_node_are_told_before_those_that_wait(scene: Scene) -> None:
+    """Decided in between, a pod would be sent beside others that nobody knows of yet: after a log was restored, say."""
+    await scene.node()
+    await scene.api.pod("a-waits", spec=OURS)
+    await scene.api.pod("b-stands", spec={**OURS, "nodeName": "n1"})
+    await scene.api.pod("c-waits", spec=OURS)
+    async with scene.observer():
+        told = await scene.told(PodObserved, 3)
+    assert [fact.pod.name for fact in told if isinstance(fact, PodObserved)] == ["b-stands", "a-waits", "c-waits"]
+
+
 async def test_what_is_listed_and_what_is_watched_is_told_once(scene: Scene) -> None:
     await scene.node()
     await scene.api.pod("listed", spec=OURS)
