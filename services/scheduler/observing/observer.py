@@ -68,6 +68,7 @@ class Observer:
         self._kinds = Kinds(schedulers, self._sightings)
         self._glances = Kinds(schedulers, Unnoted(self._sightings))
         self._checks: dict[Kind, Check] = {}
+        self._ahead: dict[Kind, dict[str, str]] = {}
         self._reached: dict[Kind, str] = {}
         self._untried: set[Kind] = set()
         self._all_tried = asyncio.Event()
@@ -135,6 +136,7 @@ class Observer:
         same. The fold is at the head first: while it reads another history from its beginning, what a list shows ended would be
         nobody."""
         await self._projector.wait_live()
+        self._ahead.pop(kind, None)
         generation, doubted = self._generation, set[str]()
         version = ""
         while True:
@@ -175,13 +177,17 @@ class Observer:
         return check
 
     async def _tell_check(self, check: Check, lease: Lease) -> None:
-        """Tell what neither the lists nor the watch told. Where it lacks much, lists that confirm each other say what ended."""
+        """Tell what neither the lists nor the watch told. Where it lacks much, lists that confirm each other say what ended. The
+        watch may yet tell how it was before: of whom this list told, nothing older is told any more."""
         kind, followed = check.kind, self._projector.state.followed
         self._checks.pop(kind, None)
         absent = self._kinds.absent(followed, kind, check.present | check.touched, check.version)
         if news.is_mass(len(absent), known_count(followed, kind)):
             raise _Relist
-        found = [*self._shown(kind, check.untold()), *absent]
+        untold = check.untold()
+        found = [*self._shown(kind, untold), *absent]
+        ended = {_address(fact)[2]: check.version for fact in absent}
+        self._ahead[kind] = {identity(kind, obj): _version(obj) for obj in untold} | ended
         if found:
             count(names.UNTOLD, len(found), kind=kind)
             self._out.warning(names.UNTOLD_FOUND, kind=kind, shown=len(found) - len(absent), absent=len(absent))
@@ -243,7 +249,7 @@ class Observer:
         """Follow clean ends of the stream from the last version seen; a broken stream too, before a list is made."""
         while True:
             async for seen in self._kube.watch(kind, version):
-                version = str(seen.object.get("metadata", {}).get("resourceVersion", version))
+                version = _version(seen.object) or version
                 if seen.type != "BOOKMARK":
                     await buffer.put(seen)
 
@@ -269,10 +275,12 @@ class Observer:
         """Several events of one object in a batch: only the last of each is compared, unless it went away in between."""
         self._sightings.prune(self._projector.state.ledger.pods)
         if batch:
-            self._reached[kind] = str(batch[-1].object.get("metadata", {}).get("resourceVersion", self._reached.get(kind, "")))
+            self._reached[kind] = _version(batch[-1].object) or self._reached.get(kind, "")
         if kind in self._checks:
             self._checks[kind].touched.update(identity(kind, seen.object) for seen in batch)
-        await self._tell(self._facts(kind, _newest(batch)), lease)
+        ahead = self._ahead.get(kind, {})
+        fresh = [seen for seen in batch if not news.is_older(_version(seen.object), ahead.get(identity(kind, seen.object), ""))]
+        await self._tell(self._facts(kind, _newest(fresh)), lease)
 
     def _shown(self, kind: Kind, items: Sequence[Object]) -> list[Observed]:
         """Pods that wait come last: whoever decides one knows by then who stands on the nodes."""
@@ -322,6 +330,10 @@ class Observer:
             trace=trace_of(names.SPAN_OBSERVE, "", pod=uid),
             seen=seen,
         )
+
+
+def _version(obj: Object) -> str:
+    return str(obj.get("metadata", {}).get("resourceVersion", ""))
 
 
 def _came_after(kind: Kind, version: str, before: str, which: str) -> KubeUnavailableError:

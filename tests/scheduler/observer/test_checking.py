@@ -93,3 +93,29 @@ async def test_what_the_watch_told_meanwhile_is_newer_than_the_list(scene: Scene
         facts = await scene.settled()
         (end,) = [at for at, fact in enumerate(facts) if isinstance(fact, PodEnded)]
         assert [fact.pod.name for fact in facts[end:] if isinstance(fact, PodObserved)] == ["c"]
+
+
+async def test_what_the_watch_tells_late_of_a_pod_whose_end_a_list_told_is_not_told_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for a new pod it would stay for ever: its end has been told, and is not told twice (seed 795585174)."""
+    steps = asyncio.Semaphore(0)
+    watch = scene.kube.watch
+
+    async def late(kind: Kind, version: str) -> AsyncIterator[Seen]:
+        async for seen in watch(kind, version):
+            if kind == "pods":
+                await steps.acquire()
+            yield seen
+
+    monkeypatch.setattr(scene.kube, "watch", late)
+    async with scene.observer(relist_s=OFTEN_S):
+        await scene.told(PodObserved, 2)
+        await scene.api.set_status("a", {"phase": "Running"})
+        await scene.api.set_status("a", {"phase": "Succeeded"})
+        await scene.told(PodEnded, 1)
+        for _ in ("runs", "has ended"):
+            steps.release()
+            facts = await scene.settled()
+    assert [fact.pod.name for fact in facts if isinstance(fact, PodObserved)] == ["a", "b"]
+    assert len([fact for fact in facts if isinstance(fact, PodEnded)]) == 1
