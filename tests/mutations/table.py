@@ -345,6 +345,13 @@ TESTED = (
         "tests/scheduler/test_cycle_known_state.py -k claimed_is_free",
     ),
     Mutation(
+        "a group of zones has room where a pod of unknown zone is given back",
+        "services/scheduler/deciding/feasibility/pigeonhole.py",
+        "    return Waiting(facts.firm(base), facts.upper,",
+        "    return Waiting(base, facts.upper,",
+        "tests/scheduler/test_cycle_memory_groups.py -k memory_of_a_group",
+    ),
+    Mutation(
         "who is doomed in one state of the node has nothing to lose in another",
         "services/scheduler/deciding/feasibility/outlook.py",
         "    if len(states.bases) == 1 or not together.doomed:\n        return (together,)",

@@ -22,7 +22,7 @@ from services.scheduler.deciding.policy import BEST_EFFORT, RESTRICTED, SINGLE
 from shared.domain.demand import ContainerDemand, most, outside_pod_hint, peak
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_memory
-from shared.ledger.state import Charge, ZoneAmounts
+from shared.ledger.state import Charge
 from shared.ledger.view import restore
 
 MOST_TOLD = 256
@@ -68,7 +68,7 @@ class Waiting:
 
     __slots__ = ("_packing", "_told", "base", "parts", "ranks", "rooms", "seek")
 
-    def __init__(self, base: ZoneAmounts, rooms: Bounds, parts: list[Part], ranks: Ranks, seek: list[Part]) -> None:
+    def __init__(self, base: Bounds, rooms: Bounds, parts: list[Part], ranks: Ranks, seek: list[Part]) -> None:
         self.base, self.rooms, self.parts, self.ranks, self.seek = base, rooms, parts, ranks, seek
         self._packing: Packing | None = None
         self._told: dict[int, tuple[Sequence[ContainerDemand], bool]] = {}
@@ -105,7 +105,7 @@ def waiting_on(facts: NodeFacts, report: Report) -> Waiting | None:
     listed no more, holds what it held or has gone: `base` goes without that."""
     every: list[Part] = []
     seek: list[Part] = []
-    base = {zone: dict(amounts) for zone, amounts in facts.firm(facts.lower).items()}
+    base = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
     for charge in facts.charges():
         if not charge.zones or charge.proven or (charge.held and charge.held_boot == report.boot_id):
             continue
@@ -115,7 +115,7 @@ def waiting_on(facts: NodeFacts, report: Report) -> Waiting | None:
         every += found.every
         seek += found.seek
         restore(base, charge.zones)
-    return Waiting(base, facts.upper, [], Ranks({}), []).joined(Parts(every, seek))
+    return Waiting(facts.firm(base), facts.upper, [], Ranks({}), []).joined(Parts(every, seek))
 
 
 def joined(waiting: Waiting, charge: Charge, facts: NodeFacts, report: Report) -> Waiting | None:
