@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.judge import judge
 from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.verdicts import landing_sweep
 from shared.domain.pod import Pod
 from shared.domain.report import Zone
 from shared.events.cluster_facts import NodeEnded, PodEnded
@@ -98,13 +99,15 @@ class Kept:
 
 @pytest.mark.parametrize("strategy", ["KeepRoom", "BestFit", "MostAllocated", "LeastNUMANodes"])
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from((3, 40)), st.lists(ASKED, min_size=1, max_size=6), st.lists(TURNS, min_size=5, max_size=40))
+@given(st.sampled_from((3, 40)), st.sampled_from((1, 256)), st.lists(ASKED, min_size=1, max_size=6), st.lists(TURNS, min_size=5, max_size=40))
 def test_what_is_chosen_is_what_a_plain_look_at_every_node_chooses(
-    strategy: str, nodes: int, asked: list[list[tuple[int, int, int]]], turns: list[tuple[Any, ...]]
+    strategy: str, nodes: int, standing_from: int, asked: list[list[tuple[int, int, int]]], turns: list[tuple[Any, ...]]
 ) -> None:
-    kept = Kept(strategy, nodes)
-    for turn in turns:
-        kept.turn(*turn, asked, nodes)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(landing_sweep, "STANDING_FROM", standing_from)
+        kept = Kept(strategy, nodes)
+        for turn in turns:
+            kept.turn(*turn, asked, nodes)
 
 
 @pytest.mark.parametrize("nodes", [8, 600])

@@ -68,10 +68,11 @@ def test_a_shape_is_answered_for_like_node_by_node(
     cluster = world.cluster
     cluster.room([])  # the columns are written
     sweeping, slots = cluster.judging._sweeping, cluster._slots
-    for _, group in cluster._columns.among(np.arange(len(nodes))):
-        for shape in shapes:
-            scores, sure = sweeping.run(shape, group, slots)
-            for slot, score, certain in zip(group.slots.tolist(), scores.tolist(), sure.tolist(), strict=True):
+    every = np.arange(len(nodes))
+    for shape in shapes:
+        for where, selected in sweeping.parted(shape, every):
+            scores, sure = sweeping.run(shape, selected, slots)
+            for slot, score, certain in zip(every[where].tolist(), scores.tolist(), sure.tolist(), strict=True):
                 if certain:
                     assert plainly(world, shape, slot, steps=0) == score
                 true = plainly(world, shape, slot)

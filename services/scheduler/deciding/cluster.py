@@ -85,7 +85,7 @@ class Cluster:
         return [sum(held) if held else NOWHERE for held in found]
 
     def _aligning(self) -> list[Group]:
-        return [group for group in self._columns.groups(None) if group.profile[1].policy in (SINGLE, RESTRICTED)]
+        return [group for group in self._columns.groups() if group.profile[1].policy in (SINGLE, RESTRICTED)]
 
     # -- facts in ------------------------------------------------------------------------------------------------
 

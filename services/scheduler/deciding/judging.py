@@ -76,7 +76,8 @@ class Judging:
 
     def plan(self, shape: Shape, facts: NodeFacts) -> tuple[Plan, bool]:
         """The shape's plan on this node, and whether the node is barred whatever it has free."""
-        return self._sweeping.plan(shape, facts.profile, facts.profile_id)
+        planned = self._sweeping.plan(shape, facts.profile, facts.profile_id)
+        return planned.plan, planned.barred
 
     # -- changes -------------------------------------------------------------------------------------------------
 
@@ -198,8 +199,8 @@ class Judging:
         if len(slots) >= many:
             scores, sure = np.empty(len(slots), dtype=np.int64), np.empty(len(slots), dtype=np.bool_)
             self._columns.refresh()
-            for at, group in self._columns.among(slots):
-                scores[at], sure[at] = self._sweeping.run(shape, group, self._slots)
+            for at, selected in self._sweeping.parted(shape, slots):
+                scores[at], sure[at] = self._sweeping.run(shape, selected, self._slots)
         else:
             scores = np.array([self._rank(shape, self.at(slot)) for slot in slots.tolist()], dtype=np.int64)
             sure = scores == RULED_OUT
@@ -215,7 +216,7 @@ class Judging:
         if only is None:
             scores[:], sure[:] = RULED_OUT, True
             self.table.exact[shape.row] = False
-        for group in self._columns.groups(only):
-            scores[group.selection], sure[group.selection] = self._sweeping.run(shape, group, self._slots)
+        for _, selected in self._sweeping.parted(shape, only):
+            scores[selected.selection], sure[selected.selection] = self._sweeping.run(shape, selected, self._slots)
         if only is None:
             self.table.swept(shape.row)

@@ -118,6 +118,10 @@ class Registered:
             found = self._landings[items] = Landing(least[:, None, None], self._by_landing.landed(items, tuple(rows)))
         return found
 
+    def standing(self, free: Ints, whole: Floats, rows: Mapping[str, int]) -> Floats:
+        """See `WantStrategy`; of a strategy that `looks_at_wants`."""
+        return cast("WantStrategy", self._strategy).standing(free, whole, tuple(rows))
+
     def column(self, items: Items, lower: Ints, whole: Floats, fit: Bools) -> Floats:
         """The part's score on every node, as `part` gives it: `lower` and `whole` are [resource of items, zone, node]."""
         assert self._columns is not None

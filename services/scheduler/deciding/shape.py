@@ -6,6 +6,7 @@ A shape has one plan for each profile of nodes: the demand that such nodes pin, 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import msgspec
 import xxhash
@@ -69,8 +70,8 @@ class Shape:
     resources that it could ask of zones, where all its containers ask for the same."""
 
     __slots__ = (
-        "asked", "deltas", "evenly", "key", "kind", "plans", "pod", "problem", "refusals", "request", "requested",
-        "row", "sweeps", "swept", "undecided", "unplaceable", "untold", "verdicts", "wanted", "zonal",
+        "asked", "deltas", "evenly", "key", "kind", "planned", "plans", "pod", "problem", "refusals", "request", "requested",
+        "row", "swept", "undecided", "unplaceable", "untold", "wanted", "zonal",
     )  # fmt: skip
 
     def __init__(self, key: str, pod: Pod, row: int) -> None:
@@ -88,8 +89,7 @@ class Shape:
         self.asked = {name: held for name, held in self.request.items() if name != PODS}
         self.requested = {**self.kind.request, PODS: 1}
         self.deltas: dict[int, tuple[ZoneAmounts, tuple[int, int, int], Delta]] = {}
-        self.verdicts: dict[int, tuple[Plan, bool]] = {}
-        self.sweeps: dict[int, tuple[object, object]] = {}
+        self.planned: dict[int, Any] = {}
         self.swept = False
         self.undecided: dict[int, int] = {}
         self.unplaceable: tuple[int, Unplaceable] | None = None

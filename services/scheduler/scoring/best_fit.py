@@ -80,7 +80,7 @@ class _Landed:
         self._asked = np.flatnonzero(self._request[:, 0])
         self._devices = np.array([number for number, name in enumerate(names) if is_device(name)], dtype=np.intp)
 
-    def scores(self, free: Ints, whole: Floats) -> Ints:
+    def scores(self, free: Ints, whole: Floats, standing: Floats | None = None) -> Ints:
         """See `Landed`."""
         left = np.maximum(free, 0.0) - self._request
         stranded = _levels(left.take(self._devices, axis=0), whole.take(self._devices, axis=0)).sum(axis=0)

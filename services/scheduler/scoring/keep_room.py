@@ -103,9 +103,16 @@ class KeepRoom:
 
     def landed(self, items: Items, names: Sequence[str]) -> Landed:
         """The same where the request lands, under the wants; see `LandingStrategy`."""
+        return _Landed(items, names, self._table_of(names))
+
+    def standing(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
+        """The weighed room of each zone; see `WantStrategy`."""
+        return self._table_of(names).weighed(free, whole)
+
+    def _table_of(self, names: Sequence[str]) -> RoomTable:
         if self._table.names != names:
             self._table = RoomTable(self._wants, names)
-        return _Landed(items, names, self._table)
+        return self._table
 
 
 class _Landed:
@@ -113,22 +120,21 @@ class _Landed:
 
     def __init__(self, items: Items, names: Sequence[str], table: RoomTable) -> None:
         asked = dict(items)
-        self._request = np.array([[asked.get(name, 0)] for name in names], dtype=np.float64)
+        self._request = np.array([[asked.get(name, 0)] for name in names], dtype=np.int64)
         self._asked, self._table = np.flatnonzero(self._request[:, 0]), table
 
-    def scores(self, free: Ints, whole: Floats) -> Ints:
+    def scores(self, free: Ints, whole: Floats, standing: Floats | None = None) -> Ints:
         """See `Landed`."""
-        held = np.maximum(free, 0.0)
-        left, asked = held - self._request, self._asked
-        loss = self._table.lost(held, np.maximum(left, 0.0), whole)
-        return BEST - _steps(loss, left.take(asked, axis=0), whole.take(asked, axis=0))
+        left, asked, table = free - self._request, self._asked, self._table
+        lost = table.lost(free, left, whole) if standing is None else standing - table.weighed(left, whole)
+        return BEST - _steps(lost, left.take(asked, axis=0), whole.take(asked, axis=0))
 
 
-def _steps(loss: Floats | float, left: Floats, whole: Floats) -> Ints:
+def _steps(loss: Floats, left: Ints, whole: Floats) -> Ints:
     """What is taken off the best score: `left` and `whole` are [resource asked for, zone]."""
-    left *= 100.0
-    left /= whole
-    share = np.floor(np.floor(left, out=left).sum(axis=0) / (len(left) * 100 / SHARE))
+    shares = left * 100.0
+    shares /= whole
+    share = np.floor(np.add.reduce(np.floor(shares, out=shares), axis=0) / (len(left) * 100 / SHARE))
     share += np.floor(loss / GRAIN)
     steps: Ints = _LEVELS.searchsorted(share, side="right")
     return steps

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.scoring.percent import Floats
-from services.scheduler.scoring.strategy import Want
+from services.scheduler.scoring.strategy import Ints, Want
 from shared.domain.resources import Amounts
 
 UNITS = 64
@@ -98,26 +98,29 @@ class RoomTable:
         self._units = self._amounts / UNITS
         self._weights = np.array([want.weight for want in known], dtype=np.float64)
 
-    def lost(self, free: Floats, left: Floats, whole: Floats) -> Floats:
-        """The weighed loss of room of each zone that goes from `free` to `left` of `whole`, all [row, zone]."""
+    def weighed(self, free: Ints, whole: Floats) -> Floats:
+        """The weighed room of each zone that has so much free of the whole, both [row, zone]."""
         count = free.shape[1]
         if not self._shape[1] or not count:
             return np.zeros(count)
         if count <= BLOCK:
-            return self._lost(free, left, whole)
+            return self._weighed(free, whole)
         cuts = [slice(first, first + BLOCK) for first in range(0, count, BLOCK)]
-        return np.concatenate([self._lost(free[:, cut], left[:, cut], whole[:, cut]) for cut in cuts])
+        return np.concatenate([self._weighed(free[:, cut], whole[:, cut]) for cut in cuts])
 
-    def _lost(self, free: Floats, left: Floats, whole: Floats) -> Floats:
-        count, rows = free.shape[1], self._rows
-        units = np.concatenate((free, left), axis=1).take(rows, axis=0)
-        units /= self._units
+    def lost(self, free: Ints, left: Ints, whole: Floats) -> Floats:
+        """The weighed loss of room of each zone that goes from `free` to `left` of `whole`, all [row, zone]. For few zones: both
+        are weighed at once."""
+        count = free.shape[1]
+        both = self.weighed(np.concatenate((free, left), axis=1), np.concatenate((whole, whole), axis=1))
+        return both[:count] - both[count:]
+
+    def _weighed(self, free: Ints, whole: Floats) -> Floats:
+        units = free.take(self._rows, axis=0) / self._units
         np.minimum(units, MOST_ROOM * UNITS, out=units)
-        holds = whole.take(rows, axis=0) >= self._amounts
-        if not holds.all():
-            held = units.reshape(len(rows), 2, count)
-            held *= holds[:, None, :]
-        asked = units.astype(np.int32).take(self._asked, axis=0).reshape(*self._shape, 2 * count)
-        room: Room = ROOM_OF.take(asked.min(axis=0))
-        loss: Floats = self._weights @ (room[:, :count] - room[:, count:])
-        return loss
+        smallest = np.minimum.reduce(whole, axis=1, keepdims=True)
+        if not (smallest.take(self._rows, axis=0) >= self._amounts).all():
+            units *= whole.take(self._rows, axis=0) >= self._amounts
+        asked = units.astype(np.int32).take(self._asked, axis=0).reshape(*self._shape, -1)
+        weighed: Floats = self._weights @ ROOM_OF.take(np.minimum.reduce(asked, axis=0), mode="clip")
+        return weighed

@@ -102,9 +102,10 @@ class PlainStrategy(Strategy, Protocol):
 class Landed(Protocol):
     """One request made ready to be scored in many zones at once."""
 
-    def scores(self, free: Ints, whole: Floats) -> Ints:
+    def scores(self, free: Ints, whole: Floats, standing: Floats | None = None) -> Ints:
         """0..100 of each zone from free and whole [resource, zone], whole being 0 where a resource is not listed. The request
-        fits; free is no more than the whole, and may be below 0 where nothing is asked for; amounts are up to `COLUMN_LIMIT`."""
+        fits; free is no more than the whole, and may be below 0 where nothing is asked for; amounts are up to `COLUMN_LIMIT`.
+        `standing` is `WantStrategy.standing` of these zones, where that is known."""
 
 
 @runtime_checkable
@@ -121,6 +122,9 @@ class WantStrategy(LandingStrategy, Protocol):
 
     def given(self, wants: Sequence[Want]) -> WantStrategy:
         """The same strategy under these wants."""
+
+    def standing(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
+        """What each zone is worth as it stands, whatever is asked of it, from free and whole [resource of `names`, zone]."""
 
 
 def weight_of(resource: str, weights: Mapping[str, int]) -> int:

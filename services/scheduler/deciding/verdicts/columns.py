@@ -22,6 +22,8 @@ Ints = npt.NDArray[np.int64]
 Slots = Ints
 Selection = slice | Slots
 _LIMIT = 1 << 62
+EMPTY = -1
+"""No profile: a slot without a node."""
 FEW = 8
 """Nodes up to which reservations are taken out one by one."""
 AT_ONCE = 1024
@@ -58,7 +60,7 @@ class Columns:
     together [resource, node], of nodes where that counts, `limits` of zones for a container [node]."""
 
     def __init__(self) -> None:
-        self.size = 0
+        self.size = self.filled = 0
         self.rows: dict[str, int] = {}
         self.free_rows: dict[str, int] = {}
         self.lower = np.zeros((0, 1, 64), dtype=np.int64)
@@ -70,7 +72,7 @@ class Columns:
         self.free = np.zeros((0, 64), dtype=np.int64)
         self.offered = np.zeros((0, 64), dtype=np.int64)
         self.limits = np.zeros(64, dtype=np.int64)
-        self.profile = np.full(64, -1, dtype=np.int32)
+        self.profile = np.full(64, EMPTY, dtype=np.int32)
         self.profiles: list[Profile] = []
         self._sized: dict[int, Report | None] = {}
         self._offers: dict[int, Amounts] = {}
@@ -78,6 +80,7 @@ class Columns:
         self._due: dict[int, list[Delta]] = {}
         self._stale: dict[int, NodeFacts] = {}
         self._counts: list[int] = []
+        self._changed: set[int] = set()
 
     @property
     def capacity(self) -> int:
@@ -109,49 +112,36 @@ class Columns:
         self.largest, self.free = _grown(self.largest, 1, wide), _grown(self.free, 1, wide)
         self.totals, self.widest = _grown(self.totals, 1, wide), np.maximum(_grown(self.widest, 1, wide), 1)
         self.limits = _grown(self.limits, 0, wide)
-        self.profile = np.append(self.profile, np.full(wide - len(self.profile), -1, dtype=np.int32))
+        self.profile = np.append(self.profile, np.full(wide - len(self.profile), EMPTY, dtype=np.int32))
 
     def set_profile(self, slot: int, profile: Profile | None) -> int:
         """Move a slot to a profile and return its number; None empties the slot."""
         old = int(self.profile[slot])
-        new = -1 if profile is None else self.profile_id(profile)
+        new = EMPTY if profile is None else self.profile_id(profile)
         if old >= 0:
             self._counts[old] -= 1
+            self.filled -= 1
         if new >= 0:
             self._counts[new] += 1
+            self.filled += 1
         else:
             self._stale.pop(slot, None)
         self.profile[slot] = new
         return new
 
-    def groups(self, only: Slots | None) -> list[Group]:
-        """Each profile in use with its slots; of the slots in `only` where it is given."""
-        found: list[Group] = []
-        profiles = self.profile[: self.size] if only is None else self.profile[only]
+    def groups(self) -> list[Group]:
+        """Each profile in use with its slots."""
+        profiles, found = self.profile[: self.size], list[Group]()
         for number, count in enumerate(self._counts):
-            if not count:
-                continue
             if count == self.size:
-                found.append(Group(number, self.profiles[number], slice(0, self.size) if only is None else only, len(profiles)))
-                continue
-            members = np.flatnonzero(profiles == number)
-            slots = members if only is None else only[members]
-            if len(slots):
-                found.append(Group(number, self.profiles[number], slots, len(slots)))
+                found.append(Group(number, self.profiles[number], slice(0, self.size), count))
+            elif count:
+                found.append(Group(number, self.profiles[number], np.flatnonzero(profiles == number), count))
         return found
 
-    def among(self, only: Slots) -> list[tuple[npt.NDArray[np.bool_] | slice, Group]]:
-        """The profiles of these slots, none of them empty, and where in `only` the slots of each are."""
-        profiles = self.profile.take(only)
-        if len(only) and (profiles == profiles[0]).all():
-            number = int(profiles[0])
-            return [(slice(None), Group(number, self.profiles[number], only, len(only)))]
-        found: list[tuple[npt.NDArray[np.bool_] | slice, Group]] = []
-        for number in dict.fromkeys(profiles.tolist()):
-            here = profiles == number
-            slots = only[here]
-            found.append((here, Group(number, self.profiles[number], slots, len(slots))))
-        return found
+    def in_use(self) -> list[int]:
+        """The numbers of the profiles that nodes have."""
+        return [number for number, count in enumerate(self._counts) if count]
 
     def changed(self, facts: NodeFacts) -> None:
         """The node's columns are to be written anew."""
@@ -174,6 +164,7 @@ class Columns:
 
     def _write(self, many: Sequence[NodeFacts]) -> None:
         slots = [facts.slot for facts in many]
+        self._changed.update(slots)
         zones = max(len(facts.zone_ids) for facts in many)
         if zones > self.lower.shape[1]:
             self.lower, self.upper = _grown(self.lower, 1, zones), _grown(self.upper, 1, zones)
@@ -222,8 +213,15 @@ class Columns:
         """Take an own reservation out of one node's columns, which are otherwise up to date, at the next `apply_due`."""
         self._due.setdefault(facts.slot, []).append(delta)
 
+    def take_changed(self) -> Slots:
+        """The slots whose zones changed since this was asked for."""
+        found = np.array(sorted(self._changed), dtype=np.int64)
+        self._changed.clear()
+        return found
+
     def apply_due(self) -> None:
         """Take out what is due, of all nodes at once; as many rounds as one node has reservations."""
+        self._changed.update(self._due)
         if len(self._due) <= FEW:
             for slot, taken in self._due.items():
                 for delta in taken:

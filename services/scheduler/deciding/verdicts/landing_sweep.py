@@ -7,7 +7,7 @@ of a decision. Must not know what a strategy looks at.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +15,25 @@ import numpy.typing as npt
 from services.scheduler.deciding import policy
 from services.scheduler.deciding.registered import Landing, Registered
 from services.scheduler.deciding.shape import Plan
-from services.scheduler.deciding.verdicts.columns import Columns, Slots
+from services.scheduler.deciding.verdicts.columns import Columns, Selection, Slots
+from services.scheduler.deciding.verdicts.standing import Standing
 from shared.domain.resources import Amounts
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 NOT = -1
+STANDING_FROM = 256
+"""Nodes from which it is cheaper to keep what their zones are worth as they stand than to compute it anew."""
 
 
 class LandingSweep:
     """One shape on nodes of one profile, made ready once: as long as the columns have these rows and the strategy its wants."""
 
-    def __init__(self, columns: Columns, plan: Plan, request: Amounts, zones: int, strategy: Registered) -> None:
-        self._columns, self._plan, self._zones = columns, plan, zones
+    def __init__(
+        self, columns: Columns, standing: Standing, plan: Plan, request: Amounts, zones: int, strategy: Registered
+    ) -> None:
+        self._columns, self._standing, self._plan, self._zones = columns, standing, plan, zones
         landings = [(strategy.landing(items, columns.rows), count) for items, count in plan.kinds]
         self._landings = [(landing, count) for landing, count in landings if landing is not None]
         self._known = len(self._landings) == len(landings)
@@ -37,64 +42,67 @@ class LandingSweep:
         for part in plan.parts:
             most |= {name: max(held, most.get(name, 0)) for name, held in part.amounts.items()}
         self._most = _bound(most, columns.rows) if plan.rule.policy == policy.RESTRICTED else None
-        self._together = _togethers(plan, columns.rows)
+        self._together = _togethers(plan, columns.rows) if plan.together and self._known else []
+        self._tells = bool(plan.together) and self._known and not plan.one_by_one
+        least = [landing.least for landing, _ in self._landings] + [least for _, _, least in self._together]
+        self._least = np.stack(least) if least else np.zeros((0, len(columns.rows), 1, 1), dtype=np.int64)
 
-    def run(self, slots: Slots, gate: Bools) -> tuple[Ints, Bools]:
-        """Scores (-1: ruled out) and certainty (no exact judgement needed), slot by slot. `gate` is where the shape's constraints
-        let it go."""
-        taken = self._columns.lower.take(slots, axis=2)[:, : self._zones]
-        scores, necessary, fits = self._scored(taken, slots)
-        candidates, sure = necessary, necessary & self._all_find_zones(taken, fits)
-        if not necessary.all():
-            candidates = necessary | (self._known & self._fits_upper(slots))
+    def run(self, selection: Selection, size: int, gate: Bools) -> tuple[Ints, Bools]:
+        """Scores (-1: ruled out) and certainty (no exact judgement needed) of so many selected nodes. `gate` is where the shape's
+        constraints let it go."""
+        taken = _of(self._columns.lower, selection)[:, : self._zones]
+        fits = np.logical_and.reduce(taken >= self._least, axis=1)
+        somewhere = np.logical_or.reduce(fits, axis=1)
+        scores, necessary = self._scored(fits, somewhere, selection, size)
+        sure = self._all_find_zones(fits, somewhere, necessary)
+        candidates = necessary if necessary.all() else necessary | (self._known & self._fits_upper(selection))
         if self._most is not None:
-            wide = ~_enough(self._most, self._columns.largest, slots)
+            wide = ~_enough(self._most, self._columns.largest, selection, size)
             candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, 0, scores)
         if self._plan.one_by_one:
-            candidates, sure = np.ones_like(gate), np.zeros_like(gate)
-        candidates = candidates & gate
-        candidates &= _enough(self._request, self._columns.free, slots)
+            candidates = np.ones_like(gate)
+        candidates = candidates & gate & _enough(self._request, self._columns.free, selection, size)
         ruled_out = ~candidates
         scores[ruled_out] = NOT
         return scores, sure | ruled_out
 
-    def _scored(self, taken: Ints, slots: Slots) -> tuple[Ints, Bools, list[Bools]]:
-        """The mean of the parts' scores, 0 for one that fits no zone alone; where each fits one; and the zones of each kind."""
-        columns, necessary, fits = self._columns, np.full(len(slots), self._known), []
-        total: Ints | int = 0
-        for landing, count in self._landings:
-            fit = np.logical_and.reduce(taken >= landing.least, axis=0)
-            fits.append(fit)
-            somewhere = fit.any(axis=0)
-            at = fit.argmax(axis=0) * columns.capacity
+    def _scored(self, fits: Bools, somewhere: Bools, selection: Selection, size: int) -> tuple[Ints, Bools]:
+        """The mean of the parts' scores, 0 for one that fits no zone alone, and where each fits one."""
+        total, necessary = np.zeros(size, dtype=np.int64), np.full(size, self._known)
+        slots = np.arange(selection.stop) if isinstance(selection, slice) else selection
+        for kind, (landing, count) in enumerate(self._landings):
+            at = fits[kind].argmax(axis=0) * self._columns.capacity
             at += slots
-            if somewhere.all():
+            here = somewhere[kind]
+            if here.all():
                 found = self._landed(landing, at)
             else:
-                found = np.zeros(len(slots), dtype=np.int64)
-                found[somewhere] = self._landed(landing, at[somewhere])
-                necessary &= somewhere
-            total = total + count * found
-        return np.zeros(len(slots), dtype=np.int64) + total // len(self._plan.parts), necessary, fits
+                found = np.zeros(size, dtype=np.int64)
+                found[here] = self._landed(landing, at[here])
+                necessary &= here
+            if len(self._landings) == 1:
+                return found, necessary
+            total += count * found
+        return total // len(self._plan.parts), necessary
 
     def _landed(self, landing: Landing, at: Slots) -> Ints:
         lower, whole = self._columns.lower, self._columns.whole
         free, sizes = lower.reshape(len(lower), -1).take(at, axis=1), whole.reshape(len(whole), -1).take(at, axis=1)
-        return landing.landed.scores(free, sizes)
+        return landing.landed.scores(free, sizes, self._standing.of(at) if len(at) >= STANDING_FROM else None)
 
-    def _all_find_zones(self, taken: Ints, fits: Sequence[Bools]) -> Bools:
+    def _all_find_zones(self, fits: Bools, somewhere: Bools, necessary: Bools) -> Bools:
         """Each part finds a zone whatever zones those before it took: enough zones fit it, or one holds it and all of them."""
-        found = np.full(taken.shape[2], bool(self._plan.together) and self._known)
-        for before, kind, least in self._together:
-            beside = np.logical_and.reduce(taken >= least, axis=0).any(axis=0)
-            found &= (np.count_nonzero(fits[kind], axis=0) > before) | beside
+        found = necessary & self._tells
+        for at, (before, kind, _) in enumerate(self._together, start=len(self._landings)):
+            found &= somewhere[at] | (np.add.reduce(fits[kind], axis=0, dtype=np.intp) > before)
         return found
 
-    def _fits_upper(self, slots: Slots) -> Bools:
+    def _fits_upper(self, selection: Selection) -> Bools:
         """Nodes that the upper bound does not rule out: the exact judgement may find them certain."""
-        upper = self._columns.upper.take(slots, axis=2)[:, : self._zones]
-        fits = [np.logical_and.reduce(upper >= landing.least, axis=0).any(axis=0) for landing, _ in self._landings]
-        return np.logical_and.reduce(fits) if fits else np.zeros(len(slots), dtype=np.bool_)
+        upper = _of(self._columns.upper, selection)[:, : self._zones]
+        fits = np.logical_and.reduce(upper >= self._least[: len(self._landings)], axis=1)
+        found: Bools = np.logical_and.reduce(np.logical_or.reduce(fits, axis=1), axis=0)
+        return found
 
 
 Bound = tuple[npt.NDArray[np.intp], Ints] | None
@@ -108,10 +116,15 @@ def _bound(amounts: Amounts, rows: Mapping[str, int]) -> Bound:
     return np.array(at, dtype=np.intp), np.array(least, dtype=np.int64).reshape(len(at), 1)
 
 
-def _enough(bound: Bound, held: Ints, slots: Slots) -> Bools:
+def _of(array: Ints, selection: Selection) -> Ints:
+    """The selected nodes, which are the last axis; a copy only where some are chosen."""
+    return array[..., selection] if isinstance(selection, slice) else array.take(selection, axis=-1)
+
+
+def _enough(bound: Bound, held: Ints, selection: Selection, size: int) -> Bools:
     if bound is None:
-        return np.zeros(len(slots), dtype=np.bool_)
-    enough: Bools = np.logical_and.reduce(held.take(slots, axis=1).take(bound[0], axis=0) >= bound[1], axis=0)
+        return np.zeros(size, dtype=np.bool_)
+    enough: Bools = np.logical_and.reduce(_of(held, selection).take(bound[0], axis=0) >= bound[1], axis=0)
     return enough
 
 

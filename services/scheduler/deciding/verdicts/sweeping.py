@@ -5,8 +5,8 @@ Must not know the table of verdicts, nor which nodes changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,13 @@ from services.scheduler.deciding.node_facts import NodeFacts, Profile
 from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.scores import Scorer
 from services.scheduler.deciding.shape import Plan, Shape
-from services.scheduler.deciding.verdicts.columns import Columns, Group
+from services.scheduler.deciding.verdicts.columns import Columns, Selection, Slots
 from services.scheduler.deciding.verdicts.landing_sweep import LandingSweep
+from services.scheduler.deciding.verdicts.standing import Standing
 from services.scheduler.deciding.verdicts.sweep import Sweep
 from services.scheduler.deciding.verdicts.table import RULED_OUT
 
-Slots = Sequence[NodeFacts | None]
+Nodes = Sequence[NodeFacts | None]
 
 RANKS_FROM = 24
 """Nodes that changed since a shape was asked for from which a sweep that leaves none in doubt is cheaper than to judge each."""
@@ -33,11 +34,35 @@ RANKS_FROM_BY_SETS = 1
 """The same where sets of zones are compared: a sweep only tells what scores are at most, and few are then looked at."""
 
 
+class Planned:
+    """One plan of a shape, on the nodes of all profiles where it is the same, whose layouts have at most so many zones."""
+
+    __slots__ = ("barred", "made_for", "plan", "sweep", "zones")
+
+    def __init__(self, plan: Plan, barred: bool) -> None:
+        self.plan, self.barred, self.zones = plan, barred, 0
+        self.sweep: LandingSweep | None = None
+        self.made_for: object = None
+
+    def hold(self, zones: int) -> None:
+        """Nodes of so many zones are among them."""
+        self.zones = max(self.zones, zones)
+
+
+class Selected(NamedTuple):
+    """Nodes on which a shape has one plan, and how many they are."""
+
+    planned: Planned
+    selection: Selection
+    size: int
+
+
 class Sweeping:
     """Reads the cluster's columns, which are up to date; keeps what it made on the shape."""
 
     def __init__(self, columns: Columns, constraints: ConstraintColumns, config: CycleConfig, strategy: Scorer) -> None:
         self._columns, self._constraints, self._config, self._strategy = columns, constraints, config, strategy
+        self._standing = Standing(columns, strategy) if isinstance(strategy, Registered) else None
 
     @property
     def by_landing(self) -> bool:
@@ -63,30 +88,50 @@ class Sweeping:
             return RANKS_FROM_BY_WANTS if self._strategy.looks_at_wants else RANKS_FROM
         return RANKS_FROM_BY_SETS if self._strategy.bounded else None
 
-    def plan(self, shape: Shape, profile: Profile, number: int) -> tuple[Plan, bool]:
-        """The shape's plan on nodes of the profile of this number, and whether they are barred whatever they have free."""
-        found = shape.verdicts.get(number)
+    def plan(self, shape: Shape, profile: Profile, number: int) -> Planned:
+        """The shape's plan on nodes of the profile of this number."""
+        found: Planned | None = shape.planned.get(number)
         if found is None:
             plan = plan_for(shape, profile, self._config)
-            found = shape.verdicts[number] = plan, blocked(shape, profile, plan, self._config) is not None
+            barred = blocked(shape, profile, plan, self._config) is not None
+            alike = (each for each in shape.planned.values() if each.plan == plan and each.barred == barred)
+            found = shape.planned[number] = next(alike, None) or Planned(plan, barred)
+            found.hold(len(profile[4]))
         return found
 
-    def run(self, shape: Shape, group: Group, slots: Slots) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Scores and certainty of the group's nodes, in their order."""
-        plan, barred = self.plan(shape, group.profile, group.number)
-        if barred:
-            return np.full(group.size, RULED_OUT), np.ones(group.size, dtype=np.bool_)
-        gate, zones = self._constraints.allowed(shape.pod.constraints, slots, group.selection), len(group.profile[4])
-        if plan.mode == "aligned" and self.by_landing:
-            return self._landing_sweep(shape, plan, group.number, zones).run(group.slots, gate)
-        return Sweep(self._columns, group.selection, group.size, zones, self._strategy).run(shape, plan, gate)
+    def parted(self, shape: Shape, only: Slots | None) -> Iterator[tuple[Selection, Selected]]:
+        """All nodes, or those of the slots in `only`, none of which is empty, parted by the shape's plan on them: where in `only`
+        they are, and themselves."""
+        columns = self._columns
+        profiles = columns.profile[: columns.size] if only is None else columns.profile.take(only)
+        numbers = columns.in_use() if only is None else dict.fromkeys(profiles.tolist())
+        plans: dict[Planned, list[int]] = {}
+        for number in numbers:
+            plans.setdefault(self.plan(shape, columns.profiles[number], number), []).append(number)
+        if len(plans) == 1 and (only is not None or columns.filled == columns.size):
+            yield slice(None), Selected(next(iter(plans)), slice(0, columns.size) if only is None else only, len(profiles))
+            return
+        for planned, members in plans.items():
+            here = np.flatnonzero(np.isin(profiles, members) if len(members) > 1 else profiles == members[0])
+            yield here, Selected(planned, here if only is None else only[here], len(here))
 
-    def _landing_sweep(self, shape: Shape, plan: Plan, number: int, zones: int) -> LandingSweep:
+    def run(self, shape: Shape, selected: Selected, nodes: Nodes) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Scores and certainty of the selected nodes, in their order."""
+        planned, selection, size = selected
+        if planned.barred:
+            return np.full(size, RULED_OUT), np.ones(size, dtype=np.bool_)
+        gate = self._constraints.allowed(shape.pod.constraints, nodes, selection)
+        if planned.plan.mode == "aligned" and self.by_landing:
+            return self._landing_sweep(shape, planned).run(selection, size, gate)
+        return Sweep(self._columns, selection, size, planned.zones, self._strategy).run(shape, planned.plan, gate)
+
+    def _landing_sweep(self, shape: Shape, planned: Planned) -> LandingSweep:
         """Kept while the columns have these rows and the strategy its wants."""
         assert isinstance(self._strategy, Registered)
-        made_for = self._columns.shape, self._strategy.generation
-        known = shape.sweeps.get(number)
-        if known is None or known[0] != made_for:
-            found = LandingSweep(self._columns, plan, shape.request, zones, self._strategy)
-            known = shape.sweeps[number] = made_for, found
-        return cast("LandingSweep", known[1])
+        assert self._standing is not None
+        made_for = self._columns.shape, self._strategy.generation, planned.zones
+        if planned.sweep is None or planned.made_for != made_for:
+            planned.made_for = made_for
+            given = planned.plan, shape.request, planned.zones, self._strategy
+            planned.sweep = LandingSweep(self._columns, self._standing, *given)
+        return planned.sweep
