@@ -99,7 +99,12 @@ class Kept:
 
 @pytest.mark.parametrize("strategy", ["KeepRoom", "BestFit", "MostAllocated", "LeastNUMANodes"])
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from((3, 40)), st.sampled_from((1, 256)), st.lists(ASKED, min_size=1, max_size=6), st.lists(TURNS, min_size=5, max_size=40))
+@given(
+    st.sampled_from((3, 40)),
+    st.sampled_from((1, 256)),
+    st.lists(ASKED, min_size=1, max_size=6),
+    st.lists(TURNS, min_size=5, max_size=40),
+)
 def test_what_is_chosen_is_what_a_plain_look_at_every_node_chooses(
     strategy: str, nodes: int, standing_from: int, asked: list[list[tuple[int, int, int]]], turns: list[tuple[Any, ...]]
 ) -> None:

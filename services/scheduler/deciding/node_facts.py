@@ -6,7 +6,7 @@ Built from the ledger's node and kept apart from it: own reservations are subtra
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from services.scheduler.deciding import policy
 from services.scheduler.deciding.config import CycleConfig
@@ -48,6 +48,7 @@ class NodeFacts:
         "landings",
         "ledger",
         "lower",
+        "make",
         "name",
         "observed",
         "outlooks",
@@ -57,7 +58,6 @@ class NodeFacts:
         "report",
         "requested",
         "rule",
-        "sizes",
         "slot",
         "taken_in",
         "tied",
@@ -77,7 +77,7 @@ class NodeFacts:
         self.report: Report | None = None
         self.lower: ZoneAmounts = {}
         self.upper: ZoneAmounts = {}
-        self.sizes: ZoneAmounts = {}
+        self.make = NO_MAKE
         self.zone_ids: tuple[int, ...] = ()
         self.requested: Amounts = {}
         self.allocatable: Amounts = {}
@@ -97,6 +97,11 @@ class NodeFacts:
         self.arriving: frozenset[str] = frozenset()
         self.charged: frozenset[str] = frozenset()
         self.ends: object = None
+
+    @property
+    def sizes(self) -> ZoneAmounts:
+        """Zone -> what scores take for the whole of it. Read only."""
+        return self.make.sizes
 
     def free(self, name: str) -> int:
         """What the node as a whole has left of a resource. A node that states no pod limit has none."""
@@ -122,7 +127,7 @@ class NodeFacts:
     def take_in(self, node: LedgerNode, config: CycleConfig) -> None:
         """Take over everything that the ledger says; own reservations that it lacks are forgotten."""
         if self.report is not node.basis:
-            self.sizes = sizes_of(node.basis) if node.basis is not None else {}
+            self.make = make_of(node.basis) if node.basis is not None else NO_MAKE
         self.ledger, self.observed, self.report, self.expired = node, node.observed, node.basis, node.expired
         self.lower = {zone: dict(amounts) for zone, amounts in node.lower.items()}
         self.upper = node.upper
@@ -205,10 +210,24 @@ def _shared(key: object, value: object) -> object:
     return _known.setdefault(key, value)
 
 
-def sizes_of(report: Report) -> ZoneAmounts:
-    """Zone -> what scores take for the whole: allocatable, or what is available where a report calls that more. Read only."""
-    found = {zone.id: {name: max(r.allocatable, r.available) for name, r in zone.resources.items()} for zone in report.zones}
-    return cast("ZoneAmounts", _shared(tuple((zone, *held.items()) for zone, held in found.items()), found))
+class Make(NamedTuple):
+    """What a report says of a node that does not change while pods come and go. `sizes`: zone -> what scores take for the whole:
+    allocatable, or what is available where a report calls that more. `largest` is `zone_sizes.capacities`. Read only."""
+
+    sizes: ZoneAmounts
+    largest: Amounts
+    max_numa_nodes: int
+
+
+NO_MAKE = Make({}, {}, 0)
+
+
+def make_of(report: Report) -> Make:
+    """Kept once for nodes of one make."""
+    sizes = {zone.id: {name: max(r.allocatable, r.available) for name, r in zone.resources.items()} for zone in report.zones}
+    largest = capacities(report)
+    key = tuple((zone, *held.items()) for zone, held in sizes.items()), tuple(largest.items()), report.max_numa_nodes
+    return cast("Make", _shared(key, Make(sizes, largest, report.max_numa_nodes)))
 
 
 def offered(node: LedgerNode, claimant: str = "") -> Amounts:

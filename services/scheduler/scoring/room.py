@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.scoring.percent import Floats
-from services.scheduler.scoring.strategy import Ints, Want
+from services.scheduler.scoring.strategy import Ints, Items, Want
 from shared.domain.resources import Amounts
 
 UNITS = 64
@@ -29,6 +30,7 @@ BLOCK = 512
 """Zones that are looked at together: what is made for them on the way stays in the processor's cache."""
 
 Room = npt.NDArray[np.float32]
+Number = TypeVar("Number", np.int32, np.float64, np.bool_)
 
 
 def room_of(units: int) -> int:
@@ -80,28 +82,38 @@ class PlainRoom:
         return found
 
 
+class Pairs:
+    """What wants ask for, each amount of a resource once: `rows` among the names and `amounts` [pair, 1], all of them there."""
+
+    def __init__(self, wants: Sequence[Items], names: Sequence[str]) -> None:
+        at = {name: number for number, name in enumerate(names)}
+        pairs = {pair: number for number, pair in enumerate(dict.fromkeys(pair for want in wants for pair in want))}
+        width = max((len(each) for each in wants), default=0)
+        turns = [[pairs[want[min(turn, len(want) - 1)]] for want in wants] for turn in range(width)]
+        self._asked, self._shape = np.array(turns, dtype=np.intp).reshape(-1), (width, len(wants))
+        self.rows = np.array([at[name] for name, _ in pairs], dtype=np.intp)
+        self.amounts = np.array([[amount] for _, amount in pairs], dtype=np.float64)
+
+    def least(self, of_pairs: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        """[want, zone]: the least that [pair, zone] has for anything that the want asks for."""
+        found: npt.NDArray[Number] = np.minimum.reduce(of_pairs.take(self._asked, axis=0).reshape(*self._shape, -1), axis=0)
+        return found
+
+
 class RoomTable:
     """Wants over named rows, made ready once. Those that ask for what is no row are left out: no zone holds them."""
 
     def __init__(self, wants: Sequence[Want], names: Sequence[str]) -> None:
         self.names = names
-        at = {name: number for number, name in enumerate(names)}
-        known = [want for want in wants if all(name in at for name, _ in want.amounts)]
-        pairs = {pair: number for number, pair in enumerate(dict.fromkeys(pair for want in known for pair in want.amounts))}
-        asked = [[pairs[pair] for pair in want.amounts] for want in known]
-        width = max((len(each) for each in asked), default=0)
-        turns = [[each[min(turn, len(each) - 1)] for each in asked] for turn in range(width)]
-        self._asked = np.array(turns, dtype=np.intp).reshape(-1)
-        self._shape = width, len(known)
-        self._rows = np.array([at[name] for name, _ in pairs], dtype=np.intp)
-        self._amounts = np.array([[amount] for _, amount in pairs], dtype=np.float64)
-        self._units = self._amounts / UNITS
+        known = [want for want in wants if all(name in names for name, _ in want.amounts)]
+        self._pairs = Pairs([want.amounts for want in known], names)
+        self._units = self._pairs.amounts / UNITS
         self._weights = np.array([want.weight for want in known], dtype=np.float64)
 
     def weighed(self, free: Ints, whole: Floats) -> Floats:
         """The weighed room of each zone that has so much free of the whole, both [row, zone]."""
         count = free.shape[1]
-        if not self._shape[1] or not count:
+        if not len(self._weights) or not count:
             return np.zeros(count)
         if count <= BLOCK:
             return self._weighed(free, whole)
@@ -116,11 +128,11 @@ class RoomTable:
         return both[:count] - both[count:]
 
     def _weighed(self, free: Ints, whole: Floats) -> Floats:
-        units = free.take(self._rows, axis=0) / self._units
+        rows, amounts = self._pairs.rows, self._pairs.amounts
+        units = free.take(rows, axis=0) / self._units
         np.minimum(units, MOST_ROOM * UNITS, out=units)
         smallest = np.minimum.reduce(whole, axis=1, keepdims=True)
-        if not (smallest.take(self._rows, axis=0) >= self._amounts).all():
-            units *= whole.take(self._rows, axis=0) >= self._amounts
-        asked = units.astype(np.int32).take(self._asked, axis=0).reshape(*self._shape, -1)
-        weighed: Floats = self._weights @ ROOM_OF.take(np.minimum.reduce(asked, axis=0), mode="clip")
+        if not (smallest.take(rows, axis=0) >= amounts).all():
+            units *= whole.take(rows, axis=0) >= amounts
+        weighed: Floats = self._weights @ ROOM_OF.take(self._pairs.least(units.astype(np.int32)), mode="clip")
         return weighed

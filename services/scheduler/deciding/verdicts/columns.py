@@ -12,10 +12,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.deciding.feasibility.zone_sizes import capacities
-from services.scheduler.deciding.node_facts import Bounds, NodeFacts, Profile
+from services.scheduler.deciding.node_facts import Bounds, Layout, Make, NodeFacts, Profile
 from services.scheduler.deciding.verdicts.growth import grown
-from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts
 
 Ints = npt.NDArray[np.int64]
@@ -74,7 +72,9 @@ class Columns:
         self.limits = np.zeros(64, dtype=np.int64)
         self.profile = np.full(64, EMPTY, dtype=np.int32)
         self.profiles: list[Profile] = []
-        self._sized: dict[int, Report | None] = {}
+        self._sized: dict[int, Make] = {}
+        self._laid_out: dict[int, int] = {}
+        self._placed: dict[int, tuple[int, Ints]] = {}
         self._offers: dict[int, Amounts] = {}
         self._ids: dict[Profile, int] = {}
         self._due: dict[int, list[Delta]] = {}
@@ -126,6 +126,7 @@ class Columns:
             self.filled += 1
         else:
             self._stale.pop(slot, None)
+            self._laid_out.pop(slot, None)
         self.profile[slot] = new
         return new
 
@@ -165,31 +166,59 @@ class Columns:
     def _write(self, many: Sequence[NodeFacts]) -> None:
         slots = [facts.slot for facts in many]
         self._changed.update(slots)
-        zones = max(len(facts.zone_ids) for facts in many)
-        if zones > self.lower.shape[1]:
-            self.lower, self.upper = _grown(self.lower, 1, zones), _grown(self.upper, 1, zones)
-            self.whole = _grown(self.whole, 1, zones)
         self._learn(many)
-        if self.rows:
-            self.lower[:, :, slots] = self._block([f.firm(f.lower) for f in many], [f.zone_ids for f in many])
-            self.upper[:, :, slots] = self._block([f.upper for f in many], [f.zone_ids for f in many])
-            self.totals[:, slots] = _table(self.rows, [f.totals for f in many])
-            self._write_sizes(
-                [facts for facts in many if self._sized.get(facts.slot) is not facts.report or facts.report is None]
-            )
+        alike: dict[int, list[NodeFacts]] = {}
+        for facts in many:
+            alike.setdefault(facts.profile_id, []).append(facts)
+        for number, nodes in alike.items():
+            self._write_zones(number, nodes)
         self.free[:, slots] = _table(self.free_rows, [_free(f) for f in many])
         self._write_offers([facts for facts in many if self._offers.get(facts.slot) is not facts.allocatable])
 
-    def _write_sizes(self, many: Sequence[NodeFacts]) -> None:
-        """What changes with the report alone."""
+    def _write_zones(self, number: int, many: Sequence[NodeFacts]) -> None:
+        """The zones of nodes of one profile, which have the same resources in the same zones."""
+        self._clear([facts.slot for facts in many if self._laid_out.get(facts.slot) != number])
+        self._laid_out.update((facts.slot, number) for facts in many)
+        layout, slots = self.profiles[number][4], [facts.slot for facts in many]
+        if not layout:
+            return
+        at = self._places(number)[:, None], slots
+        self.lower.reshape(-1, self.capacity)[at] = _values([f.firm(f.lower) for f in many], layout)
+        self.upper.reshape(-1, self.capacity)[at] = _values([f.upper for f in many], layout)
+        counted = [facts for facts in many if facts.spreads]
+        if counted:
+            self.totals[:, [facts.slot for facts in counted]] = _table(self.rows, [facts.totals for facts in counted])
+        self._write_sizes(number, [facts for facts in many if self._sized.get(facts.slot) is not facts.make])
+
+    def _write_sizes(self, number: int, many: Sequence[NodeFacts]) -> None:
+        """What changes with the make of the node alone."""
         if not many:
             return
         slots = [facts.slot for facts in many]
-        self._sized.update((facts.slot, facts.report) for facts in many)
-        self.limits[slots] = [f.report.max_numa_nodes if f.report else 0 for f in many]
-        self.largest[:, slots] = _table(self.rows, [capacities(f.report) if f.report else {} for f in many])
-        self.whole[:, :, slots] = whole = self._block([f.sizes for f in many], [f.zone_ids for f in many])
-        self.widest[:, slots] = np.maximum(whole.max(axis=1), 1)
+        self._sized.update((facts.slot, facts.make) for facts in many)
+        self.limits[slots] = [facts.make.max_numa_nodes for facts in many]
+        self.largest[:, slots] = _table(self.rows, [facts.make.largest for facts in many])
+        whole = self.whole.reshape(-1, self.capacity)
+        whole[self._places(number)[:, None], slots] = _values([facts.sizes for facts in many], self.profiles[number][4])
+        self.widest[:, slots] = np.maximum(self.whole[:, :, slots].max(axis=1), 1)
+
+    def _clear(self, slots: Sequence[int]) -> None:
+        """Nodes whose zones, or what these have, are others than before."""
+        for array in (self.lower, self.upper, self.whole, self.largest, self.totals, self.limits):
+            array[..., slots] = 0
+        self.widest[:, slots] = 1
+        for slot in slots:
+            self._sized.pop(slot, None)
+
+    def _places(self, number: int) -> Ints:
+        """Where the amounts of a layout stand in columns [resource * zones + zone], zone by zone."""
+        wide = self.lower.shape[1]
+        known = self._placed.get(number)
+        if known is None or known[0] != wide:
+            layout = enumerate(self.profiles[number][4])
+            places = [self.rows[name] * wide + zone for zone, (_, names) in layout for name in names]
+            known = self._placed[number] = wide, np.array(places, dtype=np.int64)
+        return known[1]
 
     def _write_offers(self, many: Sequence[NodeFacts]) -> None:
         """What changes with the node's object and with claims alone."""
@@ -236,27 +265,32 @@ class Columns:
             self._due = {slot: left for slot, left in self._due.items() if left}
 
     def _learn(self, many: Sequence[NodeFacts]) -> None:
-        for facts in many:
-            for zone in facts.lower.values():
-                for name in zone:
+        """Make room for the zones and resources of these nodes."""
+        for layout in {facts.profile_id: facts.profile[4] for facts in many if facts.profile_id not in self._placed}.values():
+            for _, names in layout:
+                for name in names:
                     self.rows.setdefault(name, len(self.rows))
+        for facts in many:
             for name in (PODS, *facts.allocatable):
                 self.free_rows.setdefault(name, len(self.free_rows))
-        self.lower, self.upper = _grown(self.lower, 0, len(self.rows)), _grown(self.upper, 0, len(self.rows))
-        self.whole = _grown(self.whole, 0, len(self.rows))
-        self.largest, self.totals = _grown(self.largest, 0, len(self.rows)), _grown(self.totals, 0, len(self.rows))
-        if len(self.widest) < len(self.rows):
-            self.widest = np.maximum(_grown(self.widest, 0, len(self.rows)), 1)
+        zones, rows = max(len(facts.zone_ids) for facts in many), len(self.rows)
+        self.lower, self.upper = (_grown(_grown(each, 1, zones), 0, rows) for each in (self.lower, self.upper))
+        self.whole = _grown(_grown(self.whole, 1, zones), 0, rows)
+        self.largest, self.totals = _grown(self.largest, 0, rows), _grown(self.totals, 0, rows)
+        if len(self.widest) < rows:
+            self.widest = np.maximum(_grown(self.widest, 0, rows), 1)
         self.free, self.offered = _grown(self.free, 0, len(self.free_rows)), _grown(self.offered, 0, len(self.free_rows))
 
-    def _block(self, bounds: list[Bounds], ids: list[tuple[int, ...]]) -> npt.NDArray[np.int64]:
-        names, wide = list(self.rows), self.lower.shape[1]
-        empty: Amounts = {}
-        rows = [
-            [[_clipped(bound.get(zone, empty).get(name, 0)) for zone in zones] + [0] * (wide - len(zones)) for name in names]
-            for bound, zones in zip(bounds, ids, strict=True)
-        ]
-        return np.array(rows, dtype=np.int64).transpose(1, 2, 0)
+
+def _values(bounds: Sequence[Bounds], layout: Layout) -> Ints:
+    """[amount of the layout, node], zone by zone."""
+    rows = [[bound[zone][name] for zone, names in layout for name in names] for bound in bounds]
+    try:
+        values = np.array(rows, dtype=np.int64)
+    except OverflowError:
+        values = np.array([[_clipped(amount) for amount in row] for row in rows], dtype=np.int64)
+    clipped: Ints = np.minimum(np.maximum(values, -_LIMIT), _LIMIT).T
+    return clipped
 
 
 def _free(facts: NodeFacts) -> Amounts:

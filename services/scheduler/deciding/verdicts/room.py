@@ -5,39 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from services.scheduler.deciding.verdicts.columns import Columns, Selection
+from services.scheduler.scoring.room import Pairs
 from services.scheduler.scoring.strategy import Items
 
 MOST = 1 << 40
 NOWHERE = -1
 """No zone would hold one even when empty."""
+AT_ONCE = 512
+"""Zones that are looked at together: what is made for them on the way stays in the processor's cache."""
 
 
 class Room:
-    """The zones of some nodes; what kinds share is divided once."""
+    """The zones of some nodes."""
 
     def __init__(self, columns: Columns, selection: Selection) -> None:
-        self._columns, self._selection = columns, selection
-        self._times: dict[tuple[str, int], npt.NDArray[np.int64]] = {}
+        self._rows = tuple(columns.rows)
+        self._free = columns.lower[:, :, selection].reshape(len(self._rows), -1)
+        self._whole = columns.whole[:, :, selection].reshape(len(self._rows), -1)
 
     def of(self, wants: Sequence[Items]) -> list[int]:
         """By want, or NOWHERE."""
-        return [self._of(want) for want in wants]
+        known = [want for want in dict.fromkeys(wants) if want and all(name in self._rows for name, _ in want)]
+        found = dict(zip(known, self._of(known), strict=True)) if known else {}
+        return [found.get(want, NOWHERE) for want in wants]
 
-    def _of(self, want: Items) -> int:
-        if not want or any(name not in self._columns.rows for name, _ in want):
-            return NOWHERE
-        sized = [self._columns.whole[self._columns.rows[name]][:, self._selection] >= amount for name, amount in want]
-        if not np.logical_and.reduce(sized).any():
-            return NOWHERE
-        times = np.minimum.reduce([self._fits(name, amount) for name, amount in want])
-        return int(times.sum())
-
-    def _fits(self, name: str, amount: int) -> npt.NDArray[np.int64]:
-        found = self._times.get((name, amount))
-        if found is None:
-            free = self._columns.lower[self._columns.rows[name]][:, self._selection]
-            found = self._times[name, amount] = np.clip(free, 0, MOST) // amount
+    def _of(self, wants: Sequence[Items]) -> list[int]:
+        pairs, held, ever = Pairs(wants, self._rows), np.zeros(len(wants), dtype=np.int64), np.zeros(len(wants), dtype=np.bool_)
+        for first in range(0, self._free.shape[1], AT_ONCE):
+            cut = slice(first, first + AT_ONCE)
+            free = np.minimum(np.maximum(self._free[:, cut], 0), MOST)
+            times = pairs.least(np.floor(free.take(pairs.rows, axis=0) / pairs.amounts))
+            held += times.astype(np.int64).sum(axis=1)
+            ever |= pairs.least(self._whole[:, cut].take(pairs.rows, axis=0) >= pairs.amounts).any(axis=1)
+        found: list[int] = np.where(ever, held, NOWHERE).tolist()
         return found
