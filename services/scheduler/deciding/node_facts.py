@@ -224,10 +224,16 @@ NO_MAKE = Make({}, {}, 0)
 
 def make_of(report: Report) -> Make:
     """Kept once for nodes of one make."""
-    sizes = {zone.id: {name: max(r.allocatable, r.available) for name, r in zone.resources.items()} for zone in report.zones}
-    largest = capacities(report)
-    key = tuple((zone, *held.items()) for zone, held in sizes.items()), tuple(largest.items()), report.max_numa_nodes
-    return cast("Make", _shared(key, Make(sizes, largest, report.max_numa_nodes)))
+    sizes, key = dict[int, Amounts](), list[object]()
+    for zone in report.zones:
+        held = sizes[zone.id] = {}
+        for name, each in zone.resources.items():
+            held[name] = most = each.allocatable if each.allocatable > each.available else each.available
+            key += name, each.capacity, each.allocatable, most
+        key.append(zone.id)
+    key.append(report.max_numa_nodes)
+    shared = tuple(key)
+    return cast("Make", _known.get(shared) or _shared(shared, Make(sizes, capacities(report), report.max_numa_nodes)))
 
 
 def offered(node: LedgerNode, claimant: str = "") -> Amounts:

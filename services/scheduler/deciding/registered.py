@@ -7,7 +7,7 @@ then a candidate stands at the most that it may score. A node label may choose b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -45,13 +45,6 @@ Floats = npt.NDArray[np.float64]
 __all__ = ["HIGHEST", "REGISTRY", "Registered"]
 
 
-class Landing(NamedTuple):
-    """A part of a pod in columns: the `least` that a zone must have by row [resource, 1, 1], and what scores it."""
-
-    least: Ints
-    landed: Landed
-
-
 class Registered:
     """A strategy by its registry name, with weights by resource (1 where none is named)."""
 
@@ -69,9 +62,10 @@ class Registered:
 
     def _take(self, strategy: Strategy) -> None:
         self._strategy = strategy
-        self._by_landing = strategy if isinstance(strategy, LandingStrategy) and not self._labelled else None
+        self.by_landing = isinstance(strategy, LandingStrategy) and not self._labelled
+        """True for a strategy that looks at nothing but the zone where a part lands."""
         self._bounded = strategy if isinstance(strategy, BoundedStrategy) and not self._labelled else None
-        self._landings: dict[Items, Landing] = {}
+        self._landed: dict[Items, Landed] = {}
         self._plain = strategy.score_plain if isinstance(strategy, PlainStrategy) and not self._labelled else None
 
     def want(self, wants: Sequence[Want]) -> None:
@@ -102,20 +96,13 @@ class Registered:
         asked = {name for name, _ in items}
         return items + tuple((name, 0) for name in names if is_device(name) and name not in asked)
 
-    @property
-    def by_landing(self) -> bool:
-        """True for a strategy that looks at nothing but the zone where a part lands."""
-        return self._by_landing is not None
-
-    def landing(self, items: Items, rows: Mapping[str, int]) -> Landing | None:
-        """The part made ready for columns of these rows; None where one of its resources has no row. Rows are only ever added."""
-        if self._rows != len(rows) or len(self._landings) >= REMEMBERED:
-            self._rows, self._landings = len(rows), {}
-        found = self._landings.get(items)
-        if found is None and items and self._by_landing is not None and all(name in rows for name, _ in items):
-            asked = dict(items)
-            least = np.array([asked.get(name, -(1 << 63)) for name in rows], dtype=np.int64)
-            found = self._landings[items] = Landing(least[:, None, None], self._by_landing.landed(items, tuple(rows)))
+    def landed(self, items: Items, rows: Mapping[str, int]) -> Landed:
+        """The part made ready for columns of these rows, all of its resources among them. Rows are only ever added."""
+        if self._rows != len(rows) or len(self._landed) >= REMEMBERED:
+            self._rows, self._landed = len(rows), {}
+        found = self._landed.get(items)
+        if found is None:
+            found = self._landed[items] = cast("LandingStrategy", self._strategy).landed(items, tuple(rows))
         return found
 
     def standing(self, free: Ints, whole: Floats, rows: Mapping[str, int]) -> Floats:

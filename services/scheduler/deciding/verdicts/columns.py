@@ -204,6 +204,8 @@ class Columns:
 
     def _clear(self, slots: Sequence[int]) -> None:
         """Nodes whose zones, or what these have, are others than before."""
+        if not slots:
+            return
         for array in (self.lower, self.upper, self.whole, self.largest, self.totals, self.limits):
             array[..., slots] = 0
         self.widest[:, slots] = 1

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.deciding import policy
-from services.scheduler.deciding.registered import Landing, Registered
-from services.scheduler.deciding.shape import Plan
+from services.scheduler.deciding.registered import Registered
+from services.scheduler.deciding.shape import Items, Plan
 from services.scheduler.deciding.verdicts.columns import Columns, Selection, Slots
 from services.scheduler.deciding.verdicts.standing import Standing
 from shared.domain.resources import Amounts
@@ -28,15 +28,15 @@ STANDING_FROM = 256
 
 
 class LandingSweep:
-    """One shape on nodes of one profile, made ready once: as long as the columns have these rows and the strategy its wants."""
+    """One plan of a shape, made ready once: as long as the columns have these rows and zones."""
 
     def __init__(
         self, columns: Columns, standing: Standing, plan: Plan, request: Amounts, zones: int, strategy: Registered
     ) -> None:
-        self._columns, self._standing, self._plan, self._zones = columns, standing, plan, zones
-        landings = [(strategy.landing(items, columns.rows), count) for items, count in plan.kinds]
-        self._landings = [(landing, count) for landing, count in landings if landing is not None]
-        self._known = len(self._landings) == len(landings)
+        self._columns, self._standing, self._strategy = columns, standing, strategy
+        self._plan, self._zones = plan, zones
+        self._kinds = [(items, count) for items, count in plan.kinds if items and all(name in columns.rows for name, _ in items)]
+        self._known = len(self._kinds) == len(plan.kinds)
         self._request = _bound(request, columns.free_rows)
         most: Amounts = {}
         for part in plan.parts:
@@ -44,7 +44,7 @@ class LandingSweep:
         self._most = _bound(most, columns.rows) if plan.rule.policy == policy.RESTRICTED else None
         self._together = _togethers(plan, columns.rows) if plan.together and self._known else []
         self._tells = bool(plan.together) and self._known and not plan.one_by_one
-        least = [landing.least for landing, _ in self._landings] + [least for _, _, least in self._together]
+        least = [_least(dict(items), columns.rows) for items, _ in self._kinds] + [least for _, _, least in self._together]
         self._least = np.stack(least) if least else np.zeros((0, len(columns.rows), 1, 1), dtype=np.int64)
 
     def run(self, selection: Selection, size: int, gate: Bools) -> tuple[Ints, Bools]:
@@ -55,7 +55,7 @@ class LandingSweep:
         somewhere = np.logical_or.reduce(fits, axis=1)
         scores, necessary = self._scored(fits, somewhere, selection, size)
         sure = self._all_find_zones(fits, somewhere, necessary)
-        candidates = necessary if necessary.all() else necessary | (self._known & self._fits_upper(selection))
+        candidates = necessary if np.logical_and.reduce(necessary) else necessary | (self._known & self._fits_upper(selection))
         if self._most is not None:
             wide = ~_enough(self._most, self._columns.largest, selection, size)
             candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, 0, scores)
@@ -70,37 +70,38 @@ class LandingSweep:
         """The mean of the parts' scores, 0 for one that fits no zone alone, and where each fits one."""
         total, necessary = np.zeros(size, dtype=np.int64), np.full(size, self._known)
         slots = np.arange(selection.stop) if isinstance(selection, slice) else selection
-        for kind, (landing, count) in enumerate(self._landings):
+        for kind, (items, count) in enumerate(self._kinds):
             at = fits[kind].argmax(axis=0) * self._columns.capacity
             at += slots
             here = somewhere[kind]
-            if here.all():
-                found = self._landed(landing, at)
+            if np.logical_and.reduce(here):
+                found = self._landed(items, at)
             else:
                 found = np.zeros(size, dtype=np.int64)
-                found[here] = self._landed(landing, at[here])
+                found[here] = self._landed(items, at[here])
                 necessary &= here
-            if len(self._landings) == 1:
+            if len(self._kinds) == 1:
                 return found, necessary
             total += count * found
         return total // len(self._plan.parts), necessary
 
-    def _landed(self, landing: Landing, at: Slots) -> Ints:
+    def _landed(self, items: Items, at: Slots) -> Ints:
         lower, whole = self._columns.lower, self._columns.whole
         free, sizes = lower.reshape(len(lower), -1).take(at, axis=1), whole.reshape(len(whole), -1).take(at, axis=1)
-        return landing.landed.scores(free, sizes, self._standing.of(at) if len(at) >= STANDING_FROM else None)
+        standing = self._standing.of(at) if len(at) >= STANDING_FROM else None
+        return self._strategy.landed(items, self._columns.rows).scores(free, sizes, standing)
 
     def _all_find_zones(self, fits: Bools, somewhere: Bools, necessary: Bools) -> Bools:
         """Each part finds a zone whatever zones those before it took: enough zones fit it, or one holds it and all of them."""
         found = necessary & self._tells
-        for at, (before, kind, _) in enumerate(self._together, start=len(self._landings)):
+        for at, (before, kind, _) in enumerate(self._together, start=len(self._kinds)):
             found &= somewhere[at] | (np.add.reduce(fits[kind], axis=0, dtype=np.intp) > before)
         return found
 
     def _fits_upper(self, selection: Selection) -> Bools:
         """Nodes that the upper bound does not rule out: the exact judgement may find them certain."""
         upper = _of(self._columns.upper, selection)[:, : self._zones]
-        fits = np.logical_and.reduce(upper >= self._least[: len(self._landings)], axis=1)
+        fits = np.logical_and.reduce(upper >= self._least[: len(self._kinds)], axis=1)
         found: Bools = np.logical_and.reduce(np.logical_or.reduce(fits, axis=1), axis=0)
         return found
 
@@ -137,6 +138,12 @@ def _togethers(plan: Plan, rows: Mapping[str, int]) -> list[tuple[int, int, Ints
     for at, part in enumerate(plan.parts):
         before.update(part.amounts)
         if at and (len(plan.kinds) > 1 or at == len(plan.parts) - 1):
-            least = np.array([before[name] if name in part.amounts else -(1 << 63) for name in rows], dtype=np.int64)
-            found.append((at, kinds[tuple(part.amounts.items())], least[:, None, None]))
+            together = {name: before[name] for name in part.amounts}
+            found.append((at, kinds[tuple(part.amounts.items())], _least(together, rows)))
     return found
+
+
+def _least(amounts: Amounts, rows: Mapping[str, int]) -> Ints:
+    """What a zone must have at least [resource, 1, 1]."""
+    least: Ints = np.array([amounts.get(name, -(1 << 63)) for name in rows], dtype=np.int64)[:, None, None]
+    return least

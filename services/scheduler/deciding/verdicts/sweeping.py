@@ -112,7 +112,9 @@ class Sweeping:
             yield slice(None), Selected(next(iter(plans)), slice(0, columns.size) if only is None else only, len(profiles))
             return
         for planned, members in plans.items():
-            here = np.flatnonzero(np.isin(profiles, members) if len(members) > 1 else profiles == members[0])
+            among = np.zeros(len(columns.profiles) + 1, dtype=np.bool_)  # the last is that of empty slots
+            among[members] = True
+            here = np.flatnonzero(among.take(profiles))
             yield here, Selected(planned, here if only is None else only[here], len(here))
 
     def run(self, shape: Shape, selected: Selected, nodes: Nodes) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
@@ -126,10 +128,10 @@ class Sweeping:
         return Sweep(self._columns, selection, size, planned.zones, self._strategy).run(shape, planned.plan, gate)
 
     def _landing_sweep(self, shape: Shape, planned: Planned) -> LandingSweep:
-        """Kept while the columns have these rows and the strategy its wants."""
+        """Kept while the columns have these rows and zones."""
         assert isinstance(self._strategy, Registered)
         assert self._standing is not None
-        made_for = self._columns.shape, self._strategy.generation, planned.zones
+        made_for = self._columns.shape, planned.zones
         if planned.sweep is None or planned.made_for != made_for:
             planned.made_for = made_for
             given = planned.plan, shape.request, planned.zones, self._strategy
