@@ -1,4 +1,4 @@
-"""Constraints on nodes in columns: for each distinct set of constraints one array of yes, no and not yet known."""
+"""Constraints on nodes in columns: for each distinct set of constraints which nodes it allows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from services.scheduler.deciding.constraints.predicates import constraint_refusa
 from services.scheduler.deciding.node_facts import NodeFacts
 from shared.domain.pod import Constraints
 
-UNKNOWN, OPEN, CLOSED = 0, 1, 2
 Slots = npt.NDArray[np.int64]
 _ENCODER = msgspec.msgpack.Encoder()
+
+
+class _Allowed:
+    """One set of constraints: which slots it allows, and those that are yet to be asked."""
+
+    def __init__(self) -> None:
+        self.slots = np.zeros(0, dtype=np.bool_)
+        self.unknown: set[int] = set()
 
 
 class ConstraintColumns:
@@ -22,37 +29,33 @@ class ConstraintColumns:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._columns: dict[bytes, npt.NDArray[np.int8]] = {}
+        self._columns: dict[bytes, _Allowed] = {}
 
     def forget(self, slot: int) -> None:
         """The node's object changed."""
         for column in self._columns.values():
-            if slot < len(column):
-                column[slot] = UNKNOWN
+            column.unknown.add(slot)
 
     def allowed(
         self, constraints: Constraints, nodes: Sequence[NodeFacts | None], chosen: slice | Slots
     ) -> npt.NDArray[np.bool_]:
         """True for each of the chosen slots whose node these constraints allow."""
         key = _ENCODER.encode(constraints)
-        column = self._columns.pop(key, None)
-        if column is None:
-            column = np.zeros(len(nodes), dtype=np.int8)
-        elif len(column) < len(nodes):
-            column = np.append(column, np.zeros(len(nodes) - len(column), dtype=np.int8))
-        known = column[chosen]
-        if not known.all():
-            slots = np.arange(len(column))[chosen]
-            for slot in slots[known == UNKNOWN].tolist():
-                column[slot] = self._judge(constraints, nodes[slot])
-            known = column[chosen]
+        column = self._columns.pop(key, None) or _Allowed()
         self._columns[key] = column
         if len(self._columns) > self._limit:
             del self._columns[next(iter(self._columns))]
-        opened: npt.NDArray[np.bool_] = known == OPEN
-        return opened
+        more = len(nodes) - len(column.slots)
+        if more:
+            column.unknown.update(range(len(column.slots), len(nodes)))
+            column.slots = np.append(column.slots, np.zeros(more, dtype=np.bool_))
+        if column.unknown:
+            for slot in column.unknown:
+                column.slots[slot] = _allows(constraints, nodes[slot])
+            column.unknown.clear()
+        found: npt.NDArray[np.bool_] = column.slots[chosen]
+        return found
 
-    def _judge(self, constraints: Constraints, facts: NodeFacts | None) -> int:
-        if facts is None:
-            return UNKNOWN
-        return OPEN if constraint_refusal(constraints, facts.observed, facts.name) is None else CLOSED
+
+def _allows(constraints: Constraints, facts: NodeFacts | None) -> bool:
+    return facts is not None and constraint_refusal(constraints, facts.observed, facts.name) is None

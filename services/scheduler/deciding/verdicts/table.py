@@ -174,17 +174,24 @@ class VerdictTable:
         """The scores of all of `news`, upper bounds where they are not sure: no node stands at OPTIMISTIC any more."""
         top, told, standing = self._tops.get(row), self._forgotten + len(self._log), self.scores[row]
         if top is not None and len(slots) and top.told == self._read.get(row):
-            best = max(top.best, int(scores.max()))
-            kept = top.slots[standing.take(top.slots) == best]
-            joined = np.concatenate((kept, slots[scores == best]))
-            if len(joined):
-                self._keep(row, best, joined, told)
+            self._keep_top(row, top, slots, scores, told)
         standing[slots] = scores
         if sure.any():
             self.sure[row, slots[sure]] = True
             if row in self._candidates:
                 self._candidates[row] -= int(np.count_nonzero(scores == RULED_OUT))
         self._read[row] = told
+
+    def _keep_top(self, row: int, top: _Top, slots: Slots, scores: Slots, told: int) -> None:
+        """The best of those that stood there, who may have dropped, and of these."""
+        best = int(np.maximum.reduce(scores))
+        if best < top.best:
+            self._tops[row] = top._replace(told=told)
+            return
+        joined = slots[scores == best]
+        if best == top.best:
+            joined = np.concatenate((top.slots[self.scores[row].take(top.slots) == best], joined))
+        self._keep(row, best, joined, told)
 
     def swept(self, row: int) -> None:
         """All nodes of the row were scored as they stand."""
