@@ -21,7 +21,7 @@ from services.scheduler.deciding.scores import scorer
 from services.scheduler.deciding.shape import Plan, Shape, key_of, without_kept
 from services.scheduler.deciding.verdicts.columns import Columns, Delta
 from services.scheduler.deciding.verdicts.score_bounds import ScoreDrops
-from services.scheduler.deciding.verdicts.sweeping import Sweeping
+from services.scheduler.deciding.verdicts.sweeping import Answers, Sweeping
 from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT, VerdictTable
 from services.scheduler.scoring.strategy import Want
 from shared.domain.pod import Pod
@@ -197,14 +197,24 @@ class Judging:
             self.table.swept(shape.row)
             return
         if len(slots) >= many:
-            scores, sure = np.empty(len(slots), dtype=np.int64), np.empty(len(slots), dtype=np.bool_)
-            self._columns.refresh()
-            for at, selected in self._sweeping.parted(shape, slots):
-                scores[at], sure[at] = self._sweeping.run(shape, selected, self._slots)
+            scores, sure = self._swept(shape, slots)
         else:
             scores = np.array([self._rank(shape, self.at(slot)) for slot in slots.tolist()], dtype=np.int64)
             sure = scores == RULED_OUT
         self.table.ranked_all(shape.row, slots, scores, sure)
+
+    def _swept(self, shape: Shape, slots: npt.NDArray[np.int64]) -> Answers:
+        """Scores and certainty of these nodes, in their order."""
+        self._columns.refresh()
+        parts = [
+            (where, self._sweeping.run(shape, selected, self._slots)) for where, selected in self._sweeping.parted(shape, slots)
+        ]
+        if len(parts) == 1:
+            return parts[0][1]
+        scores, sure = np.empty(len(slots), dtype=np.int64), np.empty(len(slots), dtype=np.bool_)
+        for where, (their_scores, their_certainty) in parts:
+            scores[where], sure[where] = their_scores, their_certainty
+        return scores, sure
 
     def _rank(self, shape: Shape, facts: NodeFacts) -> int:
         plan, barred = self.plan(shape, facts)

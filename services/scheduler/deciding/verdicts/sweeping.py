@@ -25,6 +25,8 @@ from services.scheduler.deciding.verdicts.sweep import Sweep
 from services.scheduler.deciding.verdicts.table import RULED_OUT
 
 Nodes = Sequence[NodeFacts | None]
+Answers = tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]
+"""Scores, and whether each is sure."""
 
 RANKS_FROM = 24
 """Nodes that changed since a shape was asked for from which a sweep that leaves none in doubt is cheaper than to judge each."""
@@ -117,7 +119,7 @@ class Sweeping:
             here = np.flatnonzero(among.take(profiles))
             yield here, Selected(planned, here if only is None else only[here], len(here))
 
-    def run(self, shape: Shape, selected: Selected, nodes: Nodes) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    def run(self, shape: Shape, selected: Selected, nodes: Nodes) -> Answers:
         """Scores and certainty of the selected nodes, in their order."""
         planned, selection, size = selected
         if planned.barred:

@@ -175,11 +175,9 @@ class VerdictTable:
         top, told, standing = self._tops.get(row), self._forgotten + len(self._log), self.scores[row]
         if top is not None and len(slots) and top.told == self._read.get(row):
             self._keep_top(row, top, slots, scores, told)
-        standing[slots] = scores
-        if sure.any():
-            self.sure[row, slots[sure]] = True
-            if row in self._candidates:
-                self._candidates[row] -= int(np.count_nonzero(scores == RULED_OUT))
+        standing[slots], self.sure[row][slots] = scores, sure
+        if row in self._candidates and len(slots) and np.minimum.reduce(scores) == RULED_OUT:
+            self._candidates[row] -= int(np.count_nonzero(scores == RULED_OUT))
         self._read[row] = told
 
     def _keep_top(self, row: int, top: _Top, slots: Slots, scores: Slots, told: int) -> None:
