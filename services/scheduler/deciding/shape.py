@@ -65,6 +65,22 @@ class Plan(msgspec.Struct, frozen=True):
     one_by_one: bool = False
 
 
+class Planned:
+    """One plan of a shape, on the nodes of all profiles where it is the same, whose layouts have at most so many zones. `barred`:
+    they are, whatever they have free. `sweep` is what looks at many of them at once, `made_for` columns of that make."""
+
+    __slots__ = ("barred", "made_for", "plan", "sweep", "zones")
+
+    def __init__(self, plan: Plan, barred: bool) -> None:
+        self.plan, self.barred, self.zones = plan, barred, 0
+        self.sweep: Any = None
+        self.made_for: object = None
+
+    def hold(self, zones: int) -> None:
+        """Nodes of so many zones are among them."""
+        self.zones = max(self.zones, zones)
+
+
 class Shape:
     """The shape, its node-level request and its plans so far. `row` is its row on the table of verdicts. `evenly` names the
     resources that it could ask of zones, where all its containers ask for the same."""
@@ -89,7 +105,7 @@ class Shape:
         self.asked = {name: held for name, held in self.request.items() if name != PODS}
         self.requested = {**self.kind.request, PODS: 1}
         self.deltas: dict[int, tuple[ZoneAmounts, tuple[int, int, int], Delta]] = {}
-        self.planned: dict[int, Any] = {}
+        self.planned: dict[int, Planned] = {}
         self.swept = False
         self.undecided: dict[int, int] = {}
         self.unplaceable: tuple[int, Unplaceable] | None = None

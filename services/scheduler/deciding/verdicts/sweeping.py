@@ -17,7 +17,7 @@ from services.scheduler.deciding.constraints.columns import ConstraintColumns
 from services.scheduler.deciding.node_facts import NodeFacts, Profile
 from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.scores import Scorer
-from services.scheduler.deciding.shape import Plan, Shape
+from services.scheduler.deciding.shape import Planned, Shape
 from services.scheduler.deciding.verdicts.columns import Columns, Selection, Slots
 from services.scheduler.deciding.verdicts.landing_sweep import LandingSweep
 from services.scheduler.deciding.verdicts.standing import Standing
@@ -34,21 +34,6 @@ RANKS_FROM_BY_WANTS = 3
 """The same where each node is scored by every want."""
 RANKS_FROM_BY_SETS = 1
 """The same where sets of zones are compared: a sweep only tells what scores are at most, and few are then looked at."""
-
-
-class Planned:
-    """One plan of a shape, on the nodes of all profiles where it is the same, whose layouts have at most so many zones."""
-
-    __slots__ = ("barred", "made_for", "plan", "sweep", "zones")
-
-    def __init__(self, plan: Plan, barred: bool) -> None:
-        self.plan, self.barred, self.zones = plan, barred, 0
-        self.sweep: LandingSweep | None = None
-        self.made_for: object = None
-
-    def hold(self, zones: int) -> None:
-        """Nodes of so many zones are among them."""
-        self.zones = max(self.zones, zones)
 
 
 class Selected(NamedTuple):
@@ -92,7 +77,7 @@ class Sweeping:
 
     def plan(self, shape: Shape, profile: Profile, number: int) -> Planned:
         """The shape's plan on nodes of the profile of this number."""
-        found: Planned | None = shape.planned.get(number)
+        found = shape.planned.get(number)
         if found is None:
             plan = plan_for(shape, profile, self._config)
             barred = blocked(shape, profile, plan, self._config) is not None
@@ -138,4 +123,5 @@ class Sweeping:
             planned.made_for = made_for
             given = planned.plan, shape.request, planned.zones, self._strategy
             planned.sweep = LandingSweep(self._columns, self._standing, *given)
-        return planned.sweep
+        found: LandingSweep = planned.sweep
+        return found
