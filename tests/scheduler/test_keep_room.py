@@ -170,9 +170,9 @@ def test_every_pod_goes_where_the_score_is_best_by_what_is_wanted_now(
         parts = asked[turn % len(asked)]
         one = guaranteed(f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts)))
         shape = made.cluster.judging.shape(one)
-        best = max(made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes())
+        judged = {facts.name: made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes()}
         placed = made.cluster.place(one)
-        assert (placed.score if isinstance(placed, Placed) else -1) == best
+        assert (judged[placed.node] if isinstance(placed, Placed) else -1) == max(judged.values())
         if isinstance(placed, Placed):
             made.cluster.charge(placed, one)
 
