@@ -211,7 +211,8 @@ class NodeReporter:
         self._due_s = time.monotonic() + limit_s
         if await set_within(self._triggered, limit_s):
             await asyncio.sleep(self._settings.settle_s)
-            await asyncio.sleep(self._pace.wait_s(time.monotonic()))
+            if (wait_s := self._pace.wait_s(time.monotonic())) > 0:
+                await asyncio.sleep(wait_s)
 
     def _failed(self, error: Exception) -> float:
         if isinstance(error, SourceError):

@@ -31,7 +31,7 @@ RULES = (
     ("calls to the API server", ("shared/kube/",)),
     ("noticing what kubelets wrote", ("exporter/watch.py:", "exporter/handlers.py:_trail")),
     ("podresources: what may be handed out", ("source_grpc.py:allocatable",)),
-    ("podresources: List", ("source_grpc.py:pods",)),
+    ("podresources: List", ("source_grpc.py:pods", "exporter/unary.py:data_received")),
     ("/sys", ("exporter/scan.py:_read_machine",)),
     ("checkpoints, configuration", ("exporter/scan.py:",)),
     ("the report", ("exporter/core.py:", "exporter/outbox.py:", "exporter/handlers.py:_publish")),

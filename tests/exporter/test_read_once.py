@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from services.exporter import checkpoints, core, folders, wire
-from services.exporter.answers import Allocatable
+from services.exporter.answers import Allocatable, ListedPod
 from services.exporter.checkpoints import Checkpoints
 from services.exporter.kubelet_config import KubeletFacts
 from services.exporter.podresources import podresources_pb2 as pb
@@ -82,6 +82,33 @@ async def test_checkpoints_read_as_they_are_written_are_those_of_the_files_read_
         files = [folder / name for name in folders.CHECKPOINTS]
         alone = checkpoints.parse(*(file.read_bytes() if file.exists() else b"" for file in files))
         assert (await reader.scan()).checkpoints == alone
+
+
+class Changing(Asked):
+    """A kubelet that writes a checkpoint while it is asked for its pods, a few times."""
+
+    def __init__(self, file: Path, times: int) -> None:
+        super().__init__()
+        self.file, self.left, self.lists = file, times, 0
+
+    async def pods(self) -> tuple[ListedPod, ...]:
+        self.lists += 1
+        if self.left:
+            self.left -= 1
+            self.file.write_bytes(write_cpu(CpuCheckpoint("static", 1, {"u": {"c": 2**self.lists}})))
+        return ()
+
+
+@pytest.mark.parametrize(("writes", "lists"), [(0, 1), (1, 2), (2, 3), (3, 3)])
+async def test_a_list_counts_with_the_checkpoints_that_stood_still_beside_it(writes: int, lists: int, tmp_path: Path) -> None:
+    (tmp_path / "kubelet").mkdir()
+    write_sysfs(tmp_path / "sys")
+    spec = NodeSpec("n1", str(tmp_path / "k.sock"), str(tmp_path / "sys"), str(tmp_path / "kubelet"))
+    source = Changing(tmp_path / "kubelet" / folders.CHECKPOINTS[0], writes)
+    source.file.write_bytes(write_cpu(CpuCheckpoint("static", 1, {"u": {"c": 1}})))
+    found = (await NodeReader(spec, ExporterSettings(node_name="n1"), source).scan()).checkpoints
+    assert source.lists == lists
+    assert found == (checkpoints.parse(source.file.read_bytes(), b"", b"") if writes < 3 else checkpoints.NOTHING_READ)
 
 
 def test_a_report_is_made_anew_where_anything_but_the_moment_is_another() -> None:
