@@ -35,7 +35,8 @@ class Followed(msgspec.Struct):
     surroundings: Surroundings = msgspec.field(default_factory=Surroundings)
 
 
-_decoder = msgspec.json.Decoder(Followed)
+_packed = msgspec.msgpack.Decoder(Followed)
+_written = msgspec.json.Decoder(Followed)
 
 
 def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
@@ -114,10 +115,14 @@ def pass_over(followed: Followed, envelope: Envelope, moves: bool) -> None:
 
 
 def dump(followed: Followed) -> bytes:
-    """The state as a snapshot keeps it."""
-    return msgspec.json.encode(followed)
+    """The state as a snapshot keeps it: packed, which is a third less to fetch and to read, or, where an amount has more than 64
+    bits, as JSON, which begins otherwise."""
+    try:
+        return msgspec.msgpack.encode(followed)
+    except OverflowError:
+        return msgspec.json.encode(followed)
 
 
 def load(data: bytes) -> Followed:
     """The inverse. Raises msgspec.MsgspecError on anything else."""
-    return _decoder.decode(data)
+    return (_written if data.startswith(b"{") else _packed).decode(data)
