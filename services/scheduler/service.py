@@ -20,7 +20,6 @@ from services.scheduler.handlers import ROLE, Decider
 from services.scheduler.observing.observer import ROLE as OBSERVER
 from services.scheduler.observing.observer import Observer
 from services.scheduler.settings import SchedulerSettings
-from shared.bus.jetstream import JetStreamBus
 from shared.bus.streams import StreamLimits
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
@@ -38,6 +37,8 @@ from shared.runtime.projector import Folded, Projector
 from shared.runtime.relay import Relay
 from shared.runtime.settings import SettingsInvalid, load
 from shared.telemetry import logs, names
+
+RELAY_WITHIN_S = 2.0
 
 
 async def build(service: Service, settings: SchedulerSettings) -> None:
@@ -84,9 +85,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     if settings.observe:
         observers.append(_observe(service, settings, log, projector))
     if settings.relay:
-        bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
-        service.on_close("bus", bus.close)
-        service.task("relay", Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run)
+        service.task("relay", lambda: _relay(service, settings, log, projector))
         service.task("log-size", lambda: watch_size(log, settings.log_limit_gib << 30, service.clock))
     _routes(service, projector)
 
@@ -97,6 +96,17 @@ async def _decide(decider: Decider, projector: Projector[SchedulerCore]) -> None
     gc.collect()
     gc.freeze()
     await decider.run(projector)
+
+
+async def _relay(service: Service, settings: SchedulerSettings, log: EventLog, projector: Projector[SchedulerCore]) -> None:
+    """Who starts from a snapshot decides first: loading the client of the bus takes a tenth of such a start. A fold that takes
+    long, or halts, keeps nobody from relaying."""
+    await projector.live_within(RELAY_WITHIN_S)
+    from shared.bus.jetstream import JetStreamBus
+
+    bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
+    service.on_close("bus", bus.close)
+    await Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run()
 
 
 def _join(
