@@ -90,8 +90,8 @@ def lower_bound(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmount
 def subtract(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
     """Take amounts out of a bound in place; zones and resources that the bound lacks are ignored."""
     for zone, amounts in amounts_by_zone.items():
-        if zone in bound:
-            target = bound[zone]
+        target = bound.get(zone)
+        if target:
             for name, amount in amounts.items():
                 if name in target:
                     target[name] -= amount
@@ -100,8 +100,8 @@ def subtract(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
 def restore(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
     """The inverse of `subtract`."""
     for zone, amounts in amounts_by_zone.items():
-        if zone in bound:
-            target = bound[zone]
+        target = bound.get(zone)
+        if target:
             for name, amount in amounts.items():
                 if name in target:
                     target[name] += amount
