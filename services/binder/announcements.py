@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from services.binder.core import Identity
@@ -40,7 +41,7 @@ def condition(message: str, time_us: int, reason: str = "Unschedulable") -> dict
         "status": "False",
         "reason": reason,
         "message": message,
-        "lastTransitionTime": _seconds(time_us),
+        "lastTransitionTime": _moment(time_us // 1_000_000),
     }
     return {"status": {"conditions": [entry]}}
 
@@ -83,7 +84,7 @@ def _event(
 ) -> dict[str, Any]:
     """The name is made from uid and position, so that a repeated announcement is a 409 and not a second event."""
     suffix = hashlib.sha256(f"{uid}/{position}".encode()).hexdigest()[:16]
-    at = _seconds(time_us)
+    at = _moment(time_us // 1_000_000)
     involved = {"apiVersion": "v1", "kind": about, "name": pod.name, "uid": uid}
     return {
         "apiVersion": "v1",
@@ -101,5 +102,7 @@ def _event(
     }
 
 
-def _seconds(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+@lru_cache(maxsize=16)
+def _moment(time_s: int) -> str:
+    """As Kubernetes writes it: one text for all that happens in a second."""
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -49,7 +49,7 @@ def tracked(machine: Machine, allocatable: Allocatable, excluded: frozenset[str]
     known = {node.id for node in machine.nodes}
     names = {block.resource for block in allocatable.memory if not known.isdisjoint(block.zones)}
     names |= {group.resource for group in allocatable.devices if not known.isdisjoint(group.zones)}
-    cpus = {CPU} if not machine.zone_of_cpu().keys().isdisjoint(allocatable.cpus) else set()
+    cpus = {CPU} if not machine.zone_of_cpu.keys().isdisjoint(allocatable.cpus) else set()
     return tuple(sorted((names | cpus) - excluded))
 
 

@@ -7,6 +7,7 @@ know podresources, files or when they were read. Source: kubelet 1.36; the forma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +19,7 @@ from shared.kubelet.masks import nodes_of
 from shared.kubelet.memory_state import Block
 
 CPU, MEMORY, DEVICES = "cpu", "memory", "devices"
+State = TypeVar("State", CpuCheckpoint, MemoryCheckpoint, DeviceCheckpoint)
 Holdings = Mapping[str, Mapping[str, ListedContainer]]
 """Pod uid -> container name -> what it holds."""
 
@@ -36,16 +38,32 @@ class Checkpoints(msgspec.Struct, frozen=True):
 NOTHING_READ = Checkpoints()
 
 
+class Files(msgspec.Struct, frozen=True):
+    """The three files as they were read; None for one that is absent or damaged."""
+
+    cpu: CpuCheckpoint | None = None
+    memory: MemoryCheckpoint | None = None
+    devices: DeviceCheckpoint | None = None
+
+
 def parse(cpu: bytes, memory: bytes, devices: bytes) -> Checkpoints:
-    """The three files' contents, empty where a file is absent. Checksums are the kubelet's matter: it replaces files whole."""
-    cpu_state = read_cpu(cpu, verify=False) if cpu else None
-    memory_state = read_memory(memory, verify=False) if memory else None
-    device_state = read_devices(devices, verify=False) if devices else None
-    return of(
-        None if isinstance(cpu_state, CheckpointError) else cpu_state,
-        None if isinstance(memory_state, CheckpointError) else memory_state,
-        None if isinstance(device_state, CheckpointError) else device_state,
+    """The three files' contents, empty where a file is absent."""
+    found = read(Files(), cpu, memory, devices)
+    return of(found.cpu, found.memory, found.devices)
+
+
+def read(before: Files, cpu: bytes | None, memory: bytes | None, devices: bytes | None) -> Files:
+    """The three files; of one that is as it was before there need be no content. Checksums are the kubelet's matter: it replaces
+    files whole."""
+    return Files(
+        before.cpu if cpu is None else _sound(read_cpu(cpu, verify=False)),
+        before.memory if memory is None else _sound(read_memory(memory, verify=False)),
+        before.devices if devices is None else _sound(read_devices(devices, verify=False)),
     )
+
+
+def _sound(found: State | CheckpointError) -> State | None:
+    return None if isinstance(found, CheckpointError) else found
 
 
 def of(cpu: CpuCheckpoint | None, memory: MemoryCheckpoint | None, devices: DeviceCheckpoint | None) -> Checkpoints:

@@ -66,11 +66,14 @@ class Published(msgspec.Struct, frozen=True):
     at_ms: int = 0
 
 
+_CONTENT = tuple(name for name in Scan.__struct_fields__ if name != "freshness")
+
+
 def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
     """The report of one scan."""
     scan = _confined(scan)
     counted = {(pod.namespace, pod.name) for pod in _pods(scan, rules) if rules.namespace in ("", pod.namespace)}
-    placed = place(scan.pods, scan.machine.zone_of_cpu(), scan.checkpoints)
+    placed = place(scan.pods, scan.machine.zone_of_cpu, scan.checkpoints)
     placements = tuple(each for each in placed.placements if (each.namespace, each.pod) in counted)
     return Report(
         node=node,
@@ -103,6 +106,14 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
         hidden=placed.hidden,
         dynamic=_dynamic(scan.dynamic, rules.excluded_resources),
     )
+
+
+def report_again(before: Scan, told: Report, scan: Scan) -> Report | None:
+    """The report of a scan that found what the one before it had found, of which `told` is the report; None where something else
+    was found. Who reads keeps what did not change, so that looking for the same objects is enough."""
+    same = all(getattr(before, name) is getattr(scan, name) for name in _CONTENT)
+    moment = scan.freshness
+    return msgspec.structs.replace(told, boot_id=moment.boot_id, boot_time_ms=moment.boot_time_ms) if same else None
 
 
 def _dynamic(groups: tuple[DynamicGroup, ...] | None, excluded: frozenset[str]) -> tuple[DynamicGroup, ...] | None:

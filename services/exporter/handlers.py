@@ -74,6 +74,7 @@ class NodeReporter:
         self._objects = objects
         self._on_error = on_error
         self._instance = f"{node}-{random.getrandbits(48):012x}"
+        self._made: tuple[core.Scan, Report] | None = None
         self._published = core.Published()
         self._next_full_s = 0.0
         self._triggered = asyncio.Event()
@@ -141,7 +142,7 @@ class NodeReporter:
         try:
             with span(names.SPAN_REPORT, node=self.status.node):
                 scan = await self._reader.scan()
-                made = core.report(self.status.node, self._instance, scan, self._rules)
+                made = self._report(scan)
                 self._tell_status(scan, made)
                 published = self._publish(made, full)
                 if core.settled(scan):
@@ -152,6 +153,13 @@ class NodeReporter:
         if full or published:
             self._next_full_s = started + self._settings.interval_s * random.uniform(1 - JITTER, 1)
         return max(0.0, self._next_full_s - time.monotonic())
+
+    def _report(self, scan: core.Scan) -> Report:
+        """A scan's report, made anew where the last one's does not say it already."""
+        made = core.report_again(*self._made, scan) if self._made is not None else None
+        made = made or core.report(self.status.node, self._instance, scan, self._rules)
+        self._made = scan, made
+        return made
 
     def _tell_delay(self, now_s: float) -> None:
         """How late this scan is; the first one was asked for by nobody."""
@@ -203,7 +211,8 @@ class NodeReporter:
         self._due_s = time.monotonic() + limit_s
         if await set_within(self._triggered, limit_s):
             await asyncio.sleep(self._settings.settle_s)
-            await asyncio.sleep(self._pace.wait_s(time.monotonic()))
+            if (wait_s := self._pace.wait_s(time.monotonic())) > 0:
+                await asyncio.sleep(wait_s)
 
     def _failed(self, error: Exception) -> float:
         if isinstance(error, SourceError):

@@ -34,7 +34,7 @@ def memory_policy(allocatable: Allocatable, facts: KubeletFacts) -> str:
 
 def reserved_cpus(machine: Machine, allocatable: Allocatable) -> str:
     """The CPUs that the static CPU Manager never gives away, as a Linux list; empty without it."""
-    return format_cpus(cpus_of(set(machine.zone_of_cpu()) - set(allocatable.cpus))) if allocatable.cpus else ""
+    return format_cpus(cpus_of(set(machine.zone_of_cpu) - set(allocatable.cpus))) if allocatable.cpus else ""
 
 
 def devices(allocatable: Allocatable, holders: Iterable[ListedContainer]) -> tuple[report.DeviceGroup, ...]:

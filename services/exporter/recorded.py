@@ -31,7 +31,7 @@ def report(recording: Path, sysfs: Path, node: str, config: Path | None, rules: 
     allocatable = source_recording.allocatable(recording)
     tree = folders.FolderTree(sysfs)
     machine = read_machine(tree)
-    machine = msgspec.structs.replace(machine, cpus=read_layout(tree, machine.zone_of_cpu()))
+    machine = msgspec.structs.replace(machine, cpus=read_layout(tree, machine.zone_of_cpu))
     stored = checkpoints.parse(*(folders.read_bounded(recording / Path(name).name) or b"" for name in folders.CHECKPOINTS))
     kubelet = _kubelet(recording, sysfs, config)
     dynamic = _dynamic(recording, node, machine, tree)

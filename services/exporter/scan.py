@@ -61,12 +61,17 @@ class NodeReader:
 
     def __init__(self, spec: NodeSpec, settings: ExporterSettings, source: Source, known: Known | None = None) -> None:
         self._spec = spec
+        self._sysfs = Path(spec.sysfs)
+        own = str(Path(spec.kubelet_dir) / folders.CONFIG_FILE) if spec.kubelet_dir else ""
+        self._config_path = settings.kubelet_config or own
         self._settings = settings
         self._source = source
         self._devices = known
         self._dynamic: tuple[tuple[Device, ...], Machine, tuple[DynamicGroup, ...]] | None = None
         self._checkpoint_paths = [f"{spec.kubelet_dir}/{name}" for name in folders.CHECKPOINTS] if spec.kubelet_dir else []
-        self._checkpoints: tuple[Signature, Checkpoints] = ((), checkpoints.NOTHING_READ)
+        none_there = (folders.ABSENT,) * len(self._checkpoint_paths)
+        self._checkpoints: tuple[Signature, Checkpoints] = none_there, checkpoints.NOTHING_READ
+        self._files = checkpoints.Files()
         self._offered: tuple[Offering | None, float, Allocatable] | None = None
         self._boot_id = ""
         self._machine: tuple[float, Machine] | None = None
@@ -76,27 +81,28 @@ class NodeReader:
     async def scan(self) -> Scan:
         """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming what is wrong."""
         freshness = Freshness(self._boot(), folders.boot_time_ms())
-        machine, kubelet = self._read_machine(Path(self._spec.sysfs)), await self._kubelet()
-        allocatable = await self._allocatable()
-        pods, stored = await self._list()
+        machine, kubelet = self._read_machine(), await self._kubelet()
+        written = self._signature()
+        allocatable = await self._allocatable(written)
+        pods, stored = await self._list(written)
         dynamic = self._groups(machine, self._devices.of(self._spec.name, pods)) if self._devices is not None else None
         return Scan(freshness, machine, allocatable, pods, kubelet, stored, self._settings.kubelet_version, dynamic)
 
-    async def _allocatable(self) -> Allocatable:
+    async def _allocatable(self, written: Signature) -> Allocatable:
         """What may be handed out, asked at least as often as /sys is read. In between it is what it was while the same kubelet
         listens and its checkpoint has those devices registered that were answered: kubelets write it at each change of a device's
         health (kubelet 1.36, genericDeviceUpdateCallback), and what else it hands out is fixed at its start."""
-        now_s, offering = time.monotonic(), self._offering()
+        now_s, offering = time.monotonic(), self._offering(written)
         if self._offered is None or offering is None or self._offered[0] != offering or now_s >= self._offered[1]:
             found = await self._source.allocatable()
             agreed = offering if offering is not None and offering[1] == _ids(found) else None
             self._offered = agreed, now_s + self._settings.machine_interval_s, found
         return self._offered[2]
 
-    def _offering(self) -> Offering | None:
+    def _offering(self, written: Signature) -> Offering | None:
         """Which kubelet listens, and the healthy devices that it wrote down; None where that cannot be told."""
         socket = self._spec.socket.removeprefix("unix://")
-        stored = self._stored(self._signature())
+        stored = self._stored(written)
         if "://" in socket or checkpoints.DEVICES not in stored.read:
             return None
         return folders.signature(socket), {resource: ids for resource, ids in stored.registered.items() if ids}
@@ -107,7 +113,7 @@ class NodeReader:
             return None
         if self._dynamic is None or self._dynamic[0] is not found or self._dynamic[1] is not machine:
             zones = frozenset(node.id for node in machine.nodes)
-            self._dynamic = found, machine, slices.groups(found, folders.FolderTree(Path(self._spec.sysfs)), zones)
+            self._dynamic = found, machine, slices.groups(found, folders.FolderTree(self._sysfs), zones)
         return self._dynamic[2]
 
     def forget(self) -> None:
@@ -119,15 +125,16 @@ class NodeReader:
         await self._source.close()
 
     def _boot(self) -> str:
-        configured = Path(self._settings.boot_id_file) if self._settings.boot_id_file else None
-        self._boot_id = self._boot_id or folders.boot_id(Path(self._spec.sysfs), configured)
+        if not self._boot_id:
+            configured = Path(self._settings.boot_id_file) if self._settings.boot_id_file else None
+            self._boot_id = folders.boot_id(self._sysfs, configured)
         return self._boot_id
 
-    def _read_machine(self, root: Path) -> Machine:
+    def _read_machine(self) -> Machine:
         """The machine, read anew after `machine_interval_s`: a running kubelet hardly notices its changes sooner."""
         now_s = time.monotonic()
         if self._machine is None or now_s - self._machine[0] >= self._settings.machine_interval_s:
-            tree = folders.FolderTree(root)
+            tree = folders.FolderTree(self._sysfs)
             machine = read_machine(tree)
             self._machine = now_s, msgspec.structs.replace(machine, cpus=self._layout(tree, machine))
         return self._machine[1]
@@ -136,10 +143,9 @@ class NodeReader:
         """The kubelet's configuration, parsed anew when its file was written, or asked for anew now and then."""
         if self._settings.kubelet_config_uri:
             return await self._asked()
-        path = self._config_path()
-        found = folders.signature(str(path)) if path else (0, 0, 0)
+        found = folders.signature(self._config_path) if self._config_path else folders.ABSENT
         if self._facts is None or self._facts[0] != found:
-            self._facts = found, self._from_file(path)
+            self._facts = found, self._from_file(self._config_path)
         return self._facts[1]
 
     async def _asked(self) -> KubeletFacts:
@@ -158,12 +164,12 @@ class NodeReader:
             self._answer = now_s, facts
         return self._answer[1]
 
-    def _from_file(self, path: Path | None) -> KubeletFacts:
+    def _from_file(self, path: str) -> KubeletFacts:
         """The file's facts, with the kubelet's defaults for what the file leaves out; without a file nothing is known."""
         text = folders.read_bounded(path) if path else None
         if path and text is None and self._settings.kubelet_config:
             raise KubeletConfigError(f"{path}: cannot be read; check --kubelet-config")
-        return self._over(kubelet_config.parse(text, str(path)) if text else KubeletFacts())
+        return self._over(kubelet_config.parse(text, path) if text else KubeletFacts())
 
     def _over(self, facts: KubeletFacts) -> KubeletFacts:
         """Flags over what the kubelet's configuration says."""
@@ -172,27 +178,22 @@ class NodeReader:
         checked = kubelet_config.checked(policy, scope, facts.options, "flags")
         return msgspec.structs.replace(checked, cpu_policy=facts.cpu_policy, memory_policy=facts.memory_policy)
 
-    def _config_path(self) -> Path | None:
-        if self._settings.kubelet_config:
-            return Path(self._settings.kubelet_config)
-        return Path(self._spec.kubelet_dir) / folders.CONFIG_FILE if self._spec.kubelet_dir else None
-
     def _layout(self, tree: folders.FolderTree, machine: Machine) -> CpuLayout:
         """How the CPUs nest, read once as long as the same CPUs are online in the same zones: that never changes else."""
         known = self._machine[1] if self._machine is not None else Machine()
-        if known.cpus is not None and known.zone_of_cpu() == machine.zone_of_cpu():
+        if known.cpus is not None and known.zone_of_cpu == machine.zone_of_cpu:
             return known.cpus
-        return read_layout(tree, machine.zone_of_cpu())
+        return read_layout(tree, machine.zone_of_cpu)
 
-    async def _list(self) -> tuple[tuple[ListedPod, ...], Checkpoints]:
-        """List while the checkpoints stand still, so that a pod is not taken for its successor on the same CPUs; without the
-        checkpoints when they never do."""
+    async def _list(self, before: Signature) -> tuple[tuple[ListedPod, ...], Checkpoints]:
+        """List while the checkpoints stand still as they were `before`, so that a pod is not taken for its successor on the same
+        CPUs; without the checkpoints when they never do."""
         for _ in range(STEADY_TRIES):
-            before = self._signature()
             pods = await self._source.pods()
-            stored = self._stored(before)
-            if self._signature() == before:
+            stored, after = self._stored(before), self._signature()
+            if after == before:
                 return pods, stored
+            before = after
         return pods, checkpoints.NOTHING_READ
 
     def _signature(self) -> Signature:
@@ -200,10 +201,13 @@ class NodeReader:
         return tuple(folders.signature(path) for path in self._checkpoint_paths)
 
     def _stored(self, signature: Signature) -> Checkpoints:
-        """What the checkpoints say, parsed anew when one was written."""
-        if self._checkpoints[0] != signature:
-            read = [folders.read_bounded(path) or b"" for path in self._checkpoint_paths]
-            self._checkpoints = signature, checkpoints.parse(*read)
+        """What the checkpoints say; one that was written is read anew."""
+        before = self._checkpoints[0]
+        if before != signature:
+            files = zip(self._checkpoint_paths, before, signature, strict=True)
+            written = [(folders.read_bounded(path) or b"") if was != now else None for path, was, now in files]
+            self._files = checkpoints.read(self._files, *written)
+            self._checkpoints = signature, checkpoints.of(self._files.cpu, self._files.memory, self._files.devices)
         return self._checkpoints[1]
 
 

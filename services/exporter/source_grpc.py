@@ -36,6 +36,7 @@ class GrpcSource:
     def __init__(self, socket: str, deadline_s: float = DEADLINE_S) -> None:
         self._socket = socket
         self._deadline_s = deadline_s
+        self._lists = wire.Lists()
         self._open: Connection | None = None
         self._made_for = (0, 0, 0)
         self._calls = 0
@@ -43,7 +44,7 @@ class GrpcSource:
     async def pods(self) -> tuple[ListedPod, ...]:
         """The listed pods. Raises SourceError."""
         data = await self._call("List", pb.ListPodResourcesRequest().SerializeToString())
-        return wire.pods(pb.ListPodResourcesResponse.FromString(data))
+        return self._lists.read(data)
 
     async def allocatable(self) -> Allocatable:
         """What the node's managers may hand out. Raises SourceError."""

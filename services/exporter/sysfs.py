@@ -8,6 +8,8 @@ Source: Linux Documentation/ABI/stable/sysfs-devices-node.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -49,13 +51,14 @@ class NumaNode(msgspec.Struct, frozen=True):
     distances: dict[int, int] = {}
 
 
-class Machine(msgspec.Struct, frozen=True):
+class Machine(msgspec.Struct, frozen=True, dict=True):
     """All NUMA nodes, by ascending id, and how their CPUs nest (None: not read)."""
 
     nodes: tuple[NumaNode, ...] = ()
     cpus: CpuLayout | None = None
 
-    def zone_of_cpu(self) -> dict[int, int]:
+    @cached_property
+    def zone_of_cpu(self) -> Mapping[int, int]:
         """CPU id -> NUMA node id."""
         return {cpu: node.id for node in self.nodes for cpu in node.cpus}
 

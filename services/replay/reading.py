@@ -13,6 +13,7 @@ from shared.events.envelope import Envelope
 from shared.events.setting_aside import UNFOLDABLE, Aside
 from shared.ledger.fold import GapError, Touched, evolve, pass_over
 from shared.ledger.state import Ledger
+from shared.runtime.reading_ahead import ReadingAhead
 
 PAGE = 1000
 Progress = Callable[[int], None]
@@ -21,20 +22,33 @@ Progress = Callable[[int], None]
 async def envelopes(log: EventLog, after: int = 0, until: int | None = None) -> AsyncIterator[Envelope]:
     """Every envelope after position `after`, up to `until` (the head at the start when None). Raises GapError on a hole,
     FilterError where a part of a history is asked from its beginning."""
-    end = await log.head() if until is None else until
     position = after
-    if isinstance(log, FileLog) and position < log.first - 1:
-        remedy = "topolog log export without --from, or a folder that also holds what comes before"
-        raise FilterError(f"the history begins at position {log.first}", remedy)
-    while position < end:
-        page = await log.read(position, min(PAGE, end - position))
-        if not page:
-            return
+    async for page in pages(log, after, await log.head() if until is None else until):
         for envelope in page:
             if envelope.position != position + 1:
                 raise GapError(f"position {position + 1} is missing: the next is {envelope.position}")
             position = envelope.position
             yield envelope
+
+
+async def pages(log: EventLog, after: int, end: int) -> AsyncIterator[list[Envelope]]:
+    """The pages after position `after` up to `end`; each is asked for while the one before it is looked at. Raises FilterError
+    where a part of a history is asked from its beginning."""
+    if isinstance(log, FileLog) and after < log.first - 1:
+        remedy = "topolog log export without --from, or a folder that also holds what comes before"
+        raise FilterError(f"the history begins at position {log.first}", remedy)
+    early = ReadingAhead(log)
+    try:
+        while after < end:
+            page = await early.read(after, min(PAGE, end - after))
+            if not page:
+                return
+            after = page[-1].position
+            if after < end:
+                await early.ask(after, min(PAGE, end - after))
+            yield page
+    finally:
+        early.drop()
 
 
 async def facts(log: EventLog, until: int | None = None, aside: Aside | None = None) -> AsyncIterator[tuple[Envelope, Fact]]:

@@ -7,18 +7,19 @@ Its imports are the key of snapshots, so that nothing else may change this state
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from services.scheduler.setting_aside.asides import HEARD, Asides, Before
+from services.scheduler.setting_aside.asides import BEFORE, HEARD, Asides, Before, Hear, PodBefore
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.events import streams
-from shared.events.catalog import Fact
+from shared.events.catalog import CATALOG, Fact
 from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.events.envelope import Envelope
+from shared.events.report_facts import ReportFact
 from shared.events.scheduling_facts import DemandWeighed, Wanted
-from shared.events.surroundings_facts import is_surrounding
+from shared.events.surroundings_facts import SurroundingFact
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 
@@ -34,52 +35,76 @@ class Followed(msgspec.Struct):
     surroundings: Surroundings = msgspec.field(default_factory=Surroundings)
 
 
-_decoder = msgspec.json.Decoder(Followed)
+_packed = msgspec.msgpack.Decoder(Followed)
+_written = msgspec.json.Decoder(Followed)
 
 
 def evolve(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
     """Fold one fact; returns the nodes that it touched."""
-    kind = type(fact)
-    # Asked by kind, as it is done for every fact: most concern the ledger alone.
-    touched = _heard(followed, envelope, fact) if kind in HEARD else fold.evolve(followed.ledger, envelope, fact)
-    if is_surrounding(fact):
-        followed.surroundings.hear(fact)
-        return touched
-    beside = _BESIDE.get(kind)
+    ledger, (before, heard, beside, versioned) = followed.ledger, _WAYS[type(fact)]
+    pod = _before(followed, before(followed.asides, fact)) if before is not None else None
+    touched = fold.evolve(ledger, envelope, fact)
+    if heard is not None:
+        touched += heard(followed.asides, envelope.position, fact, ledger, pod)
     if beside is not None:
         beside(followed, fact)
-    if kind is PodEnded:
-        followed.versions.pop(envelope.stream, None)
-    elif not envelope.stream.startswith("report/"):
+    if versioned:
         followed.versions[envelope.stream] = envelope.version
     for name in touched:
-        if name not in followed.ledger.nodes:
+        if name not in ledger.nodes:
             followed.versions.pop(streams.node(name), None)
     return touched
 
 
-def _heard(followed: Followed, envelope: Envelope, fact: Fact) -> fold.Touched:
-    """A fact that may set something aside, or open it again."""
-    entry = followed.ledger.pods.get(followed.asides.pod_before(fact))
-    before = Before(entry.pod, entry.node) if entry is not None else None
-    touched = fold.evolve(followed.ledger, envelope, fact)
-    return touched + followed.asides.hear(envelope.position, fact, followed.ledger, before)
+def _before(followed: Followed, uid: str) -> Before | None:
+    entry = followed.ledger.pods.get(uid) if uid else None
+    return Before(entry.pod, entry.node) if entry is not None else None
 
 
 def _weighed(followed: Followed, fact: DemandWeighed) -> None:
     followed.wanted = fact.wanted
 
 
-def _pod_told(followed: Followed, fact: PodObserved | PodEnded) -> None:
+def _seen(followed: Followed, fact: PodObserved) -> None:
     followed.surroundings.hear_pod(fact)
+
+
+def _ended(followed: Followed, fact: PodEnded) -> None:
+    """Nothing is decided any more about a pod that ended."""
+    followed.surroundings.hear_pod(fact)
+    followed.versions.pop(streams.pod(fact.uid), None)
+
+
+def _surrounding(followed: Followed, fact: SurroundingFact) -> None:
+    followed.surroundings.hear(fact)
 
 
 _BESIDE: dict[type[Fact], Callable[[Followed, Any], None]] = {
     DemandWeighed: _weighed,
-    PodObserved: _pod_told,
-    PodEnded: _pod_told,
+    PodObserved: _seen,
+    PodEnded: _ended,
+    **dict.fromkeys(get_args(SurroundingFact), _surrounding),
 }
 """What facts say beside the ledger."""
+
+_UNVERSIONED = {PodEnded, *get_args(ReportFact), *get_args(SurroundingFact)}
+"""The scheduler appends nothing to their streams, at least not any more."""
+
+
+class _Way(NamedTuple):
+    """What is made of one kind of fact, in this order, the ledger's fold after `before`; None for nothing."""
+
+    before: PodBefore | None
+    heard: Hear | None
+    beside: Callable[[Followed, Any], None] | None
+    versioned: bool
+
+
+_WAYS = {
+    kind: _Way(BEFORE.get(kind), HEARD.get(kind), _BESIDE.get(kind), kind not in _UNVERSIONED)
+    for kind in (entry.struct for entry in CATALOG.values())
+}
+"""One look by the kind of a fact instead of one by each who may want to hear of it: most concern the ledger alone."""
 
 
 def pass_over(followed: Followed, envelope: Envelope, moves: bool) -> None:
@@ -90,10 +115,14 @@ def pass_over(followed: Followed, envelope: Envelope, moves: bool) -> None:
 
 
 def dump(followed: Followed) -> bytes:
-    """The state as a snapshot keeps it."""
-    return msgspec.json.encode(followed)
+    """The state as a snapshot keeps it: packed, which is a third less to fetch and to read, or, where an amount has more than 64
+    bits, as JSON, which begins otherwise."""
+    try:
+        return msgspec.msgpack.encode(followed)
+    except OverflowError:
+        return msgspec.json.encode(followed)
 
 
 def load(data: bytes) -> Followed:
     """The inverse. Raises msgspec.MsgspecError on anything else."""
-    return _decoder.decode(data)
+    return (_written if data.startswith(b"{") else _packed).decode(data)

@@ -20,7 +20,6 @@ from services.scheduler.handlers import ROLE, Decider
 from services.scheduler.observing.observer import ROLE as OBSERVER
 from services.scheduler.observing.observer import Observer
 from services.scheduler.settings import SchedulerSettings
-from shared.bus.jetstream import JetStreamBus
 from shared.bus.streams import StreamLimits
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
@@ -35,9 +34,12 @@ from shared.runtime.leadership import Leadership
 from shared.runtime.log_size import watch_size
 from shared.runtime.membership import Membership
 from shared.runtime.projector import Folded, Projector
+from shared.runtime.relay import CONSUMER as RELAY
 from shared.runtime.relay import Relay
 from shared.runtime.settings import SettingsInvalid, load
 from shared.telemetry import logs, names
+
+RELAY_WITHIN_S = 2.0
 
 
 async def build(service: Service, settings: SchedulerSettings) -> None:
@@ -84,9 +86,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     if settings.observe:
         observers.append(_observe(service, settings, log, projector))
     if settings.relay:
-        bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
-        service.on_close("bus", bus.close)
-        service.task("relay", Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run)
+        _relay(service, settings, log, projector)
         service.task("log-size", lambda: watch_size(log, settings.log_limit_gib << 30, service.clock))
     _routes(service, projector)
 
@@ -97,6 +97,23 @@ async def _decide(decider: Decider, projector: Projector[SchedulerCore]) -> None
     gc.collect()
     gc.freeze()
     await decider.run(projector)
+
+
+def _relay(service: Service, settings: SchedulerSettings, log: EventLog, projector: Projector[SchedulerCore]) -> None:
+    """Who starts from a snapshot decides first: loading the client of the bus takes a tenth of such a start. A fold that takes
+    long, or halts, keeps nobody from relaying."""
+
+    async def relay() -> None:
+        await projector.live_within(RELAY_WITHIN_S)
+        from shared.bus.jetstream import JetStreamBus
+
+        bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
+        service.on_close("bus", bus.close)
+        await Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run()
+
+    # The relay says so itself once it is there: a service that was ready must not cease to be.
+    service.health.check(f"role {RELAY}", lambda: "nobody is known to lead")
+    service.task("relay", relay)
 
 
 def _join(

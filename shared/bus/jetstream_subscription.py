@@ -42,7 +42,7 @@ class Subscription:
         self._deliver = deliver
         self._heartbeat_s = heartbeat_s
         self._sequence = 0
-        self._heard = asyncio.Event()
+        self._heard_s = 0.0
         self._broken = asyncio.Event()
         self._cause = ""
 
@@ -50,7 +50,6 @@ class Subscription:
         """Make the subscription anew: something may have been missed."""
         self._cause = self._cause or cause
         self._broken.set()
-        self._heard.set()
 
     async def run(self) -> None:
         """Subscribe, and again whenever something may have been missed."""
@@ -77,16 +76,20 @@ class Subscription:
             again = True
 
     async def _until_broken(self) -> None:
+        """Look whether something was heard as often as that could be too long ago, not at each message."""
+        loop = asyncio.get_running_loop()
+        self._heard_s = loop.time()
         while not self._broken.is_set():
-            self._heard.clear()
-            try:
-                async with asyncio.timeout(3 * self._heartbeat_s):
-                    await self._heard.wait()
-            except TimeoutError:
+            silent_at_s = self._heard_s + 3 * self._heartbeat_s
+            if loop.time() >= silent_at_s:
                 self.break_off("silence")
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(silent_at_s):
+                    await self._broken.wait()
 
     async def _receive(self, message: Any) -> None:
-        self._heard.set()
+        self._heard_s = asyncio.get_running_loop().time()
         headers = message.headers or {}
         if headers.get(_STATUS):
             last = headers.get(_LAST_CONSUMER, "")

@@ -18,7 +18,8 @@ import xxhash
 
 PROJECT = frozenset({"services", "shared"})
 _DEFINITION = re.compile(r"^(?:@|class |def |async def )", re.MULTILINE)
-_IMPORT = re.compile(r"\bimport\b")
+_BODIES = ("body", "handlers", "orelse", "finalbody", "cases")
+"""Where a statement holds others."""
 
 
 def closure(roots: Iterable[str]) -> tuple[str, ...]:
@@ -69,10 +70,10 @@ def _imports(name: str) -> tuple[str, ...]:
 
 
 def _tree(text: str) -> ast.Module:
-    """The syntax tree; without what comes from the first definition on where nothing there says `import`: most of nearly every
-    source, and of the time that a service's start spends here."""
+    """The syntax tree; without what comes from the first definition on where nothing there says `import`, not even within a word:
+    most of nearly every source, and of the time that a service's start spends here."""
     found = _DEFINITION.search(text)
-    if found is not None and _IMPORT.search(text, found.start()) is None:
+    if found is not None and text.find("import", found.start()) < 0:
         # What looks like a definition may stand within a string: cut there, the text is no syntax.
         with contextlib.suppress(SyntaxError):
             return ast.parse(text[: found.start()])
@@ -80,12 +81,12 @@ def _tree(text: str) -> ast.Module:
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every statement but what only a type checker runs. Expressions, most of a tree, hold no statements."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.expr) or (isinstance(node, ast.If) and _is_type_checking(node.test)):
-            continue
-        yield node
-        yield from _statements(node)
+    """Every statement but what only a type checker runs."""
+    for body in _BODIES:
+        for node in getattr(tree, body, ()):
+            if not (isinstance(node, ast.If) and _is_type_checking(node.test)):
+                yield node
+                yield from _statements(node)
 
 
 def _is_type_checking(test: ast.expr) -> bool:

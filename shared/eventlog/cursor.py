@@ -135,19 +135,15 @@ def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Env
     cause = _stranger(cursor, page)
     if cause:
         return restarted(cursor), Reset(cause)
-    position, chain = cursor.position, cursor.chain
-    fresh: list[Envelope] = []
-    for envelope in page:
-        if envelope.position <= position and not fresh:
-            chain = envelope.chain
-            continue
+    known_before = next((count for count, envelope in enumerate(page) if envelope.position > cursor.position), len(page))
+    fresh = list(page[known_before:])
+    for position, envelope in enumerate(fresh, start=cursor.position):
         if envelope.position != position + 1:
             raise LogBroken(
                 f"after position {position} the log gave {envelope.position}: positions must have no hole; "
                 "stop, keep the database as it is, and run: topolog replay verify"
             )
-        position, chain = position + 1, envelope.chain
-        fresh.append(envelope)
+    position, chain = cursor.position + len(fresh), page[-1].chain if page else cursor.chain
     at_end = not fresh
     known = position if at_end else max(cursor.known, position)
     moved = msgspec.structs.replace(cursor, position=position, chain=chain, known=known, at_end=at_end)

@@ -29,7 +29,7 @@ class Aside(msgspec.Struct):
     def fact_of(self, envelope: Envelope) -> Fact | None:
         """The fact to fold; None when it is to be passed over. A fact that cannot be read sets its stream aside, if this release
         must make sense of it."""
-        if envelope.position in self.skipped or envelope.stream in self.streams:
+        if (self.skipped and envelope.position in self.skipped) or (self.streams and envelope.stream in self.streams):
             return None
         try:
             return decode(envelope)

@@ -46,11 +46,12 @@ def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: M
         whole = peak(demand)
         return {WHOLE_POD: _holding(whole, zones, bound)} if whole else {}
     found: Possible = {}
-    before: tuple[Amounts, tuple[int, ...]] = ({}, ())
+    amounts: Amounts = {}
+    holding: tuple[int, ...] = ()
     for part in demand:
-        if part.amounts != before[0]:
-            before = (part.amounts, _holding(part.amounts, zones, bound))
-        found[part.name] = before[1]
+        if part.amounts != amounts:
+            amounts, holding = part.amounts, _holding(part.amounts, zones, bound)
+        found[part.name] = holding
     return found
 
 

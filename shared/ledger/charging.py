@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shared.domain.resources import PODS, add
 from shared.ledger.alike import Kind, kind_of
-from shared.ledger.charge import listed_demand, pending_zones
+from shared.ledger.charge import charge_zones, listed_demand, possible_zones
 from shared.ledger.nodes import node_of
-from shared.ledger.settle import could_have_freed, settle, widen_possible
+from shared.ledger.settle import could_have_freed, settle
 from shared.ledger.state import Alias, Charge, Ended, Expectation, Freed, Ledger, LedgerNode, LedgerPod, Life, ZoneAmounts
 from shared.ledger.view import listed_of, restore, subtract
 
@@ -18,42 +18,55 @@ HISTORY_LIMIT = 1024
 
 def put(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> None:
     """Charge the pod to node `name` from `position` on; harmless when it is charged there already."""
-    uid = entry.pod.uid
     if entry.node == name:
         return
     if entry.node:
         take(ledger, entry, position)
-    node = node_of(ledger, name)
-    charge = Charge(uid=uid, key=entry.pod.key, charged_at=position, alias=_alias(node, entry.pod.key))
-    kind = kind_of(entry.pod)
-    charge.demand = kind.demand(node.basis.tracked if node.basis is not None else ())
-    node.charges[uid] = charge
+    pod = entry.pod
+    node, kind, key = node_of(ledger, name), kind_of(pod), pod.key
+    demand = kind.demand(node.basis.tracked if node.basis is not None else ())
+    charge = Charge(pod.uid, key, position, demand, alias=_alias(node, key))
+    node.charges[pod.uid] = charge
     entry.node, entry.charged_at = name, position
     _count(node, kind, 1)
-    _expect(node, position)
+    if not _tells_who(node):
+        _expect(node, position)
     _first_charge(node, charge)
 
 
+def _tells_who(node: LedgerNode) -> bool:
+    """Whether the node's reports carry placements: of others only a fingerprint can tell what they knew."""
+    return node.listed is not None and node.report is not None
+
+
 def _first_charge(node: LedgerNode, charge: Charge) -> None:
-    """A new charge is unproven, so that only its own zones change: no need to settle the whole node."""
-    if node.basis is None or not charge.demand:
+    """A new charge is unproven, so that only its own zones change: no need to settle the whole node. Nothing was possible for it
+    before, and nothing was proven."""
+    basis = node.basis
+    if basis is None or not charge.demand:
         charge.proven = not charge.demand
         return
     if listed_of(node, charge.key):
-        settle(node)
+        settle(node, ())
         return
-    widen_possible(node, charge)
-    charge.zones = pending_zones(charge, node.basis)
+    charge.possible = possible_zones(charge.demand, basis, node.upper)
+    charge.zones = charge_zones(charge.demand, charge.possible, tuple(node.upper))
     subtract(node.lower, charge.zones)
 
 
 def _alias(node: LedgerNode, key: str) -> Alias | None:
     ended = node.ended.get(key)
-    live = any(charge.key == key for charge in node.charges.values())
-    listed = listed_of(node, key)
-    if not live and ended is None:
-        return None
-    return Alias(baseline=listed if ended is not None and ended.complete and listed else None)
+    if ended is None:
+        return Alias() if _lives(node, key) else None
+    return Alias((listed_of(node, key) or None) if ended.complete else None)
+
+
+def _lives(node: LedgerNode, key: str) -> bool:
+    """Asked for every new charge: a plain loop costs a third of `any`."""
+    for charge in node.charges.values():  # noqa: SIM110
+        if charge.key == key:
+            return True
+    return False
 
 
 def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, finished_s: int = 0) -> None:
@@ -65,36 +78,35 @@ def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, fin
     if node is None or charge is None:
         return
     _count(node, kind_of(entry.pod), -1)
-    _note_departed(node, charge)
-    _expect(node, position)
+    if not _tells_who(node):
+        _note_departed(node, charge)
+        _expect(node, position)
+    key = charge.key
     if not charge.demand:
-        if charge.key in node.ended:
-            settle(node)  # what a report lists for an ended pod of this name is free again, now that no live one bears it
+        if key in node.ended:
+            settle(node, ())  # what a report lists for an ended pod of this name is free again, now that no live one bears it
         return
-    node.ended[charge.key] = _ended(node, charge, position, came, finished_s)
+    node.ended[key] = _ended(node.ended.get(key), charge, position, came, finished_s)
     if node.listed is None:
         _note_freed(node, charge, position)
-        settle(node)
-    elif charge.key in node.listed:
-        settle(node)
+        settle(node, ())
+    elif key in node.listed:
+        settle(node, ())
     else:
         restore(node.lower, charge.zones)
 
 
-def _ended(node: LedgerNode, charge: Charge, position: int, came: bool, finished_s: int) -> Ended:
+def _ended(before: Ended | None, charge: Charge, position: int, came: bool, finished_s: int) -> Ended:
     """With those of the name that ended before; of too many nobody says anything any more."""
-    before = node.ended.get(charge.key)
     lives: tuple[Life, ...] | None = () if before is None else before.lives
     if came and lives is not None:
-        lives = (*lives, Life(charge.demand, charge.sent_at, charge.runs_at, position, charge.started_s, finished_s))
-    lives = lives if lives is None or len(lives) <= LIVES_LIMIT else None
+        life = Life(charge.demand, charge.sent_at, charge.runs_at, position, charge.started_s, finished_s)
+        lives = (*lives, life) if len(lives) < LIVES_LIMIT else None
     return Ended(charge.proven and charge.alias is None, 0, lives)
 
 
 def _note_departed(node: LedgerNode, charge: Charge) -> None:
     """What a report that still lists the pod must show of it. Expectations outlive the pods that they name."""
-    if node.report is not None and node.listed is not None:
-        return
     node.departed[charge.uid] = listed_demand(charge.demand)
     while len(node.departed) > HISTORY_LIMIT:
         del node.departed[next(iter(node.departed))]
@@ -114,15 +126,14 @@ def _sum(left: ZoneAmounts, right: ZoneAmounts) -> ZoneAmounts:
 
 
 def _count(node: LedgerNode, kind: Kind, sign: int) -> None:
+    requested = node.requested
     for name, amount in kind.request.items():
-        node.requested[name] = node.requested.get(name, 0) + sign * amount
-    node.requested[PODS] = node.requested.get(PODS, 0) + sign
+        requested[name] = requested.get(name, 0) + sign * amount
+    requested[PODS] = requested.get(PODS, 0) + sign
 
 
 def _expect(node: LedgerNode, position: int) -> None:
-    """Remember who is expected from here on, where only a fingerprint can tell what a report knew."""
-    if node.report is not None and node.listed is not None:
-        return
+    """Remember who is expected from here on."""
     pods = tuple(sorted((charge.key, charge.uid) for charge in node.charges.values()))
     node.history.append(Expectation(position, pods))
     del node.history[:-HISTORY_LIMIT]

@@ -31,13 +31,18 @@ class GapError(Exception):
 
 def evolve(ledger: Ledger, envelope: Envelope, fact: Fact) -> Touched:
     """Fold one fact. Raises GapError when `envelope.position` is not the next one."""
-    if envelope.position != ledger.position + 1:
-        raise GapError(f"expected position {ledger.position + 1}, got {envelope.position}")
-    ledger.position = envelope.position
+    position = envelope.position
+    if position != ledger.position + 1:
+        raise GapError(f"expected position {ledger.position + 1}, got {position}")
+    ledger.position = position
     handler = _HANDLERS.get(type(fact))
-    touched = handler(ledger, fact, envelope) if handler is not None else ()
-    if touched:
-        let_go(ledger, touched)
+    if handler is None:
+        return ()
+    touched = handler(ledger, fact, envelope)
+    for name in touched:
+        node = ledger.nodes.get(name)
+        if node is not None and node.observed is None:
+            let_go(ledger, node)
     return touched
 
 

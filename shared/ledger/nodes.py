@@ -7,8 +7,6 @@ Must not know charges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from shared.ledger.state import Ledger, LedgerNode
 
 
@@ -20,13 +18,11 @@ def node_of(ledger: Ledger, name: str) -> LedgerNode:
     return node
 
 
-def let_go(ledger: Ledger, names: Iterable[str]) -> None:
-    """Forget those of the nodes that have no Node object, report nothing and hold no pod. Who reports and never was a node is
-    kept: an operator looks for it."""
-    for name in names:
-        node = ledger.nodes.get(name)
-        if node is not None and node.observed is None and _is_empty(node):
-            del ledger.nodes[name]
+def let_go(ledger: Ledger, node: LedgerNode) -> None:
+    """Forget a node that has no Node object, reports nothing and holds no pod. Who reports and never was a node is kept: an
+    operator looks for it."""
+    if node.observed is None and _is_empty(node):
+        del ledger.nodes[node.name]
 
 
 def _is_empty(node: LedgerNode) -> bool:

@@ -32,14 +32,16 @@ def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched
     touched = _stands(ledger, entry, fact.node, at)
     entry.stage = "running" if fact.phase == "Running" else "bound"
     _admit(ledger.nodes[fact.node], fact.pod.uid, at.position if fact.phase == "Running" else 0, fact.started_s)
-    return tuple(sorted({*touched, *_drop_claim(ledger, entry)}))
+    return tuple(sorted({*touched, *_drop_claim(ledger, entry)})) if entry.nominated else touched
 
 
 def _stands(ledger: Ledger, entry: LedgerPod, name: str, at: Envelope) -> Touched:
     """The pod is charged there, and nowhere else any more."""
     before = entry.node
+    if before == name:
+        return (name,)
     put(ledger, entry, name, at.position)
-    return (name,) if before in ("", name) else tuple(sorted((before, name)))
+    return tuple(sorted((before, name))) if before else (name,)
 
 
 def _respecified(ledger: Ledger, entry: LedgerPod, fact: cluster.PodObserved) -> None:
@@ -74,12 +76,13 @@ def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
 def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
     """Once a pod runs, the memory of its init containers is free."""
     charge = node.charges[uid]
-    changed = charge.admitted != (runs_at > 0)
-    if changed:
-        charge.runs_at = runs_at
+    if (charge.runs_at > 0) == (runs_at > 0):
+        return
+    charge.runs_at = runs_at
+    if started_s:
         _started(charge, started_s)
-    if changed and charge.proven and charge.zones:
-        settle(node)
+    if charge.proven and charge.zones:
+        settle(node, ())
 
 
 def _started(charge: Charge, started_s: int) -> None:
@@ -94,12 +97,13 @@ def ended(ledger: Ledger, fact: cluster.PodEnded, at: Envelope) -> Touched:
     entry = ledger.pods.pop(fact.uid, None)
     if entry is None:
         return ()
-    touched = _drop_claim(ledger, entry)
-    if entry.node:
-        touched = (*touched, entry.node)
-        _started(ledger.nodes[entry.node].charges[fact.uid], fact.started_s)
-        take(ledger, entry, at.position, fact.cause != "rejected", fact.finished_s)
-    return touched
+    touched, node = _drop_claim(ledger, entry) if entry.nominated else (), entry.node
+    if not node:
+        return touched
+    if fact.started_s:
+        _started(ledger.nodes[node].charges[fact.uid], fact.started_s)
+    take(ledger, entry, at.position, fact.cause != "rejected", fact.finished_s)
+    return (*touched, node)
 
 
 def verdict_changed(ledger: Ledger, fact: scheduling.PodVerdictChanged, at: Envelope) -> Touched:
@@ -117,7 +121,7 @@ def reserved(ledger: Ledger, fact: scheduling.PodReserved, at: Envelope) -> Touc
         return ()
     entry.stage, entry.reserved_at = "reserved", at.position
     entry.verdict, entry.predicted = "", dict(fact.predicted)
-    return _drop_claim(ledger, entry)
+    return _drop_claim(ledger, entry) if entry.nominated else ()
 
 
 def charged(ledger: Ledger, fact: scheduling.NodeCharged, at: Envelope) -> Touched:
@@ -127,9 +131,11 @@ def charged(ledger: Ledger, fact: scheduling.NodeCharged, at: Envelope) -> Touch
         return ()
     touched = _stands(ledger, entry, fact.node, at)
     node = ledger.nodes[fact.node]
-    if node.charges[fact.uid].charged_at == at.position:
-        node.charges[fact.uid].sent_at = at.position
-    narrow_charge(node, node.charges[fact.uid], fact.narrowed)
+    charge = node.charges[fact.uid]
+    if charge.charged_at == at.position:
+        charge.sent_at = at.position
+    if fact.narrowed:
+        narrow_charge(node, charge, fact.narrowed)
     return touched
 
 
@@ -193,7 +199,10 @@ def nomination_withdrawn(ledger: Ledger, fact: scheduling.NominationWithdrawn, a
 
 
 def _drop_claim(ledger: Ledger, entry: LedgerPod) -> Touched:
-    name, entry.nominated, entry.victims = entry.nominated, "", ()
+    name = entry.nominated
+    if not name:
+        return ()
+    entry.nominated, entry.victims = "", ()
     node = ledger.nodes.get(name)
     zones = node.claims.pop(entry.pod.uid, None) if node is not None else None
     if node is None or zones is None:

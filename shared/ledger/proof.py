@@ -15,16 +15,20 @@ from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_memory
 from shared.ledger.charge import apart
 from shared.ledger.state import Alias, Charge, ZoneAmounts
 
+_NOTHING: Amounts = {}
+
 
 def covers(demand: Sequence[ContainerDemand], listed: Iterable[Placement]) -> bool:
     """True when every app and sidecar container's demand is held in full. Ordinary init containers are never listed."""
     held = {placement.container: _totals(placement) for placement in listed}
-    return all(
-        held.get(part.name, {}).get(name, 0) >= amount
-        for part in demand
-        if part.kind != "init"
-        for name, amount in part.amounts.items()
-    )
+    for part in demand:
+        if part.kind == "init":
+            continue
+        shown = held.get(part.name, _NOTHING)
+        for name, amount in part.amounts.items():
+            if shown.get(name, 0) < amount:
+                return False
+    return True
 
 
 def _totals(placement: Placement) -> Amounts:
@@ -42,7 +46,7 @@ def held_zones(listed: Iterable[Placement]) -> ZoneAmounts:
             for zone in item.zones:
                 amounts = zones.setdefault(zone, {})
                 amounts[item.resource] = amounts.get(item.resource, 0) + item.amount
-    return {zone: zones[zone] for zone in sorted(zones)}
+    return zones if len(zones) < 2 else {zone: zones[zone] for zone in sorted(zones)}
 
 
 def alias_stands(alias: Alias | None, uid: str, listed: Sequence[Placement]) -> bool:

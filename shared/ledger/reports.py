@@ -21,7 +21,7 @@ def reported(ledger: Ledger, fact: NodeReported, version: int, position: int) ->
     report = fact.report
     node = node_of(ledger, report.node)
     node.listed = None if report.placements is None else by_key(report.placements)
-    _current(ledger, node, msgspec.structs.replace(report, placements=None), version, position)
+    _current(ledger, node, msgspec.structs.replace(report, placements=None), version, position, None)
     return report.node
 
 
@@ -30,10 +30,12 @@ def changed(ledger: Ledger, fact: NodeReportChanged, version: int, position: int
     node = node_of(ledger, fact.node)
     if node.report is None:
         return fact.node
+    anew: set[str] | None = None
     if node.listed is not None:
-        listed = {key: placements for key, placements in node.listed.items() if key not in fact.unlisted}
-        node.listed = listed | by_key(fact.listed)
-    _current(ledger, node, _changed_report(node.report, fact), version, position)
+        new = by_key(fact.listed)
+        node.listed = {key: placements for key, placements in node.listed.items() if key not in fact.unlisted} | new
+        anew = {*fact.unlisted, *new}
+    _current(ledger, node, _changed_report(node.report, fact), version, position, anew)
     return fact.node
 
 
@@ -77,24 +79,34 @@ def _changed_zone(zone: Zone, fact: NodeReportChanged) -> Zone:
     return msgspec.structs.replace(zone, resources=resources, free=free, group=group)
 
 
-def _current(ledger: Ledger, node: LedgerNode, report: Report, version: int, position: int) -> None:
+def _current(
+    ledger: Ledger, node: LedgerNode, report: Report, version: int, position: int, listed_anew: Container[str] | None
+) -> None:
+    """The report counts from here on; `listed_anew` as `settle` has it."""
     before = node.report
     node.report, node.report_version, node.report_position = report, version, position
-    moved = before is None or node.released or shape(before) != shape(report)
+    moved = before is None or node.released or not _same_shape(before, report)
     node.expired, node.locked, node.released = False, "", False
     if node.listed is not None or moved:
         node.basis = report
     if moved:
         _moved(ledger, node, position)
     _forget_ended(node)
-    settle(node)
+    settle(node, None if moved else listed_anew)
 
 
-def shape(report: Report) -> tuple[object, ...]:
+def _same_shape(one: Report, other: Report) -> bool:
     """What must not change for a pod's last proven zones to stay true: boot, policy, managers and zones."""
-    zones = tuple((zone.id, tuple(sorted(zone.resources))) for zone in report.zones)
-    options = tuple(sorted(report.options.items()))
-    return (report.boot_id, report.policy, report.scope, options, report.tracked, zones)
+    return (
+        one.boot_id == other.boot_id
+        and (one.policy, one.scope, one.options, one.tracked) == (other.policy, other.scope, other.options, other.tracked)
+        and len(one.zones) == len(other.zones)
+        and all(map(_same_zone, one.zones, other.zones))
+    )
+
+
+def _same_zone(one: Zone, other: Zone) -> bool:
+    return one.id == other.id and one.resources.keys() == other.resources.keys()
 
 
 def _moved(ledger: Ledger, node: LedgerNode, position: int) -> None:
@@ -109,7 +121,7 @@ def _moved(ledger: Ledger, node: LedgerNode, position: int) -> None:
 def _forget_ended(node: LedgerNode) -> None:
     """Of a name that the report does not list nothing is left that ended before the report was made. Where nobody knows when that
     was, several reports tell."""
-    if node.listed is None:
+    if node.listed is None or not node.ended:
         return
     made_after = _made_after(node, node.listed)
     for key in list(node.ended):

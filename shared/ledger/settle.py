@@ -1,29 +1,46 @@
 """Settling: hold every charge of a node against its current report and rebuild the bounds.
 
 Run when the report, the set of ended pods or the settled position changes. Settling is a relation between a pod and the
-current report, not a state that a pod enters: a report that no longer proves a live pod charges it again.
+current report, not a state that a pod enters: a report that no longer proves a live pod charges it again. Where only some
+listings changed, or none, pods that others prove need not be looked at: most of a node's, and most of what a log tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from shared.domain.report import Placement, Report
 from shared.ledger.alike import kind_of
 from shared.ledger.charge import charge_zones, narrow, pending_zones, possible_zones, widen
 from shared.ledger.proof import alias_stands, covers, held_zones, residual
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
-from shared.ledger.view import listed_of, lower_bound, restore, subtract, upper_bound
+from shared.ledger.view import base_bound, listed_of, lower_bound, restore, subtract, upper_bound
 
 
-def settle(node: LedgerNode) -> None:
-    """Prove or charge each pod of the node by its current report, then rebuild `lower` and `upper`."""
-    for charge in node.charges.values():
+def settle(node: LedgerNode, listed_anew: Container[str] | None = None) -> None:
+    """Prove or charge each pod of the node by its current report, then rebuild `lower` and `upper`. `listed_anew`: names whose
+    listing is another one than when the node was last settled, where neither boot nor shape of the report is; None where they
+    may be."""
+    charges = list(node.charges.values())
+    if listed_anew is not None:
+        charges = [charge for charge in charges if charge.key in listed_anew or not _stays_proven(charge)]
+    for charge in charges:
         _settle_alias(node, charge)
-    node.upper = upper_bound(node)
-    for charge in node.charges.values():
+    base = base_bound(node)
+    node.upper = upper_bound(node, base)
+    for charge in charges:
         _settle_charge(node, charge)
-    node.lower = lower_bound(node)
+    node.lower = lower_bound(node, base)
+
+
+def _stays_proven(charge: Charge) -> bool:
+    """By the same listing as before. What init containers keep depends on more than the listing."""
+    if not charge.proven or charge.alias is not None:
+        return False
+    for part in charge.demand:  # noqa: SIM110 - a plain loop costs a third of `all`
+        if part.kind == "init":
+            return False
+    return True
 
 
 def _settle_charge(node: LedgerNode, charge: Charge) -> None:

@@ -21,23 +21,27 @@ def listed_of(node: LedgerNode, key: str) -> tuple[Placement, ...]:
     return (node.listed or {}).get(key, ())
 
 
-def _base(node: LedgerNode) -> ZoneAmounts:
+def base_bound(node: LedgerNode) -> ZoneAmounts:
     """The basis report's availability and the listed placements of ended pods, never above what is allocatable now."""
     basis = node.basis
     if basis is None:
         return {}
     bound = {zone.id: {name: r.available for name, r in zone.resources.items()} for zone in basis.zones}
-    live = {charge.key for charge in node.charges.values() if charge.alias is None}
+    live = {charge.key for charge in node.charges.values() if charge.alias is None} if node.ended else ()
     for key in sorted(node.ended):
         if key not in live:
             restore(bound, held_zones(listed_of(node, key)))
     return _capped(bound, node)
 
 
-def upper_bound(node: LedgerNode) -> ZoneAmounts:
+def _copy(bound: ZoneAmounts) -> ZoneAmounts:
+    return {zone: dict(amounts) for zone, amounts in bound.items()}
+
+
+def upper_bound(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
     """What could be free at best in each zone of the basis report. Reports count a memory block over several zones in full in
-    each of them; any of these may have given none of it."""
-    bound = _base(node)
+    each of them; any of these may have given none of it. `base`: the node's `base_bound`, where it is known."""
+    bound = _copy(base_bound(node) if base is None else base)
     several = [
         item
         for placements in (node.listed or {}).values()
@@ -60,21 +64,24 @@ def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
     allocatable = {zone.id: zone.resources for zone in newest.zones}
     for zone, amounts in bound.items():
         limits = allocatable.get(zone, {})
-        for name in amounts:
-            amounts[name] = min(amounts[name], limits[name].allocatable if name in limits else 0)
+        for name, amount in amounts.items():
+            limit = limits[name].allocatable if name in limits else 0
+            if amount > limit:
+                amounts[name] = limit
     return bound
 
 
-def lower_bound(node: LedgerNode) -> ZoneAmounts:
+def lower_bound(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
     """What is certainly free in each zone of the basis report; may be negative where charges overlap. Where the Memory Manager's
     own figure is lower than what the listing leaves, it knows of more: init containers of a pod that a restarted kubelet admitted
     again hold what they never use."""
-    bound = _base(node)
+    bound = _copy(base_bound(node) if base is None else base)
     for zone in node.basis.zones if node.basis is not None else ():
         held = {name: zone.resources[name].available - free for name, free in zone.free.items() if name in zone.resources}
         subtract(bound, {zone.id: {name: amount for name, amount in held.items() if amount > 0}})
     for charge in node.charges.values():
-        subtract(bound, charge.zones)
+        if charge.zones:
+            subtract(bound, charge.zones)
     for claim in node.claims.values():
         subtract(bound, claim)
     return bound
@@ -83,8 +90,8 @@ def lower_bound(node: LedgerNode) -> ZoneAmounts:
 def subtract(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
     """Take amounts out of a bound in place; zones and resources that the bound lacks are ignored."""
     for zone, amounts in amounts_by_zone.items():
-        if zone in bound:
-            target = bound[zone]
+        target = bound.get(zone)
+        if target:
             for name, amount in amounts.items():
                 if name in target:
                     target[name] -= amount
@@ -93,8 +100,8 @@ def subtract(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
 def restore(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
     """The inverse of `subtract`."""
     for zone, amounts in amounts_by_zone.items():
-        if zone in bound:
-            target = bound[zone]
+        target = bound.get(zone)
+        if target:
             for name, amount in amounts.items():
                 if name in target:
                     target[name] += amount

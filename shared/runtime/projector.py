@@ -23,6 +23,7 @@ from shared.events.setting_aside import UNFOLDABLE, Aside
 from shared.runtime.consumer import Consumer, Refold
 from shared.runtime.health import Health
 from shared.runtime.marks import Differs, Marks, Promises
+from shared.runtime.waiting import set_within
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
 
@@ -122,6 +123,10 @@ class Projector(Generic[S]):
         """Wait until the state has caught up with the log."""
         await self.consumer.live.wait()
 
+    async def live_within(self, limit_s: float) -> bool:
+        """The same, for at most so long; False when it has not."""
+        return await set_within(self.consumer.live, limit_s)
+
     async def _handle(self, page: Sequence[Envelope]) -> None:
         for run in self._runs(page):
             await self._fold_run(run)
@@ -140,15 +145,26 @@ class Projector(Generic[S]):
             yield page[start:] if start else page
 
     async def _fold_run(self, page: Sequence[Envelope]) -> None:
-        """Fold all of it. Hearers know before anybody else has a turn."""
+        """Fold all of it. Hearers know before anybody else has a turn. Raises Refold at news of a skip."""
         folded: list[tuple[Envelope, Fact]] = []
         done = 0
+        aside, evolve, state = self._aside, self._fold.evolve, self.state
         try:
             for envelope in page:
-                fact = self._folded(envelope)
+                fact = aside.fact_of(envelope)
+                if fact is None:
+                    self._pass_over(envelope)
+                elif type(fact) is FactSkipped and fact.position not in aside.skipped:
+                    raise Refold(f"fact {fact.position} is to be skipped")
+                else:
+                    try:
+                        evolve(state, envelope, fact)
+                    except UNFOLDABLE as error:
+                        aside.spoilt(envelope, error)
+                        self._pass_over(envelope)
+                    else:
+                        folded.append((envelope, fact))
                 done += 1
-                if fact is not None:
-                    folded.append((envelope, fact))
         finally:
             # What was folded before an error is part of the state, and its hearers must know it.
             if done:
@@ -156,22 +172,10 @@ class Projector(Generic[S]):
             if folded and self._after is not None:
                 await _finished(self._after(self.state, folded))
 
-    def _folded(self, envelope: Envelope) -> Fact | None:
-        """Fold one fact; None when it was passed over. Raises Refold at news of a skip."""
-        fact = self._aside.fact_of(envelope)
-        if type(fact) is FactSkipped and fact.position not in self._aside.skipped:
-            raise Refold(f"fact {fact.position} is to be skipped")
-        if fact is not None:
-            try:
-                self._fold.evolve(self.state, envelope, fact)
-            except UNFOLDABLE as error:
-                self._aside.spoilt(envelope, error)
-            else:
-                return fact
+    def _pass_over(self, envelope: Envelope) -> None:
         self._fold.pass_over(self.state, envelope)
         if envelope.stream in self._aside.streams:
             self._tell_aside(envelope.stream, envelope.position)
-        return None
 
     def _tell_aside(self, stream: str, position: int) -> None:
         """Once for each stream, at the fact that it is set aside for: red until an operator acts."""

@@ -74,6 +74,10 @@ def from_headers(given: Mapping[str, str]) -> str:
 
 
 def trace_of(name: str, parent: str, **attributes: str | int) -> str:
-    """The traceparent of a short span under `parent`: what a fact carries on. The parent's own where no spans are made."""
+    """The traceparent of a short span under `parent`: what a fact carries on. The parent's own where no spans are made, as under
+    one that is not sampled: most are not, and a span that hands on costs more than to look."""
+    above = parse(parent) if parent else None
+    if above is not None and not above.trace_flags.sampled:
+        return text_of(above)
     with span(name, parent, **attributes):
         return current() or parent

@@ -20,7 +20,7 @@ RULES = (
     ("what of an object is news", ("observing/news.py:", "observing/kinds.py:")),
     ("telling the log what was seen", ("scheduler/observing/",)),
     ("the relay", ("shared/runtime/relay.py:",)),
-    ("the fold", ("projector.py:_folded", "projector.py:_handle")),
+    ("the fold", ("projector.py:_fold_run", "projector.py:_handle")),
     ("reading pages, waiting for the log", ("runtime/consumer.py:", "postgres_watch.py:", ":_process_notification")),
     ("appends", ("eventlog/postgres_append.py:", "runtime/appending.py:")),
     ("leases, members", ("runtime/leadership.py:", "runtime/membership.py:", "runtime/held.py:")),

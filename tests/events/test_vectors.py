@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.events import upcasting
-from shared.events.catalog import CATALOG, Entry
+from shared.events import codec, upcasting
+from shared.events.catalog import CATALOG, Entry, Fact
 from shared.events.cluster_facts import PodEnded
 from shared.events.codec import UndecodableFact, decode, encode, type_of
 from shared.events.envelope import Envelope
@@ -71,6 +71,12 @@ def test_encoding_and_decoding_is_the_identity(name: str) -> None:
     assert decode(stored(name, CATALOG[name].schema, encode(fact))) == fact
 
 
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_what_is_read_by_the_name_of_its_row_is_what_its_own_tag_says(name: str) -> None:
+    fact = full(CATALOG[name].struct)
+    assert decode(stored(name, CATALOG[name].schema, encode(fact))) == msgspec.json.decode(encode(fact), type=Fact)
+
+
 def test_every_old_schema_has_an_upcaster_and_no_upcaster_is_left_over() -> None:
     wanted = {(name, schema) for name, entry in CATALOG.items() for schema in range(1, entry.schema)}
     assert set(upcasting.UPCASTERS) == wanted
@@ -124,6 +130,7 @@ def test_an_end_for_a_cause_that_went_still_decodes(name: str) -> None:
 def test_an_older_schema_is_upcast_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = CATALOG["PodRunning"]
     monkeypatch.setitem(CATALOG, "PodRunning", Entry(entry.struct, 3, entry.area))
+    monkeypatch.setitem(codec._READERS, "PodRunning", (3, msgspec.json.Decoder(entry.struct).decode))
     monkeypatch.setitem(upcasting.UPCASTERS, ("PodRunning", 1), lambda old: {**old, "uid": old["pod_uid"]})
     monkeypatch.setitem(upcasting.UPCASTERS, ("PodRunning", 2), lambda old: {**old, "node": old["node"].lower()})
     fact = decode(stored("PodRunning", 1, b'{"type":"PodRunning","pod_uid":"u","node":"N"}'))

@@ -95,7 +95,7 @@ def _judge(machine: Machine, allocatable: Allocatable, container: ListedContaine
 
 
 def _allocatable(machine: Machine, known: dict[str, devices.Device]) -> Allocatable:
-    cpus = tuple(cpu for cpu in sorted(machine.zone_of_cpu()) if cpu)
+    cpus = tuple(cpu for cpu in sorted(machine.zone_of_cpu) if cpu)
     blocks = tuple(MemoryBlock("memory", (node.id,), node.memory_bytes) for node in machine.nodes)
     return Allocatable(cpus, blocks, devices.groups(known, known))
 
@@ -117,7 +117,7 @@ def _read_tree(data: bytes) -> None:
         return
     tree = Files(files if isinstance(files, dict) else {})
     machine = read_machine(tree)
-    machine = msgspec.structs.replace(machine, cpus=read_layout(tree, machine.zone_of_cpu()))
+    machine = msgspec.structs.replace(machine, cpus=read_layout(tree, machine.zone_of_cpu))
     found = devices.inventory(tree, devices.parse(RESOURCES, "config.json"))
     _judge(machine, _allocatable(machine, found), ListedContainer("c", (1, 2), (MemoryBlock("memory", (0, 2), MIB),)))
 

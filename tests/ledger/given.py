@@ -72,6 +72,7 @@ class History:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
+        self.told: list[tuple[Envelope, Fact]] = []
         self.touched: tuple[str, ...] = ()
         self._versions: dict[str, int] = {}
 
@@ -80,6 +81,7 @@ class History:
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         position = self.ledger.position + 1
         envelope = Envelope(position, stream, version, type_of(fact), 1, encode(fact), 0, "test", 0, str(position))
+        self.told.append((envelope, fact))
         self.touched = evolve(self.ledger, envelope, fact)
         return position
 

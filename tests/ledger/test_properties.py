@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
-from shared.domain.pod import Pod
+from shared.domain.pod import Container, Pod
 from shared.domain.report import Placement
 from shared.events import streams
-from shared.events.cluster_facts import NodeEnded
-from shared.events.report_facts import NodeReportExpired
+from shared.events.cluster_facts import NodeEnded, PodRunning
+from shared.events.report_facts import NodeReportChanged, NodeReportExpired
+from shared.ledger import charging, pods, reports
 from shared.ledger.digest import digest, from_snapshot, to_snapshot
+from shared.ledger.fold import evolve
+from shared.ledger.settle import settle
+from shared.ledger.state import Ledger
 from shared.ledger.view import lower_bound, upper_bound
 from tests.fixtures.examples import examples
 from tests.ledger.given import History, container, held, listed_empty, pod, zone
 
 NAMES = ("a", "b", "c")
+STEPS = ("report", "report", "delta", "delta", "reserve", "reserve", "runs", "end", "node", "silence", "gone")
 
 
 @st.composite
@@ -24,27 +30,42 @@ def placements(draw: st.DrawFn) -> tuple[Placement, ...] | None:
         return None
     found = []
     for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
-        cpus = draw(st.integers(0, 4))
+        cpus = draw(st.sampled_from((0, 2, 4, 6)))
         found.append(held(name, draw(st.integers(0, 2)), cpus, draw(st.integers(0, 1))) if cpus else listed_empty(name))
     return tuple(found)
 
 
 @st.composite
+def deltas(draw: st.DrawFn, step: int) -> NodeReportChanged:
+    listed = draw(placements()) or ()
+    gone = draw(st.sets(st.sampled_from(NAMES))) - {placement.pod for placement in listed}
+    available = {0: {"cpu": 1000 * draw(st.integers(0, 8))}} if draw(st.booleans()) else {}
+    boot, read = draw(st.sampled_from(["boot-1", "boot-1", "boot-2"])), draw(st.sampled_from([None, None, ("cpu",)]))
+    unlisted = tuple(f"ns/{name}" for name in sorted(gone))
+    return NodeReportChanged("n1", boot, step, available=available, listed=listed, unlisted=unlisted, checkpoints=read)
+
+
+@st.composite
 def histories(draw: st.DrawFn) -> History:
     history, live = History(), dict[str, Pod]()
-    for step in range(draw(st.integers(1, 14))):
-        match draw(st.sampled_from(["report", "report", "reserve", "reserve", "end", "node", "silence", "gone"])):
+    for step in range(draw(st.integers(1, 20))):
+        match draw(st.sampled_from(STEPS)):
             case "report":
                 zones = [zone(z, 8, draw(st.integers(0, 8)), 2, draw(st.integers(0, 2))) for z in range(draw(st.integers(1, 3)))]
                 policy = draw(st.sampled_from(["single-numa-node", "single-numa-node", "restricted"]))
                 scope = draw(st.sampled_from(["container", "pod"]))
                 boot = draw(st.sampled_from(["boot-1", "boot-1", "boot-2"]))
                 history.report(*zones, at=step, boot=boot, placements=draw(placements()), policy=policy, scope=scope)
+            case "delta" if "n1" in history.ledger.nodes:
+                history.tell(streams.report("n1"), draw(deltas(step)))
+            case "runs" if live:
+                uid = draw(st.sampled_from(sorted(live)))
+                history.tell(streams.pod(uid), PodRunning(uid, "n1", started_s=draw(st.integers(0, 2))))
             case "reserve":
                 name = draw(st.sampled_from(NAMES))
-                parts = [container("c", draw(st.integers(0, 6)), draw(st.integers(0, 1)))]
+                parts = [container("c", draw(st.sampled_from((0, 1, 2, 4, 6))), draw(st.sampled_from((0, 0, 1))))]
                 if draw(st.booleans()):
-                    parts.insert(0, container("i", draw(st.integers(1, 4)), kind="init"))
+                    parts.insert(0, container("i", draw(st.integers(1, 4)), memory=draw(st.integers(0, 1)), kind="init"))
                 made = pod(name, *parts, uid=f"uid-{step}")
                 live[made.uid] = made
                 history.reserve(made)
@@ -66,6 +87,57 @@ def test_bounds_kept_incrementally_equal_bounds_computed_anew(history: History) 
     for node in history.ledger.nodes.values():
         assert node.lower == lower_bound(node)
         assert node.upper == upper_bound(node)
+
+
+@given(histories())
+@settings(max_examples=examples(200), deadline=None)
+def test_settling_what_changed_comes_to_what_settling_everything_does(history: History) -> None:
+    settled_whole(history)
+
+
+def settled_whole(history: History) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (charging, pods, reports):
+            patch.setattr(module, "settle", lambda node, _listed_anew=None: settle(node))
+        whole = Ledger()
+        for envelope, fact in history.told:
+            evolve(whole, envelope, fact)
+    assert to_snapshot(whole) == to_snapshot(history.ledger)
+
+
+def listing_a(*parts: Container) -> History:
+    """One pod, proven on zone 0 by a full report."""
+    history = History()
+    history.report(zone(0, 8))
+    history.reserve(pod("a", *parts))
+    history.report(zone(0, 8, 4), at=2, placements=(held("a", 0, 4),))
+    assert history.n1.charges["uid-a"].proven
+    return history
+
+
+def test_a_delta_of_a_new_boot_settles_whom_it_says_nothing_of() -> None:
+    history = listing_a(container("c", 4))
+    history.tell(streams.report("n1"), NodeReportChanged("n1", "boot-2", 3))
+    assert history.n1.charges["uid-a"].held_boot == "boot-2"
+    settled_whole(history)
+
+
+def test_a_delta_settles_whose_namesake_it_might_have_listed() -> None:
+    history = listing_a(container("c", 4))
+    history.reserve(pod("b", container("c"), uid="uid-b1"))
+    history.reserve(pod("b", container("c"), uid="uid-b2"))
+    assert history.n1.charges["uid-b2"].alias is not None
+    history.tell(streams.report("n1"), NodeReportChanged("n1", "boot-1", 3))
+    assert history.n1.charges["uid-b2"].alias is None
+    settled_whole(history)
+
+
+def test_who_runs_keeps_no_memory_of_its_init_containers() -> None:
+    history = listing_a(container("i", memory=1, kind="init"), container("c", 4))
+    assert history.n1.charges["uid-a"].zones
+    history.tell(streams.pod("uid-a"), PodRunning("uid-a", "n1"))
+    assert not history.n1.charges["uid-a"].zones
+    settled_whole(history)
 
 
 @given(histories())

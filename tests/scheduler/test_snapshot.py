@@ -60,3 +60,13 @@ def facts_of_given() -> list[tuple[str, Fact]]:
 
 def test_the_fold_keeps_snapshots_only_where_the_ledger_alone_decides() -> None:
     assert folding.fold_of(CoreConfig()).keeps_snapshots
+
+
+def test_amounts_beyond_64_bits_are_kept_too() -> None:
+    core = given()
+    ordinary = folding.dump(core)
+    told(core, streams.pod("uid-x"), PodObserved(pod("x", cpus=2**70)))
+    assert folding.dump(core).startswith(b"{")
+    for data in (ordinary, folding.dump(core)):
+        assert following.dump(following.load(data)) == data
+    assert following.load(folding.dump(core)) == core.followed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from services.scheduler import following
 from services.scheduler.core import CoreConfig, SchedulerCore
 from shared.domain.report import Report
 from shared.events import streams
@@ -60,7 +59,7 @@ class Years:
 
     def kept(self) -> tuple[int, int, int]:
         """What a snapshot holds, in bytes, without the position; traces; entries of the queue's heap."""
-        state = following.dump(self.core.followed).replace(str(self._position).encode(), b"")
+        state = msgspec.json.encode(self.core.followed).replace(str(self._position).encode(), b"")
         core = self.core
         return len(state), len(core.traces) + len(core.report_traces), len(core.queue._heap)
 

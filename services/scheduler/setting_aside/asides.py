@@ -65,17 +65,6 @@ class Asides(msgspec.Struct):
         names = shape_of(pod), namespaced(pod)
         return {node: held[name] for node, held in self.nodes.items() for name in names if name in held}
 
-    def pod_before(self, fact: Fact) -> str:
-        """The uid of the pod of which `hear` must be told how it was before the fact; "" for none."""
-        told = _OF_POD.get(type(fact))
-        return told(self, fact) if told is not None else ""
-
-    def hear(self, position: int, fact: Fact, ledger: Ledger, before: Before | None) -> tuple[str, ...]:
-        """Fold one fact that the ledger has folded already; `before` is the pod (`pod_before`) as it was. Returns nodes that are
-        open again."""
-        handler = _HANDLERS.get(type(fact))
-        return handler(self, position, fact, ledger, before) if handler is not None else ()
-
     def _ended(self, position: int, fact: cluster.PodEnded, ledger: Ledger, before: Before | None) -> tuple[str, ...]:
         self.barred.pop(fact.uid, None)
         if fact.cause == "rejected" and fact.reason in REJECTIONS and before is not None:
@@ -154,7 +143,8 @@ class Asides(msgspec.Struct):
         return (node,) if found else ()
 
 
-_HANDLERS: dict[type[Fact], Callable[[Asides, int, Any, Ledger, Before | None], tuple[str, ...]]] = {
+Hear = Callable[[Asides, int, Any, Ledger, Before | None], tuple[str, ...]]
+HEARD: dict[type[Fact], Hear] = {
     cluster.PodObserved: Asides._seen,
     cluster.PodRunning: Asides._ran,
     cluster.PodEnded: Asides._ended,
@@ -166,19 +156,16 @@ _HANDLERS: dict[type[Fact], Callable[[Asides, int, Any, Ledger, Before | None], 
     reports.NodeReported: lambda asides, _at, fact, ledger, _: asides._reported(fact.report.node, ledger),
     reports.NodeReportChanged: lambda asides, _at, fact, ledger, _: asides._reported(fact.node, ledger),
 }
+"""How a fact is heard, with its position, once the ledger has folded it; what comes back are nodes that are open again."""
 
-
-_OF_POD: dict[type[Fact], Callable[[Asides, Any], str]] = {
+PodBefore = Callable[[Asides, Any], str]
+BEFORE: dict[type[Fact], PodBefore] = {
     cluster.PodObserved: lambda asides, fact: fact.pod.uid if asides.barred else "",
     cluster.PodRunning: lambda asides, fact: fact.uid if asides.strikes else "",
-    cluster.PodEnded: lambda _asides, fact: fact.uid,
+    cluster.PodEnded: lambda _asides, fact: fact.uid if fact.cause == "rejected" else "",
     binding.BindRefused: lambda _asides, fact: fact.uid,
 }
-"""Asked for every fact that is folded, where `isinstance`, which finds that a fact is none of these, costs ten times as much."""
-
-
-HEARD = frozenset(_HANDLERS)
-"""Facts that `hear` makes something of."""
+"""The uid of the pod of which a hearer must be told how it was before the fact; "" for none."""
 
 
 def _drop(table: dict[str, dict[str, Any]], node: str, shape: str) -> bool:

@@ -180,7 +180,7 @@ class Columns:
         self._clear([facts.slot for facts in many if self._laid_out.get(facts.slot) != number])
         self._laid_out.update((facts.slot, number) for facts in many)
         layout, slots = self.profiles[number][4], [facts.slot for facts in many]
-        if not layout:
+        if not layout or not self.rows:
             return
         at = self._places(number)[:, None], slots
         self.lower.reshape(-1, self.capacity)[at] = _values([f.firm(f.lower) for f in many], layout)
