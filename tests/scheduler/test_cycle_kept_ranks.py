@@ -76,7 +76,7 @@ class Kept:
             score = -1 if barred else judge(shape, plan, facts, cluster.config, cluster.judging.strategy, STEPS)
             if score >= 0:
                 found.append((-score, xxhash.xxh3_64_intdigest(facts.name.encode()) ^ salt, facts.name))
-        return (cluster.judging.points(-min(found)[0]), min(found)[2]) if found else None
+        return (-min(found)[0], min(found)[2]) if found else None
 
     def turn(self, kind: str, number: int, zones: Any, wanted: list[Wanted], policy: str, asked: list[Any], nodes: int) -> None:
         if kind == "node":

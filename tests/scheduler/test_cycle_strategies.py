@@ -107,9 +107,9 @@ def test_every_pod_goes_where_the_score_is_best_by_now(
         parts = asked[turn % len(asked)]
         pod = guaranteed(f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts)))
         shape = made.cluster.judging.shape(pod)
-        judged = {facts.name: made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes()}
+        best = max(made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes())
         placed = made.cluster.place(pod)
-        assert (judged[placed.node] if isinstance(placed, Placed) else RULED_OUT) == max(judged.values())
+        assert (placed.score if isinstance(placed, Placed) else RULED_OUT) == best
         if isinstance(placed, Placed):
             made.cluster.charge(placed, pod)
 

@@ -170,9 +170,9 @@ def test_every_pod_goes_where_the_score_is_best_by_what_is_wanted_now(
         parts = asked[turn % len(asked)]
         one = guaranteed(f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts)))
         shape = made.cluster.judging.shape(one)
-        judged = {facts.name: made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes()}
+        best = max(made.cluster.judging.judge(shape, facts) for facts in made.cluster.nodes())
         placed = made.cluster.place(one)
-        assert (judged[placed.node] if isinstance(placed, Placed) else -1) == max(judged.values())
+        assert (placed.score if isinstance(placed, Placed) else -1) == best
         if isinstance(placed, Placed):
             made.cluster.charge(placed, one)
 

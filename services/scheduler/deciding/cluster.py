@@ -192,7 +192,7 @@ class Cluster:
         """What the pod's preferences (or else the scheduler's homes) add to the scores of its shape, and which nodes it is kept
         from; None for neither."""
         lifts = self._preferences.of(pod, self._slots)
-        lifts = self.homes.lifts(self._slots) if lifts is None else lifts * np.int32(self.judging.strategy.fineness)
+        lifts = self.homes.lifts(self._slots) if lifts is None else lifts
         if not barred:
             return lifts
         open_slots = barred.open(self._slots)

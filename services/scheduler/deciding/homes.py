@@ -13,7 +13,7 @@ import numpy as np
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.verdicts.table import Lifts
 
-ABROAD = -100_000
+ABROAD = -1_000
 """Below every score, above being barred."""
 
 

@@ -16,13 +16,13 @@ from services.scheduler.deciding.constraints.columns import ConstraintColumns
 from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.judge import UNDECIDED, judge, rank
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.registered import HIGHEST, Registered
+from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.scores import scorer
 from services.scheduler.deciding.shape import Plan, Shape, key_of, without_kept
 from services.scheduler.deciding.verdicts.columns import Columns, Delta
 from services.scheduler.deciding.verdicts.score_bounds import ScoreDrops
 from services.scheduler.deciding.verdicts.sweeping import Answers, Sweeping
-from services.scheduler.deciding.verdicts.table import RULED_OUT, VerdictTable
+from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT, VerdictTable
 from services.scheduler.scoring.strategy import Want
 from shared.domain.pod import Pod
 from shared.hints.request import request_of
@@ -36,7 +36,7 @@ class Judging:
         self, config: CycleConfig, columns: Columns, constraints: ConstraintColumns, slots: Sequence[NodeFacts | None]
     ) -> None:
         self.config, self.strategy = config, scorer(config.strategy, config.weights)
-        self.table, self.over_budget = VerdictTable(HIGHEST * self.strategy.fineness), 0
+        self.table, self.over_budget = VerdictTable(), 0
         self._columns, self._slots, self._drops = columns, slots, ScoreDrops()
         self._sweeping = Sweeping(columns, constraints, config, self.strategy)
         self._shapes: dict[str, Shape] = {}
@@ -109,10 +109,6 @@ class Judging:
             self.judge(shape, facts)
         return int(self.table.scores[at])
 
-    def points(self, score: int) -> int:
-        """The score as everybody else knows it: 0..100."""
-        return max(0, min(HIGHEST, score // self.strategy.fineness))
-
     def judge(self, shape: Shape, facts: NodeFacts) -> int:
         """Judge one node within the ordinary budget and note the result; one that was not decided is looked at again when no
         other node takes the pod, also after own reservations, which leave ruled out what is."""
@@ -171,8 +167,8 @@ class Judging:
     def _ranked(self, shape: Shape, facts: NodeFacts) -> int | None:
         """What the node scores if it takes the pod, where a sweep or a ranking said so since it changed."""
         known = self._sweeping.ranks and self.at(facts.slot) is facts
-        score = int(self.table.scores[shape.row, facts.slot]) if known else RULED_OUT
-        return score if RULED_OUT < score < self.table.optimistic else None
+        score = int(self.table.scores[shape.row, facts.slot]) if known else OPTIMISTIC
+        return score if RULED_OUT < score < OPTIMISTIC else None
 
     # -- many at once --------------------------------------------------------------------------------------------
 
@@ -184,7 +180,7 @@ class Judging:
 
     def sweep_unsure(self, shape: Shape, score: int) -> bool:
         """Judge at once all nodes that stand at `score` in doubt; False when no more than doubt comes out of it."""
-        if score != self.table.optimistic and self._sweeping.singly:
+        if score != OPTIMISTIC and self._sweeping.singly:
             return False
         unsure = self.table.unsure_at(shape.row, score)
         self._sweep(shape, unsure)

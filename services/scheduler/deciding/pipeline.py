@@ -93,4 +93,4 @@ def _placed(cluster: Cluster, pod: Pod, shape: Shape, facts: NodeFacts, score: i
     plan, _ = cluster.judging.plan(shape, facts)
     candidates = cluster.judging.table.candidates(shape.row)
     predicted = predict(facts, plan) if cluster.config.prediction != "off" else {}
-    return Placed(facts.name, cluster.judging.points(score), candidates, facts.ledger.report_version, predicted)
+    return Placed(facts.name, score, candidates, facts.ledger.report_version, predicted)

@@ -59,8 +59,6 @@ class Registered:
         self._take(REGISTRY[name])
         self.looks_at_wants = isinstance(self._strategy, WantStrategy)
         """True for a strategy that must be told what pods ask for."""
-        self.fineness = strategy.fineness if isinstance(strategy := REGISTRY[name], WantStrategy) else 1
-        """How many scores make one of a hundred."""
 
     def _take(self, strategy: Strategy) -> None:
         self._strategy = strategy
@@ -140,7 +138,7 @@ class Registered:
             return self._plain(items, facts.firm(facts.lower), facts.sizes)
         distances, views = self._distances(facts.name, report), self._views(facts)
         found = self._chosen(facts).score(dict(items), views, distances, self._weights, report.max_numa_nodes)
-        return self._within(found)
+        return max(0, min(HIGHEST, found))
 
     def _views(self, facts: NodeFacts) -> Sequence[ZoneView]:
         """The node's zones, kept until it changes: several shapes ask for them in a row."""
@@ -167,7 +165,7 @@ class Registered:
         containers = [Container(part.name, part.kind, part.amounts) for part in parts]
         distances = self._distances(facts.name, report)
         found = score_containers(REGISTRY[self.name], containers, views, distances, self._weights, report.max_numa_nodes)
-        return self._within(found)
+        return max(0, min(HIGHEST, found))
 
     def _distances(self, name: str, report: Report) -> Distances:
         known = self._reports.get(name)
@@ -185,10 +183,7 @@ class Registered:
         whole = {name: facts.allocatable.get(name, 0) for name in asked}
         used = any(free[name] < whole[name] for name in asked)
         found = self._chosen(facts).score(asked, [ZoneView(0, free, whole, used)], {}, self._weights, 1)
-        return self._within(found)
-
-    def _within(self, score: int) -> int:
-        return max(0, min(HIGHEST * self.fineness, score))
+        return max(0, min(HIGHEST, found))
 
     def _chosen(self, facts: NodeFacts) -> Strategy:
         if not self._labelled:

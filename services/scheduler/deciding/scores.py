@@ -29,11 +29,10 @@ NONE_FITS = -1
 
 class ZoneStrategy(Protocol):
     """0..100 for placing `asked` where some is free of the whole. `monotone` promises that less free never scores higher, `even`
-    that a zone's score is the mean over its resources of whole points of a hundred, of which `fineness` scores make one."""
+    that a zone's score is the mean over its resources of whole points of a hundred."""
 
     name: str
     monotone: bool
-    fineness: int
 
     @property
     def even(self) -> bool:
@@ -61,7 +60,7 @@ class LeastAllocated:
     """Weighted mean over resources of (free - asked) * 100 // allocatable in the zone that suits best: what the registry's
     strategy of this name counts, made for speed. It only falls while a node fills, so that a kept score bounds later ones."""
 
-    name, monotone, fineness = "LeastAllocated", True, 1
+    name, monotone = "LeastAllocated", True
 
     def __init__(self, weights: Mapping[str, int] | None = None) -> None:
         self._weights = {name: weight for name, weight in (weights or {}).items() if weight > 1}

@@ -19,7 +19,7 @@ from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Shape
-from services.scheduler.deciding.verdicts.table import RULED_OUT
+from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT
 from services.scheduler.extender.wire import Offer
 from services.scheduler.preemption.search import widened
 from services.scheduler.setting_aside.asides import Aside
@@ -131,7 +131,7 @@ def _bring_up_to_date(placing: ColumnarPlacing, shape: Shape) -> None:
     placing.judging.sweep_if_new(shape)
     unsure = placing.judging.table.unsure(shape.row)
     if len(unsure) >= SWEEP_FROM:
-        placing.judging.sweep_unsure(shape, placing.judging.table.optimistic)
+        placing.judging.sweep_unsure(shape, OPTIMISTIC)
         unsure = placing.judging.table.unsure(shape.row)
     for slot in unsure[:EXACT_LIMIT].tolist():
         placing.judging.score(shape, placing.judging.at(slot))
@@ -146,7 +146,8 @@ def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dic
     scores, found, nodes = placing.judging.table.scores[shape.row], {}, placing.around.nodes
     for name in names:
         facts = nodes.get(name)
-        found[name] = placing.judging.points(int(scores[facts.slot])) if facts is not None else 0
+        score = int(scores[facts.slot]) if facts is not None else 0
+        found[name] = max(0, min(100, score))
     return found
 
 
@@ -186,4 +187,4 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
 def _placed(placing: ColumnarPlacing, shape: Shape, facts: NodeFacts, score: int) -> Placed:
     plan, _ = placing.judging.plan(shape, facts)
     predicted = predict(facts, plan) if placing.config.prediction != "off" else {}
-    return Placed(facts.name, placing.judging.points(score), 1, facts.ledger.report_version, predicted)
+    return Placed(facts.name, score, 1, facts.ledger.report_version, predicted)

@@ -18,24 +18,20 @@ import numpy as np
 from services.scheduler.scoring.fit import available_of, fitting, lowest_plain
 from services.scheduler.scoring.percent import Floats
 from services.scheduler.scoring.room import MOST_ROOM, UNITS, PlainRoom, RoomTable, room_of
-from services.scheduler.scoring.strategy import BEST as HUNDRED
-from services.scheduler.scoring.strategy import WORST, Bools, Distances, Ints, Items, Landed, Want, ZoneView
+from services.scheduler.scoring.strategy import BEST, WORST, Bools, Distances, Ints, Items, Landed, Want, ZoneView
 from shared.domain.resources import Amounts
 
-FINENESS = 20
-"""Scores for one of a hundred: zones that are nearly as good are told apart, which a hash of names would choose among."""
-BEST = HUNDRED * FINENESS
-GRAIN = 64
+GRAIN = 1024
 """Weighed loss that is too small to tell apart."""
-SHARE = 1024
+SHARE = 16
 """What the share left of the requested resources weighs: it decides between zones that lose next to nothing."""
 
 
 def _levels() -> tuple[int, ...]:
-    """The least loss of each score below the best: one by one at first, then in steps of an eighth for each of a hundred."""
+    """The least loss of each score below the best: one by one at first, then in steps of an eighth."""
     levels = [1]
     while len(levels) < BEST - 1:
-        levels.append(levels[-1] + max(1, levels[-1] // (8 * FINENESS)))
+        levels.append(levels[-1] + max(1, levels[-1] // 8))
     return tuple(levels)
 
 
@@ -44,9 +40,9 @@ _LEVELS = np.array(LEVELS, dtype=np.float64)
 
 
 class KeepRoom:
-    """The best, less one for each step of the weighed loss of room, steps growing with the loss."""
+    """100, less one for each step of the weighed loss of room, steps growing with the loss."""
 
-    name, fineness = "KeepRoom", FINENESS
+    name = "KeepRoom"
     combine: Literal["mean", "least"] = "mean"
 
     def __init__(self, wants: Sequence[Want] = ()) -> None:
@@ -60,7 +56,7 @@ class KeepRoom:
     def score(
         self, request: Amounts, zones: Sequence[ZoneView], distances: Distances, weights: Mapping[str, int], max_zones: int
     ) -> int:
-        """1..`BEST` when a zone fits; weights, distances and the zone limit play no part."""
+        """1..100 when a zone fits; weights, distances and the zone limit play no part."""
         wanted = {name: amount for name, amount in request.items() if amount > 0}
         landing = fitting(request, zones)
         if not landing:

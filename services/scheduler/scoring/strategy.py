@@ -1,7 +1,7 @@
 """The protocol of a scoring strategy, and the zone that it looks at.
 
-Scores are integers, 0 (worst) to 100; those of a `WantStrategy` are parts of these. A node on which the request fits in no zone
-that the strategy accepts scores 0; a request that asks nothing of any zone gives it nothing to compare and scores the most.
+Scores are integers, 0 (worst) to 100. A node on which the request fits in no zone that the strategy accepts scores 0;
+a request that asks nothing of any zone gives the strategy nothing to compare and scores 100.
 """
 
 from __future__ import annotations
@@ -118,9 +118,7 @@ class LandingStrategy(ColumnStrategy, Protocol):
 
 @runtime_checkable
 class WantStrategy(LandingStrategy, Protocol):
-    """A strategy that is told what pods ask for: a pure function of that, too. Of its scores `fineness` make one of a hundred."""
-
-    fineness: int
+    """A strategy that is told what pods ask for: a pure function of that, too."""
 
     def given(self, wants: Sequence[Want]) -> WantStrategy:
         """The same strategy under these wants."""

@@ -15,16 +15,7 @@ from services.scheduler.scoring.fit import fitting, fitting_nodes
 from services.scheduler.scoring.keep_room import KeepRoom
 from services.scheduler.scoring.registry import COLUMN_STRATEGIES, STRATEGIES
 from services.scheduler.scoring.room import BLOCK
-from services.scheduler.scoring.strategy import (
-    COLUMN_LIMIT,
-    Bools,
-    Ints,
-    LandingStrategy,
-    PlainStrategy,
-    Want,
-    WantStrategy,
-    ZoneView,
-)
+from services.scheduler.scoring.strategy import COLUMN_LIMIT, Bools, Ints, LandingStrategy, PlainStrategy, Want, ZoneView
 from shared.domain.resources import is_device, is_numa_affine
 from tests.fixtures.examples import examples
 
@@ -98,8 +89,7 @@ def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats:
     alone = [strategy.score(request, node_zones(cluster, node), {}, weights, 8) for node in range(fits.shape[1])]
     assert scores.dtype == np.int64
     assert scores.tolist() == alone
-    most = 100 * (strategy.fineness if isinstance(strategy, WantStrategy) else 1)
-    assert all(0 <= score <= most for score in alone)
+    assert all(0 <= score <= 100 for score in alone)
 
 
 @st.composite
@@ -115,15 +105,15 @@ def plainly(request: dict[str, int], zones: list[ZoneView], wanted: list[Want]) 
     landing = fitting(request, zones)
     asked = {name: amount for name, amount in request.items() if amount and landing and name in landing[0].allocatable}
     if not asked:
-        return 2000 if landing else 0
+        return 100 if landing else 0
     free, whole = landing[0].available, landing[0].allocatable
     left = {name: amount - asked.get(name, 0) for name, amount in free.items()}
     loss = sum(each.weight * (_places(each, free, whole) - _places(each, left, whole)) for each in wanted)
     shares = sum(left[name] * 100 // whole[name] for name in asked)
-    steps = loss // 64 + shares * 1024 // (100 * len(asked))
-    score, least = 2000, 1
+    steps = loss // 1024 + shares * 16 // (100 * len(asked))
+    score, least = 100, 1
     while steps >= least and score > 1:
-        score, least = score - 1, least + max(1, least // 160)
+        score, least = score - 1, least + max(1, least // 8)
     return score
 
 

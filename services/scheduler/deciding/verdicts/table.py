@@ -1,7 +1,7 @@
 """Verdicts kept per shape and node: a score or "ruled out", and whether that is sure.
 
 An unsure score is an upper bound on the true one, so that only nodes that come out on top need a second look. A change
-that can only lower scores makes them unsure; any other change sets them to `optimistic`. Between two of the latter scores only
+that can only lower scores makes them unsure; any other change sets them to OPTIMISTIC. Between two of the latter scores only
 fall, so that the nodes that once shared the top hold it until each of them fell. Must not know why.
 """
 
@@ -16,9 +16,10 @@ import xxhash
 
 from services.scheduler.deciding.verdicts.growth import grown
 
+OPTIMISTIC = 101
 RULED_OUT = -1
 
-BARRED = -1_000_000
+BARRED = -10_000
 """A lift that keeps a node from one pod, whatever its shape scores there."""
 
 LOGGED = 1024
@@ -41,10 +42,9 @@ class _Top(NamedTuple):
 
 class VerdictTable:
     """`scores`, `sure` and `exact` (judged singly as things stand) are [shape, node]; `ranks` orders ties by node name, apart for
-    every pod. `changes` counts changes of nodes. `optimistic` is above every score that there is."""
+    every pod. `changes` counts changes of nodes."""
 
-    def __init__(self, best: int) -> None:
-        self.optimistic = best + 1
+    def __init__(self) -> None:
         self.scores = np.full((8, 64), RULED_OUT, dtype=np.int16)
         self.sure = np.ones((8, 64), dtype=np.bool_)
         self.exact = np.zeros((8, 64), dtype=np.bool_)
@@ -80,7 +80,7 @@ class VerdictTable:
     def changed(self, slot: int) -> None:
         """Anything may have changed on the node."""
         self.changes += 1
-        self.scores[:, slot] = self.optimistic
+        self.scores[:, slot] = OPTIMISTIC
         self.sure[:, slot], self.exact[:, slot] = False, False
         self._tell(slot)
         self._candidates.clear()
@@ -90,7 +90,7 @@ class VerdictTable:
         self.changes += 1
         scores = self.scores[:, slot]
         ruled_out = scores == RULED_OUT
-        scores[~ruled_out] = self.optimistic
+        scores[~ruled_out] = OPTIMISTIC
         self.sure[:, slot], self.exact[:, slot] = ruled_out, False
         self._tell(slot)
 
@@ -98,7 +98,7 @@ class VerdictTable:
         """Every score may be any, what is ruled out stays so."""
         self.changes += 1
         ruled_out = self.scores == RULED_OUT
-        self.scores[~ruled_out] = self.optimistic
+        self.scores[~ruled_out] = OPTIMISTIC
         self.sure &= ruled_out
         self.exact[:] = False
         self._tops.clear()
@@ -130,7 +130,7 @@ class VerdictTable:
         before = self.scores[row, slot]
         if score == RULED_OUT and row in self._candidates and before != RULED_OUT:
             self._candidates[row] -= 1
-        if before == self.optimistic or score > before:  # those who were the best before may not be all of them
+        if before == OPTIMISTIC or score > before:  # those who were the best before may not be all of them
             self._tops.pop(row, None)
         self.scores[row, slot] = score
         self.sure[row, slot] = self.exact[row, slot] = True
@@ -151,7 +151,7 @@ class VerdictTable:
     # -- what changed since a row was ranked -------------------------------------------------------------------------
 
     def _tell(self, slot: int) -> None:
-        """Some rows stand at `optimistic` on the node from now on."""
+        """Some rows stand at OPTIMISTIC on the node from now on."""
         self._log.append(slot)
         if len(self._log) > max(LOGGED, 2 * self.size):
             half = len(self._log) // 2
@@ -159,19 +159,19 @@ class VerdictTable:
             self._forgotten += half
 
     def news(self, row: int) -> Slots:
-        """The nodes that stand at `optimistic`, without being sure of it; those that changed since the row was `ranked_all`,
-        where that is known. Looks at all where much changed."""
+        """The nodes that stand at OPTIMISTIC, without being sure of it; those that changed since the row was `ranked_all`, where
+        that is known. Looks at all where much changed."""
         read, told = self._read.get(row), self._forgotten + len(self._log)
         if read == told:
             return NOTHING_NEW
         if read is None or told - read > self.size // 4:  # whatever was forgotten is more than that
-            return self.unsure_at(row, self.optimistic)
+            return self.unsure_at(row, OPTIMISTIC)
         slots = np.array(list(dict.fromkeys(self._log[read - self._forgotten :])), dtype=np.int64)
-        found: Slots = slots[self.scores[row].take(slots) == self.optimistic]
+        found: Slots = slots[self.scores[row].take(slots) == OPTIMISTIC]
         return found
 
     def ranked_all(self, row: int, slots: Slots, scores: Slots, sure: npt.NDArray[np.bool_]) -> None:
-        """The scores of all of `news`, upper bounds where they are not sure: no node stands at `optimistic` any more."""
+        """The scores of all of `news`, upper bounds where they are not sure: no node stands at OPTIMISTIC any more."""
         top, told, standing = self._tops.get(row), self._forgotten + len(self._log), self.scores[row]
         if top is not None and len(slots) and top.told == self._read.get(row):
             self._keep_top(row, top, slots, scores, told)
