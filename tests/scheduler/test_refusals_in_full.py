@@ -115,6 +115,25 @@ def test_what_the_node_lacks_as_a_whole_is_told_by_what_could_help(asked: Amount
     assert verdict.remedy == remedy
 
 
+@pytest.mark.parametrize(
+    ("asked", "reason", "remedy"),
+    [
+        (7, Reason.NODE_RESOURCE, "free 3 more cpu on the node"),
+        (12, Reason.NEVER_ALIGNED, "ask for at most 8 cpu at once, or use nodes with larger zones"),
+        (17, Reason.NODE_RESOURCE, "ask for at most 16 cpu, or use larger nodes"),
+    ],
+)
+def test_what_no_zone_ever_holds_is_told_before_what_is_in_use_now(asked: int, reason: Reason, remedy: str) -> None:
+    """No end of a pod helps it: of two zones of 8 CPUs 12 are in use."""
+    made = World()
+    made.node("n", zone(0, amounts(8)), zone(1, amounts(8)), allocatable=amounts(16, 16, pods=10))
+    for name in "ab":
+        made.bound(guaranteed(name, container("c", amounts(6))), "n")
+    verdict = made.cluster.verdict(guaranteed("p", container("c", amounts(asked))), "n")
+    assert verdict is not None
+    assert (verdict.reason, verdict.remedy.partition(";")[0]) == (reason, remedy)
+
+
 def test_an_overcommitted_node_has_nothing_rather_than_less() -> None:
     made = world(allocatable=amounts(8, 8, pods=10))
     for name in "ab":

@@ -33,6 +33,13 @@ def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleC
     return short or _unoffered(facts, plan, steps) or _uncertain(facts, plan)
 
 
+def larger_than_zones(facts: NodeFacts, plan: Plan) -> Refusal | None:
+    """Where each part must go into one zone: a part that no zone holds, even when it is empty."""
+    if plan.mode != "aligned" or plan.rule.policy != SINGLE:
+        return None
+    return next((found for part in plan.parts if (found := _never(facts, part)) is not None), None)
+
+
 def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
     if not plan.whole_cores:
         return None

@@ -12,7 +12,7 @@ from services.scheduler.deciding.cluster import Cluster
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.deciding.constraints.registry import Bars
-from services.scheduler.deciding.explanation.alignment_refusal import alignment_refusal
+from services.scheduler.deciding.explanation.alignment_refusal import alignment_refusal, larger_than_zones
 from services.scheduler.deciding.explanation.remedies import remedy
 from services.scheduler.deciding.explanation.wording import grouped, line
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -123,12 +123,17 @@ def verdict(cluster: Cluster, pod: Pod, shape: Shape, node: str) -> Refusal | No
 
 
 def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig, steps: int) -> Refusal | None:
-    """The first reason for which this node cannot take the shape, in the order of `Reason`; `steps` are for the search."""
-    found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name) or resource_refusal(shape.request, facts)
+    """The first reason for which this node cannot take the shape, in the order of `Reason`; `steps` are for the search. What is
+    too large for every zone is told before what is in use now: no end of a pod helps it."""
+    found = constraint_refusal(shape.pod.constraints, facts.observed, facts.name)
     if found is not None:
         return found
-    plan = plan_for(shape, facts.profile, config)
+    plan, short = plan_for(shape, facts.profile, config), resource_refusal(shape.request, facts)
     barred = blocked(shape, facts.profile, plan, config)
+    if short is not None:
+        passes = barred is None and facts.allocatable.get(short.resource, 0) >= short.asked
+        never = larger_than_zones(facts, plan) if passes else None
+        return _ruled(never, plan) if never is not None else short
     if barred is not None:
         return _ruled(Refusal(facts.name, barred[0], barred[1]), plan)
     if plan.mode == "free":
