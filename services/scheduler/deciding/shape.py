@@ -76,7 +76,7 @@ class Planned:
         self.sweep: Any = None
         self.made_for: object = None
 
-    def hold(self, zones: int) -> None:
+    def widen(self, zones: int) -> None:
         """Nodes of so many zones are among them."""
         self.zones = max(self.zones, zones)
 

@@ -83,7 +83,7 @@ class Sweeping:
             barred = blocked(shape, profile, plan, self._config) is not None
             alike = (each for each in shape.planned.values() if each.plan == plan and each.barred == barred)
             found = shape.planned[number] = next(alike, None) or Planned(plan, barred)
-            found.hold(len(profile[4]))
+            found.widen(len(profile[4]))
         return found
 
     def parted(self, shape: Shape, only: Slots | None) -> Iterator[tuple[Selection, Selected]]:
