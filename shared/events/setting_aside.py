@@ -9,11 +9,13 @@ for everybody who knows of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.codec import UndecodableFact, decode
+from shared.events.codec import UndecodableFact, decode, decode_all
 from shared.events.envelope import Envelope
 
 UNFOLDABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError)
@@ -37,6 +39,14 @@ class Aside(msgspec.Struct):
             if streams.is_known(envelope.stream):
                 self.streams[envelope.stream] = str(error)
             return None
+
+    def facts_of(self, page: Sequence[Envelope]) -> Iterable[tuple[Envelope, Fact | None]]:
+        """Each with its `fact_of`, when its turn comes. Where nothing is to be passed over, which is nearly always, all are read
+        at once; a stream that is set aside meanwhile is for the caller to heed."""
+        facts = None if self.skipped or self.streams else decode_all(page)
+        if facts is not None:
+            return zip(page, facts, strict=True)
+        return ((envelope, self.fact_of(envelope)) for envelope in page)
 
     def spoilt(self, envelope: Envelope, error: Exception) -> None:
         """The fold could not take the fact: its stream is set aside."""

@@ -150,9 +150,8 @@ class Projector(Generic[S]):
         done = 0
         aside, evolve, state = self._aside, self._fold.evolve, self.state
         try:
-            for envelope in page:
-                fact = aside.fact_of(envelope)
-                if fact is None:
+            for envelope, fact in aside.facts_of(page):
+                if fact is None or (aside.streams and envelope.stream in aside.streams):
                     self._pass_over(envelope)
                 elif type(fact) is FactSkipped and fact.position not in aside.skipped:
                     raise Refold(f"fact {fact.position} is to be skipped")

@@ -128,9 +128,9 @@ def test_an_end_for_a_cause_that_went_still_decodes(name: str) -> None:
 
 
 def test_an_older_schema_is_upcast_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = CATALOG["PodRunning"]
-    monkeypatch.setitem(CATALOG, "PodRunning", Entry(entry.struct, 3, entry.area))
-    monkeypatch.setitem(codec._READERS, "PodRunning", (3, msgspec.json.Decoder(entry.struct).decode))
+    entry = Entry(CATALOG["PodRunning"].struct, 3, CATALOG["PodRunning"].area)
+    monkeypatch.setitem(CATALOG, "PodRunning", entry)
+    monkeypatch.setitem(codec._READERS, "PodRunning", codec._readers("PodRunning", entry))
     monkeypatch.setitem(upcasting.UPCASTERS, ("PodRunning", 1), lambda old: {**old, "uid": old["pod_uid"]})
     monkeypatch.setitem(upcasting.UPCASTERS, ("PodRunning", 2), lambda old: {**old, "node": old["node"].lower()})
     fact = decode(stored("PodRunning", 1, b'{"type":"PodRunning","pod_uid":"u","node":"N"}'))

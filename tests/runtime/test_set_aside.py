@@ -73,6 +73,17 @@ async def test_unreadable_facts_on_streams_of_a_kind_that_only_a_newer_release_k
     assert len(health.status().red) == 1
 
 
+async def test_what_a_page_holds_before_an_unreadable_fact_of_the_same_stream_is_folded() -> None:
+    log, told = FaultyLog(), list[str]()
+    await given(log, "a", "spoilt", "a", "b", "spoilt", "a")
+    log.damage = undecodable(3)
+    projector = Projector("p", log, fold(told), options=QUICK)
+    async with running(projector.run()):
+        assert await projector.wait_for(6, 60)
+    assert projector.state == {"a": [1], "b": [4]}
+    assert told == ["spoilt", "a"]
+
+
 async def test_a_fact_that_the_fold_cannot_take_sets_its_stream_aside_too() -> None:
     log, health = FaultyLog(), Health()
     await given(log, "a", "spoilt", "a", "spoilt")
