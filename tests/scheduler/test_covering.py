@@ -1,5 +1,4 @@
-"""A zone that is left in spite of all others: the fractional bound beside every way in which they can stand, and beside a plain
-one."""
+"""A zone that is left in spite of others: the fractional bound, plainly and in arrays, beside every way in which they stand."""
 
 from __future__ import annotations
 
@@ -9,10 +8,10 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.feasibility import covering
-from services.scheduler.deciding.feasibility.covering import MOST_AMOUNT, Bounds, Packing, Part, each_is_left_a_zone
+from services.scheduler.deciding.feasibility import covering_crowd
+from services.scheduler.deciding.feasibility.covering import Bounds, Part, is_left_a_zone
+from services.scheduler.deciding.feasibility.covering_crowd import MOST_AMOUNT, Packing, each_is_left_a_zone
 from shared.domain.resources import CPU, Amounts
-from tests.scheduler import reference_covering
 
 GPU = "example.com/gpu"
 
@@ -74,8 +73,9 @@ def test_what_the_bound_promises_holds_wherever_the_others_stand(
     )
     rooms = {zone: free | {CPU: free[CPU] + (more << shift)} for zone, free in base.items()}
     promised, left = leaves_a_zone(asked, base, rooms, others), left_in_every_case(asked, base, rooms, others)
-    event(f"a zone is left: {left}, and told: {promised}")
-    assert left or not promised
+    plainly = is_left_a_zone(asked, base, rooms, others)
+    event(f"a zone is left: {left}, and told: {promised}, plainly: {plainly}")
+    assert left or not (promised or plainly)
 
 
 @given(
@@ -87,13 +87,10 @@ def test_what_the_bound_promises_holds_wherever_the_others_stand(
 def test_all_seekers_at_once_are_told_what_each_is_told_alone(those: list[Part], base: Bounds, more: int, at_once: int) -> None:
     """Also where they are too many to be looked at together. Small amounts: large ones are rounded otherwise here and there."""
     rooms = {zone: free | {CPU: free[CPU] + more} for zone, free in base.items()}
-    alone = [
-        reference_covering.leaves_a_zone(seeker.asked, base, rooms, [part for part in those if part is not seeker])
-        for seeker in those
-    ]
+    alone = [is_left_a_zone(seeker.asked, base, rooms, [part for part in those if part is not seeker]) for seeker in those]
     event(f"each is left a zone: {all(alone)}, some are: {any(alone)}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(covering, "AT_ONCE", at_once)
+        patch.setattr(covering_crowd, "AT_ONCE", at_once)
         assert each_is_left_a_zone(Packing.of(those, base, rooms), range(len(those))) == all(alone)
         assert [each_is_left_a_zone(Packing.of(those, base, rooms), [at]) for at in range(len(those))] == alone
 
@@ -119,8 +116,12 @@ def test_amounts_that_are_no_machine_s_are_never_found_free() -> None:
 
 
 def _told(asked: int, zones: list[int], others: list[int], rooms: list[int] | None = None) -> bool:
+    """By both."""
     base, most = ({at: {CPU: free} for at, free in enumerate(each)} for each in (zones, rooms or zones))
-    return leaves_a_zone({CPU: asked}, base, most, [Part({CPU: each}, {CPU: each}) for each in others])
+    seen = {CPU: asked}, base, most, [Part({CPU: each}, {CPU: each}) for each in others]
+    told = leaves_a_zone(*seen)
+    assert is_left_a_zone(*seen) == told
+    return told
 
 
 def test_what_one_takes_beyond_a_zone_s_need_blocks_no_other_zone() -> None:

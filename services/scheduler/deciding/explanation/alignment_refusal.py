@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility.bounds import fits, possible
 from services.scheduler.deciding.feasibility.outlook import outlook_of
@@ -12,6 +14,7 @@ from services.scheduler.deciding.policy import SINGLE
 from services.scheduler.deciding.shape import Part, Plan, Shape
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
+from shared.domain.report import Zone
 from shared.domain.resources import CPU, is_memory
 from shared.hints import registry
 from shared.hints.arrivals import UNKNOWN
@@ -96,15 +99,25 @@ def _never(facts: NodeFacts, part: Part) -> Refusal | None:
     """The part is larger than any zone is when it is empty. Of equal zones the lowest is named."""
     zones = facts.report.zones if facts.report is not None else ()
     for name, asked in part.amounts.items():
+        if _has_one(zones, name, asked):
+            continue
         sizes = {z.id: z.resources[name].allocatable if name in z.resources else 0 for z in zones}
         zone = min(sizes, key=lambda each: (-sizes[each], each), default=None)
         best = sizes[zone] if zone is not None else 0
-        if best < asked:
-            remedy = f"ask for at most {format_amount(name, best)} {name} at once, or use nodes with larger zones"
-            if not best:
-                remedy = f"use nodes whose zones have {name}"
-            return Refusal(facts.name, Reason.NEVER_ALIGNED, "", name, part.name, asked, best, zone, remedy=remedy)
+        remedy = f"ask for at most {format_amount(name, best)} {name} at once, or use nodes with larger zones"
+        if not best:
+            remedy = f"use nodes whose zones have {name}"
+        return Refusal(facts.name, Reason.NEVER_ALIGNED, "", name, part.name, asked, best, zone, remedy=remedy)
     return None
+
+
+def _has_one(zones: Sequence[Zone], name: str, asked: int) -> bool:
+    """Nearly always the first zone does."""
+    for zone in zones:
+        held = zone.resources.get(name)
+        if held is not None and held.allocatable >= asked:
+            return True
+    return False
 
 
 def _scarcest(facts: NodeFacts, part: Part) -> tuple[str, int, int]:
