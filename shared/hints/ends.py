@@ -41,6 +41,9 @@ class _Search:
         self._doomed: set[int] = set()
 
     def run(self, bases: Collection[States]) -> Reachable:
+        """Nearly all searches that end without an answer are known to from the start: most of what is searched for in vain."""
+        if bases and self._fewest_steps(self._budget.left) > self._budget.left:
+            raise OverBudgetError
         found = dict.fromkeys(_Moment(states, self._orders.everything) for states in bases)
         pending = list(found)
         while pending:
@@ -50,6 +53,32 @@ class _Search:
                     pending.append(after)
         now = dict.fromkeys(self._as_now(moment) for moment in found if not moment.ahead & ~self._orders.optional)
         return Reachable(self._coming, tuple(now), frozenset(self._doomed))
+
+    def _fewest_steps(self, most: int) -> int:
+        """What the search takes at least, whatever the states: an admission is looked at for each set of steps that are surely
+        ahead at some moment. Counted as far as `most` and a little beyond."""
+        found, pending, count = {self._orders.everything}, [self._orders.everything], 0
+        while pending and count <= most:
+            ahead = pending.pop()
+            coming, ends = self._orders.next(ahead)
+            count += len(coming)
+            for step in (*coming, *ends):
+                after = ahead & ~self._surely_over(step)
+                if after not in found:
+                    found.add(after)
+                    pending.append(after)
+        return count
+
+    def _surely_over(self, step: int) -> int:
+        """The steps that are not ahead any more at some moment after this one; 0 where nobody may get that far: who is known to
+        be there or to have come may be refused in these states, and what it took is not known."""
+        number = self._orders.steps[step].pod
+        pod = self._pods[number]
+        if isinstance(pod, Coming):
+            return 0 if pod.there else 1 << step
+        if pod.request is None:
+            return 1 << step
+        return 0 if pod.since else self._orders.of[number]
 
     def _next(self, moment: _Moment) -> Iterator[_Moment]:
         """One pod comes, one ends, or an init container's pod starts to run."""

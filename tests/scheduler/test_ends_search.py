@@ -9,14 +9,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from shared.domain.demand import ContainerDemand
 from shared.domain.pod import ContainerKind
 from shared.domain.report import ZonedAmount
 from shared.hints.admission import Rules, States
-from shared.hints.arrivals import Budget, Coming
+from shared.hints.arrivals import Budget, Coming, OverBudgetError
 from shared.hints.ends import reachable_after_ends
 from shared.hints.observing import observe
 from shared.hints.orders import UNHEARD, Gone
@@ -170,3 +171,33 @@ def test_it_finds_what_every_order_leads_to(scene: Scene) -> None:
         (moment.states, tuple(sorted((key, count) for key, count in zip(keys, moment.coming, strict=True) if count)))
         for moment in found.moments
     } == plain.sights
+
+
+@given(scenes())
+@settings(max_examples=examples(200), deadline=None)
+def test_it_gives_up_at_once_only_where_the_budget_would_not_have_been_enough(scene: Scene) -> None:
+    coming = [pod for pod in scene.pods if isinstance(pod, Coming)]
+    gone = [pod for pod in scene.pods if isinstance(pod, Gone)]
+    budget = Budget(1 << 20)
+    found = reachable_after_ends(scene.rules, scene.bases, coming, gone, budget)
+    needed = (1 << 20) - budget.left
+    assert reachable_after_ends(scene.rules, scene.bases, coming, gone, Budget(needed)) == found
+    if needed:
+        short = Budget(needed - 1)
+        with pytest.raises(OverBudgetError):
+            reachable_after_ends(scene.rules, scene.bases, coming, gone, short)
+        event(f"known from the start: {short.left > 0}")
+
+
+def cpus(count: int) -> Request:
+    return request_of((ContainerDemand("c", "app", amounts(count)),))
+
+
+@pytest.mark.parametrize("known", [Coming(cpus(SIZE + 1), 1, 2), Gone((), cpus(SIZE + 1), 1, 2, 3, since=True)])
+def test_nothing_is_given_up_where_one_is_known_to_have_come_who_cannot_have(known: Coming | Gone) -> None:
+    """The search ends there, however many may come after that one."""
+    seen = observe(report("n", [zone(0, amounts(SIZE), amounts(SIZE))], "single-numa-node"), (), "single-numa-node", "pod", False)
+    assert seen is not None
+    coming = [*([known] if isinstance(known, Coming) else ()), *(Coming(cpus(1), 4) for _ in range(8))]
+    gone = [known] if isinstance(known, Gone) else []
+    assert reachable_after_ends(seen.rules, seen.bases, coming, gone, Budget(1)).moments == ()
