@@ -8,7 +8,6 @@ or because the log, the bus or the Kubernetes API could not be reached, or not b
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import secrets
 import signal
@@ -40,9 +39,6 @@ from shared.telemetry.setup import Telemetry, TelemetrySettings, set_up
 S = TypeVar("S", bound=CommonSettings)
 Work = Callable[[], Coroutine[Any, Any, None]]
 CLOSE_TIMEOUT_S = 5.0
-COLLECT_AFTER = 10_000
-"""New objects between two looks for cycles. State is made of values without cycles, so that next to nothing is found; after each
-700, as Python has it, the looks took 5 % of a scheduler's CPU time."""
 LOOP_WATCH_S = 1.0
 """Between two looks at how late timers run; a service that has next to nothing to do may look less often."""
 
@@ -205,7 +201,6 @@ def run_service(name: str, kind: type[S], build: Build[S], environment: Mapping[
         trace_ratio=settings.trace_ratio,
     )
     telemetry = set_up(name, options)
-    gc.set_threshold(COLLECT_AFTER)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return int(runner.run(_main(name, settings, build, telemetry)))
 
