@@ -2,7 +2,8 @@
 
 `build(service, settings)` composes: it opens what the service needs and names tasks, routes and closings. It decides nothing
 else. A service ends by a signal (exit 0), by a failed task (1), by settings (2), by an epoch that is no longer its own (3),
-or because the log, the bus or the Kubernetes API could not be reached, or not by that address, at start (4).
+or because the log, the bus or the Kubernetes API could not be reached, or not by that address, at start (4): by `build`, or by
+the task that opens what nothing else waits for.
 """
 
 from __future__ import annotations
@@ -150,6 +151,8 @@ class Service:
         if error is None:
             return Exit.CLEAN
         self._out.error(names.TASK_FAILED, task=task.get_name(), problem=str(error), exc_info=error)
+        if isinstance(error, KubeUnavailableError):
+            return Exit.UNREACHABLE
         return Exit.FENCED if isinstance(error, LeaseLost) else Exit.FAILED
 
     async def _drain(self, running: dict[asyncio.Task[Any], bool]) -> None:
