@@ -24,7 +24,7 @@ from shared.bus.port import BusUnavailable
 from shared.eventlog.errors import LoginTooStrong, LoginTooWeak, LogNotMigrated, LogUnavailable
 from shared.kube.port import KubeUnavailableError
 from shared.kube.rights import Right
-from shared.runtime import api_readiness
+from shared.runtime import api_readiness, lean
 from shared.runtime.api_readiness import ApiReadiness, Reviews
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.runtime.health import Health
@@ -204,6 +204,7 @@ def run_service(name: str, kind: type[S], build: Build[S], environment: Mapping[
         trace_ratio=settings.trace_ratio,
     )
     telemetry = set_up(name, options)
+    lean.loaded()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return int(runner.run(_main(name, settings, build, telemetry)))
 

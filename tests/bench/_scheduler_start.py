@@ -27,6 +27,7 @@ def main(arguments: list[str]) -> None:
 
     imported_s = time.process_time()
     if arguments:
+        lean.loaded()
         fold = service.fold_of(service.chosen(SchedulerSettings()).core)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             found = runner.run(_follow(fold, arguments[0], float(arguments[1])))
