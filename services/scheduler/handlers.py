@@ -39,7 +39,8 @@ def next_batch(pods: int, took_s: float, most: int) -> int:
 
 
 class Decider:
-    """Runs `SchedulerCore.decide` against the log, under the lease that `held` lends."""
+    """Runs `SchedulerCore.decide` against the log, under the lease that `held` lends. `looked` is set once it has looked at the
+    queue, and the log has taken what it decided."""
 
     def __init__(
         self, log: EventLog, held: Held, clock: Clock, batch_pods: int = BATCH_PODS, resync_period_s: float = 0.0
@@ -52,6 +53,7 @@ class Decider:
         self._resync_at_s = 0.0
         self._woken = asyncio.Event()
         self.heard: Callable[[SchedulerCore], None] | None = None
+        self.looked = asyncio.Event()
         self._must_reach = 0
         self._place = Place()
         self._acknowledged = Acknowledged()
@@ -91,7 +93,9 @@ class Decider:
                 continue
             self._woken.clear()
             self._tick(projector.state)
-            if await self._decide(projector.state, lease):
+            more = await self._decide(projector.state, lease)
+            self.looked.set()
+            if more:
                 await asyncio.sleep(0)
             else:
                 await set_within(self._woken, IDLE_S)

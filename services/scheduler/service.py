@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from services.scheduler.configuration import chosen
 from services.scheduler.core import SchedulerCore
-from services.scheduler.extender.asking import Extender
-from services.scheduler.extender.server import ExtenderServer
 from services.scheduler.extender.settings import ExtenderSettings
 from services.scheduler.folding import fold_of
 from services.scheduler.handlers import ROLE, Decider
@@ -25,9 +24,11 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events.catalog import EXTENT
 from shared.kube import rights
-from shared.kube.client import KubeClient
 from shared.ledger.digest import digest
+from shared.runtime import api_readiness
+from shared.runtime.api_readiness import ApiReadiness
 from shared.runtime.app import Exit, Service, run_service
+from shared.runtime.groups import lease_losses
 from shared.runtime.held import Held
 from shared.runtime.http import json_response
 from shared.runtime.leadership import Leadership
@@ -37,9 +38,15 @@ from shared.runtime.projector import Folded, Projector
 from shared.runtime.relay import CONSUMER as RELAY
 from shared.runtime.relay import Relay
 from shared.runtime.settings import SettingsInvalid, load
+from shared.runtime.waiting import set_within
 from shared.telemetry import logs, names
 
-RELAY_WITHIN_S = 2.0
+if TYPE_CHECKING:
+    from services.scheduler.extender.asking import Extender
+
+DECIDES_FIRST_S = 2.0
+"""How long what decides nothing waits for the first look at the queue. Who starts from a snapshot decides first: loading the
+clients of the bus and of Kubernetes takes a fifth of such a start. A fold that takes long, or halts, keeps nobody waiting."""
 
 
 async def build(service: Service, settings: SchedulerSettings) -> None:
@@ -84,9 +91,9 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     if settings.extender.port:
         extenders.append(_extend(service, settings.extender, decider, projector))
     if settings.observe:
-        observers.append(_observe(service, settings, log, projector))
+        _observe(service, settings, log, decider, projector, observers)
     if settings.relay:
-        _relay(service, settings, log, projector)
+        _relay(service, settings, log, decider)
         service.task("log-size", lambda: watch_size(log, settings.log_limit_gib << 30, service.clock))
     _routes(service, projector)
 
@@ -99,19 +106,16 @@ async def _decide(decider: Decider, projector: Projector[SchedulerCore]) -> None
     await decider.run(projector)
 
 
-def _relay(service: Service, settings: SchedulerSettings, log: EventLog, projector: Projector[SchedulerCore]) -> None:
-    """Who starts from a snapshot decides first: loading the client of the bus takes a tenth of such a start. A fold that takes
-    long, or halts, keeps nobody from relaying."""
-
+def _relay(service: Service, settings: SchedulerSettings, log: EventLog, decider: Decider) -> None:
     async def relay() -> None:
-        await projector.live_within(RELAY_WITHIN_S)
+        await set_within(decider.looked, DECIDES_FIRST_S)
         from shared.bus.jetstream import JetStreamBus
 
         bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
         service.on_close("bus", bus.close)
         await Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run()
 
-    # The relay says so itself once it is there: a service that was ready must not cease to be.
+    # Who waits says so until it is there: a service that was ready must not cease to be.
     service.health.check(f"role {RELAY}", lambda: "nobody is known to lead")
     service.task("relay", relay)
 
@@ -139,22 +143,47 @@ def _join(
 
 
 def _extend(service: Service, settings: ExtenderSettings, decider: Decider, projector: Projector[SchedulerCore]) -> Extender:
+    """Few have one: what it needs is loaded here."""
+    from services.scheduler.extender.asking import Extender
+    from services.scheduler.extender.server import ExtenderServer
+
     extender = Extender(projector, decider.wake, settings.bind_within_s)
     decider.heard = extender.answered
     service.task("extender", ExtenderServer(extender, settings).run)
     return extender
 
 
-def _observe(service: Service, settings: SchedulerSettings, log: EventLog, projector: Projector[SchedulerCore]) -> Observer:
-    kube = KubeClient(settings.kubeconfig)
-    service.on_close("kube", kube.close)
-    service.needs_kubernetes(kube, rights.SCHEDULER)
+def _observe(
+    service: Service,
+    settings: SchedulerSettings,
+    log: EventLog,
+    decider: Decider,
+    projector: Projector[SchedulerCore],
+    observers: list[Observer],
+) -> None:
+    """`observers` gets the observer once it is there."""
     others = settings.extender.schedulers if settings.extender.port else ()
-    observer = Observer(log, kube, projector, (settings.scheduler_name, *others), service.clock, settings.relist_s)
-    service.health.check("observed cluster", observer.problem)
-    leadership = Leadership(log, OBSERVER, service.holder, ttl_s=settings.lease_ttl_s, health=service.health)
-    service.task("observe", lambda: leadership.run(observer.lead))
-    return observer
+
+    async def observe() -> None:
+        await set_within(decider.looked, DECIDES_FIRST_S)
+        from shared.kube.client import KubeClient
+
+        kube = KubeClient(settings.kubeconfig)
+        service.on_close("kube", kube.close)
+        readiness = ApiReadiness(kube, rights.SCHEDULER, service.clock)
+        service.health.check(api_readiness.COMPONENT, readiness.problem)
+        observer = Observer(log, kube, projector, (settings.scheduler_name, *others), service.clock, settings.relist_s)
+        observers.append(observer)
+        service.health.check("observed cluster", observer.problem)
+        leadership = Leadership(log, OBSERVER, service.holder, ttl_s=settings.lease_ttl_s, health=service.health)
+        with lease_losses():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(readiness.run())
+                group.create_task(leadership.run(observer.lead))
+
+    service.health.check(api_readiness.COMPONENT, lambda: api_readiness.NOT_ASKED)
+    service.health.check(f"role {OBSERVER}", lambda: "nobody is known to lead")
+    service.task("observe", observe)
 
 
 def _routes(service: Service, projector: Projector[SchedulerCore]) -> None:

@@ -15,6 +15,7 @@ from shared.telemetry import logs, names
 from shared.telemetry.instruments import set_gauge
 
 COMPONENT = "kubernetes"
+NOT_ASKED = "not asked yet"
 AGAIN_S = 2.0
 SETTLED_S, LOOKS = 5.0, 6
 """While something is wrong all is asked every AGAIN_S, else one right every SETTLED_S and all of them every LOOKS times."""
@@ -33,7 +34,7 @@ class ApiReadiness:
         self._kube = kube
         self._rights = sorted(rights)
         self._clock = clock
-        self._problem = "not asked yet"
+        self._problem = NOT_ASKED
         self._out = logs.get("kubernetes")
 
     def problem(self) -> str:

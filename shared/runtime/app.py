@@ -2,13 +2,13 @@
 
 `build(service, settings)` composes: it opens what the service needs and names tasks, routes and closings. It decides nothing
 else. A service ends by a signal (exit 0), by a failed task (1), by settings (2), by an epoch that is no longer its own (3),
-or because the log, the bus or the Kubernetes API could not be reached, or not by that address, at start (4).
+or because the log, the bus or the Kubernetes API could not be reached, or not by that address, at start (4): by `build`, or by
+the task that opens what nothing else waits for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import secrets
 import signal
@@ -24,7 +24,7 @@ from shared.bus.port import BusUnavailable
 from shared.eventlog.errors import LoginTooStrong, LoginTooWeak, LogNotMigrated, LogUnavailable
 from shared.kube.port import KubeUnavailableError
 from shared.kube.rights import Right
-from shared.runtime import api_readiness
+from shared.runtime import api_readiness, lean
 from shared.runtime.api_readiness import ApiReadiness, Reviews
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.runtime.health import Health
@@ -40,9 +40,6 @@ from shared.telemetry.setup import Telemetry, TelemetrySettings, set_up
 S = TypeVar("S", bound=CommonSettings)
 Work = Callable[[], Coroutine[Any, Any, None]]
 CLOSE_TIMEOUT_S = 5.0
-COLLECT_AFTER = 10_000
-"""New objects between two looks for cycles. State is made of values without cycles, so that next to nothing is found; after each
-700, as Python has it, the looks took 5 % of a scheduler's CPU time."""
 LOOP_WATCH_S = 1.0
 """Between two looks at how late timers run; a service that has next to nothing to do may look less often."""
 
@@ -154,6 +151,8 @@ class Service:
         if error is None:
             return Exit.CLEAN
         self._out.error(names.TASK_FAILED, task=task.get_name(), problem=str(error), exc_info=error)
+        if isinstance(error, KubeUnavailableError):
+            return Exit.UNREACHABLE
         return Exit.FENCED if isinstance(error, LeaseLost) else Exit.FAILED
 
     async def _drain(self, running: dict[asyncio.Task[Any], bool]) -> None:
@@ -205,7 +204,7 @@ def run_service(name: str, kind: type[S], build: Build[S], environment: Mapping[
         trace_ratio=settings.trace_ratio,
     )
     telemetry = set_up(name, options)
-    gc.set_threshold(COLLECT_AFTER)
+    lean.loaded()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return int(runner.run(_main(name, settings, build, telemetry)))
 

@@ -3,18 +3,35 @@ one that crashed may have to start first.
 
 These libraries are only ever optional to those who import them, and cost 4 to 7 MB and a tenth of the start: rich (colours in
 structlog's tracebacks), psutil (OpenTelemetry describes the process), greenlet (structlog's thread-locals), uvloop (pays off with
-many nodes). Must be called before anything else is imported; must not import.
+many nodes). So are numpy's threads for algebra, one a core: each turns idly for tens of ms when it begins, and no matrix here is
+large enough for two. So are looks for cycles while code is loaded, which find next to none: another tenth. Must be called before
+anything else is imported; must not import what takes time.
 """
 
+import gc
+import os
 import sys
 
 FEW_NODES = 4
+LOADING = 1_000_000
+"""New objects between two looks for cycles while code is loaded: more than that makes."""
+COLLECT_AFTER = 10_000
+"""And from then on. State is made of values without cycles, so that next to nothing is found; after each 700, as Python has it,
+the looks took 5 % of a scheduler's CPU time."""
 
 
 def leave_out_what_is_optional() -> None:
     """structlog then prints tracebacks without colours, and traces say nothing of the process' owner."""
+    gc.set_threshold(LOADING)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in ("rich", "psutil", "greenlet"):
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+
+
+def loaded() -> None:
+    """The code is there, and stays: no look for cycles needs to walk through it."""
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
 
 
 def leave_out_uvloop(nodes: int) -> None:

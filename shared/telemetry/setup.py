@@ -1,24 +1,21 @@
 """How a process sets up its telemetry: logs, a Prometheus reader for metrics, spans to a file when one is named.
 
-The providers of OpenTelemetry are process-wide and set once; setting up again changes the logs only.
+The providers of OpenTelemetry are process-wide and set once; setting up again changes the logs only. They are loaded by what
+needs them, a file for spans or the first who asks for metrics: that is a tenth of a start.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from opentelemetry import metrics, trace
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from prometheus_client import REGISTRY, generate_latest
 
 from shared.telemetry import logs
-from shared.telemetry.trace_file import FileSpanExporter
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True):
@@ -34,12 +31,19 @@ class TelemetrySettings(msgspec.Struct, frozen=True):
 class Telemetry:
     """What a process holds of its telemetry."""
 
-    def __init__(self, meters: MeterProvider, tracers: TracerProvider | None) -> None:
-        self._meters = meters
+    def __init__(self, service: str, tracers: TracerProvider | None) -> None:
+        self._service = service
+        self._shows_metrics = False
         self._tracers = tracers
 
     def metrics_page(self) -> bytes:
-        """The metrics in Prometheus' text form."""
+        """The metrics in Prometheus' text form. Whoever asks first is told of all since the process began, too: instruments keep
+        their values, and a provider takes over those that are there."""
+        if not self._shows_metrics:
+            from shared.telemetry.providers import meters
+
+            metrics.set_meter_provider(meters(self._service))
+            self._shows_metrics = True
         return generate_latest(REGISTRY)
 
     def flush(self) -> None:
@@ -55,18 +59,15 @@ def set_up(service: str, settings: TelemetrySettings) -> Telemetry:
     """Set up logs now, and metrics and traces at the first call in the process."""
     logs.configure(service, settings.log_format, settings.log_level)
     if not _made:
-        resource = Resource.create({"service.name": service})
-        meters = MeterProvider([PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False)], resource)
-        metrics.set_meter_provider(meters)
-        _made.append(Telemetry(meters, _tracers(resource, settings)))
+        _made.append(Telemetry(service, _tracers(service, settings)))
     return _made[0]
 
 
-def _tracers(resource: Resource, settings: TelemetrySettings) -> TracerProvider | None:
+def _tracers(service: str, settings: TelemetrySettings) -> TracerProvider | None:
     if not settings.trace_file:
         return None
-    provider = TracerProvider(ParentBasedTraceIdRatio(settings.trace_ratio), resource)
-    exporter = FileSpanExporter(Path(settings.trace_file), settings.trace_file_max_bytes)
-    provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=4096, schedule_delay_millis=1000))
+    from shared.telemetry.providers import tracers
+
+    provider = tracers(service, settings.trace_file, settings.trace_ratio, settings.trace_file_max_bytes)
     trace.set_tracer_provider(provider)
     return provider

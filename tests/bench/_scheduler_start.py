@@ -5,7 +5,6 @@ once, tells what that took, and leaves a snapshot. Without arguments it loads an
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import resource
 import sys
@@ -24,11 +23,11 @@ def main(arguments: list[str]) -> None:
     lean.leave_out_what_is_optional()
     from services.scheduler import service
     from services.scheduler.settings import SchedulerSettings
-    from shared.runtime.app import COLLECT_AFTER, loop_factory
+    from shared.runtime.app import loop_factory
 
     imported_s = time.process_time()
     if arguments:
-        gc.set_threshold(COLLECT_AFTER)
+        lean.loaded()
         fold = service.fold_of(service.chosen(SchedulerSettings()).core)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             found = runner.run(_follow(fold, arguments[0], float(arguments[1])))

@@ -67,18 +67,20 @@ class Scene:
             await self.tell(streams.pod(one.uid), PodObserved(one))
 
     @asynccontextmanager
-    async def schedulers(self, count: int = 1) -> AsyncIterator[None]:
+    async def schedulers(self, count: int = 1) -> AsyncIterator[list[Decider]]:
+        deciders: list[Decider] = []
         async with AsyncExitStack() as stack:
             for number in range(count):
                 held = Held()
                 member = Membership(self.log, "scheduler/topolog", f"s{number}")
                 decider = Decider(self.log, held, SYSTEM_CLOCK)
+                deciders.append(decider)
                 fold: Fold[SchedulerCore] = Fold(
                     lambda: SchedulerCore(CoreConfig()), lambda core, envelope, fact: core.evolve(envelope, fact)
                 )
                 projector = Projector("s", self.log, fold, after=decider.folded, on_reset=decider.reset, options=QUICK)
                 await stack.enter_async_context(running(projector.run(), decider.run(projector), member.run(held.keep)))
-            yield
+            yield deciders
 
     async def reservations(self, count: int) -> list[PodReserved]:
         """Wait for so many; then a little longer, for any too many."""
@@ -125,6 +127,16 @@ async def test_batches_shrink_while_they_hold_up_the_process_and_grow_again(scen
         await decider._decide(core, None)
         asked.append(round((core.now_s - before_s) * 100))
     assert asked == [100, 50, 25, 50, 25, 50, 25, 50]
+
+
+async def test_who_waits_for_the_first_look_goes_on_when_the_log_has_taken_what_it_decided(scene: Scene) -> None:
+    await scene.node("n1")
+    await scene.pods(1)
+    async with scene.schedulers() as (decider,):
+        assert not decider.looked.is_set()
+        async with asyncio.timeout(20):
+            await decider.looked.wait()
+        assert len(await scene.reservations(1)) == 1
 
 
 @pytest.mark.parametrize("schedulers", [1, 3])

@@ -39,9 +39,10 @@ def room_of(units: int) -> int:
     return times * ONE + part**3 * ONE // UNITS**3
 
 
-_PARTS = [room_of(units) for units in range(UNITS)]
-_ROOM_OF = [*(times * ONE + part for times in range(MOST_ROOM) for part in _PARTS), MOST_ROOM * ONE]
-ROOM_OF: Room = np.array(_ROOM_OF, dtype=np.float32)
+ROOM_OF: Room = np.append(
+    np.add.outer(np.arange(MOST_ROOM) * ONE, [room_of(units) for units in range(UNITS)]), MOST_ROOM * ONE
+).astype(np.float32)
+_ROOM_OF: list[int] = ROOM_OF.astype(np.int64).tolist()
 
 
 class PlainRoom:

@@ -1,0 +1,139 @@
+"""The command of a scheduler as a real process: what it loads only after its first look at the queue is there then, and what
+cannot be loaded or used ends it in words."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from services.scheduler.handlers import ROLE
+from shared.eventlog.postgres import PostgresEventLog
+from shared.runtime.app import Exit
+from shared.runtime.membership import PLACES
+from tests.eventlog.conftest import migrated_database
+from tests.fixtures.ports import free_port
+from tests.fixtures.servers import PostgresServer
+
+NOBODY = "127.0.0.1:9"
+
+
+class Scheduler:
+    """One process; neither Kubernetes nor the bus is there."""
+
+    def __init__(self, url: str, **settings: str) -> None:
+        own = {
+            "DATABASE_URL": url,
+            "HTTP_PORT": str(free_port()),
+            "KUBECONFIG": f"http://{NOBODY}",
+            "NATS_URL": f"nats://{NOBODY}",
+            **settings,
+        }
+        self._url = f"http://127.0.0.1:{own['HTTP_PORT']}"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "services.scheduler"],
+            env={**os.environ, **{f"TOPOLOG_{name}": value for name, value in own.items()}},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def page(self, path: str) -> str:
+        """What it answers, good or bad; empty while nobody does."""
+        try:
+            with urllib.request.urlopen(self._url + path, timeout=10) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as refusal:
+            return refusal.read().decode()
+        except OSError:
+            return ""
+
+    def waiting(self) -> dict[str, str]:
+        """What readiness waits for."""
+        waiting: dict[str, str] = json.loads(self.page("/readyz") or "{}").get("waiting", {"start": "no answer"})
+        return waiting
+
+    def until_waiting(self, components: set[str]) -> dict[str, str]:
+        """What it waits for once it is that alone."""
+        deadline_s = time.monotonic() + 60
+        while set(found := self.waiting()) != components:
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline_s, found
+            time.sleep(0.05)
+        return found
+
+    def said(self) -> list[dict[str, Any]]:
+        """Its log, once it has ended."""
+        _, lines = self.process.communicate(timeout=60)
+        return [json.loads(line) for line in lines.splitlines()]
+
+
+@pytest.fixture
+def log_url(postgres_server: PostgresServer) -> Iterator[str]:
+    url = migrated_database(postgres_server)
+    yield url
+    postgres_server.drop(url)
+
+
+@contextlib.contextmanager
+def started(url: str, **settings: str) -> Iterator[Scheduler]:
+    scheduler = Scheduler(url, **settings)
+    try:
+        yield scheduler
+    finally:
+        scheduler.process.kill()
+        scheduler.process.communicate()
+
+
+def test_observer_relay_and_metrics_are_there_after_the_first_look(log_url: str) -> None:
+    with started(log_url) as scheduler:
+        found = scheduler.until_waiting({"kubernetes", "observed cluster"})
+        assert "the API does not answer" in found["kubernetes"]
+        assert "of the cluster cannot be seen" in found["observed cluster"]
+        page = scheduler.page("/metrics")
+        for shown in (
+            'topolog_leader{role="observer"} 1.0',
+            'topolog_leader{role="relay"} 1.0',
+            "topolog_kube_ready 0.0",
+            'topolog_snapshots_total{projection="scheduler",result="absent"} 1.0',
+            "topolog_decide_latency_seconds_count",
+        ):
+            assert shown in page
+
+
+def test_a_kubeconfig_that_cannot_be_used_ends_it_and_is_named(log_url: str) -> None:
+    with started(log_url, KUBECONFIG="/nonexistent/config") as scheduler:
+        said = scheduler.said()
+        assert scheduler.process.returncode == Exit.UNREACHABLE
+        (problem,) = [line["problem"] for line in said if line["event"] == "task.failed"]
+        assert problem.startswith("kubeconfig '/nonexistent/config' cannot be used: there is no such file; name a kubeconfig")
+
+
+async def test_who_gets_no_share_of_the_queue_observes_and_relays_all_the_same(log_url: str) -> None:
+    log = await PostgresEventLog.open(log_url)
+    for place in range(PLACES):
+        assert await log.acquire(f"{ROLE}/topolog/{place}", "another", 600.0) is not None
+    with started(log_url) as scheduler:
+        scheduler.until_waiting({"kubernetes", "observed cluster"})
+        page = scheduler.page("/metrics")
+        assert 'topolog_leader{role="relay"} 1.0' in page
+        assert "topolog_decide_latency_seconds_count" not in page
+    await log.close()
+
+
+def test_an_extender_is_served_where_one_is_asked_for(log_url: str) -> None:
+    port = free_port()
+    with started(log_url, EXTENDER_PORT=str(port), OBSERVE="false", RELAY="false") as scheduler:
+        scheduler.until_waiting(set())
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}/filter", data=b"{", method="POST")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(asked, timeout=10)
+        assert "topolog:" in refused.value.read().decode()
