@@ -84,3 +84,16 @@ def plainly(world: World, shape: Shape, slot: int, steps: int = 1024) -> int:
     cluster, facts = world.cluster, world.cluster.judging.at(slot)
     plan, barred = cluster.judging.plan(shape, facts)
     return RULED_OUT if barred else judge(shape, plan, facts, cluster.config, cluster.judging.strategy, steps)
+
+
+@pytest.mark.parametrize(("parts", "passes"), [(2, True), (3, False)])
+def test_more_parts_side_by_side_than_zones_have_room_for_need_no_search(parts: int, passes: bool) -> None:
+    """Each fits either zone, two of them no zone at once."""
+    world = World(CycleConfig())
+    world.node("n0", *(zone(at, amounts(9, 20), WHOLE) for at in range(2)), policy="single-numa-node")
+    asked = [container(f"c{at}", amounts(5 + at, 4)) for at in range(parts)]
+    shape = world.cluster.judging.shape(guaranteed("p", *asked))
+    world.cluster.judging.sweep_if_new(shape)
+    table = world.cluster.judging.table
+    assert table.sure[shape.row, 0]
+    assert (table.scores[shape.row, 0] > RULED_OUT) == (plainly(world, shape, 0, steps=0) > RULED_OUT) == passes

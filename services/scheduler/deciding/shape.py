@@ -50,7 +50,8 @@ class Plan(msgspec.Struct, frozen=True):
     be enough to be sure (init containers, whole cores, memory outside the pod's hint). `inits` says that the pod has init
     containers with a demand, `names` which containers have one, `demand` container by container. `placeless`: some devices of
     these lie in no zone, and serve whoever may take from anywhere. `one_by_one`: no bound decides, as some provider looks at
-    more than amounts, or memory is outside the pod's hint."""
+    more than amounts, or memory is outside the pod's hint. `running` parts hold what they ask for at the same time, and each of
+    them asks for at least `least`, which is empty where there are no two such parts."""
 
     mode: str
     rule: policy.Rule
@@ -63,6 +64,8 @@ class Plan(msgspec.Struct, frozen=True):
     demand: tuple[ContainerDemand, ...] = ()
     placeless: frozenset[str] = frozenset()
     one_by_one: bool = False
+    running: int = 0
+    least: Amounts = {}
 
 
 class Planned:
@@ -180,7 +183,9 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
     placeless = frozenset(profile[5]) if mode == "spread" else frozenset[str]()
     one_by_one = beyond or any(beyond_amounts(name) for part in demand for name in part.amounts)
-    return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless, one_by_one)
+    running = [part.amounts for part in parts if part.kind != "init"]
+    least = _least(running) if len(running) > 1 else {}
+    return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless, one_by_one, len(running), least)
 
 
 def _whole_pod(rule: policy.Rule) -> bool:
@@ -193,6 +198,11 @@ def _sum(parts: tuple[Part, ...]) -> Amounts:
         for name, amount in part.amounts.items():
             total[name] = total.get(name, 0) + amount
     return total
+
+
+def _least(many: list[Amounts]) -> Amounts:
+    """Of what all ask for."""
+    return {name: min(each[name] for each in many) for name in many[0] if all(name in each for each in many)}
 
 
 def _parts(demand: tuple[ContainerDemand, ...], rule: policy.Rule) -> tuple[Part, ...]:

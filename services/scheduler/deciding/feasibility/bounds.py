@@ -6,7 +6,7 @@ states, and never decide otherwise than it would. Must not know hint providers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts, held_once
@@ -89,9 +89,17 @@ def possible(facts: NodeFacts, plan: Plan) -> bool:
     """Could some state take the pod at all? Necessary, cheap."""
     upper = facts.upper.values()
     if one_zone_each(facts, plan):
-        return all(any(fits(part.amounts, zone) for zone in upper) for part in plan.parts)
+        return all(any(fits(part.amounts, zone) for zone in upper) for part in plan.parts) and _room_for_as_many(plan, upper)
     asked = [(name, held) for part in plan.parts for name, held in part.amounts.items() if name not in plan.placeless]
     return all(sum(zone.get(name, 0) for zone in upper) >= held for name, held in asked)
+
+
+def _room_for_as_many(plan: Plan, zones: Iterable[Amounts]) -> bool:
+    """Would the parts that run side by side find room if each asked for the least that any of them does?"""
+    if not plan.least:
+        return True
+    room = (min([zone.get(name, 0) // amount for name, amount in plan.least.items()]) for zone in zones)
+    return sum(max(0, parts) for parts in room) >= plan.running
 
 
 def whole_cores_left(facts: NodeFacts, plan: Plan, threads_per_core: int) -> bool:

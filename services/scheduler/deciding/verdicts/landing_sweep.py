@@ -42,6 +42,7 @@ class LandingSweep:
         for part in plan.parts:
             most |= {name: max(held, most.get(name, 0)) for name, held in part.amounts.items()}
         self._most = _bound(most, columns.rows) if plan.rule.policy == policy.RESTRICTED else None
+        self._running, self._side_by_side = plan.running, _bound(plan.least, columns.rows) if plan.least else None
         self._together = _togethers(plan, columns.rows) if plan.together and self._known else []
         self._tells = bool(plan.together) and self._known and not plan.one_by_one
         least = [_least(dict(items), columns.rows) for items, _ in self._kinds] + [least for _, _, least in self._together]
@@ -56,6 +57,8 @@ class LandingSweep:
         scores, necessary = self._scored(fits, somewhere, selection, size)
         sure = self._all_find_zones(fits, somewhere, necessary)
         candidates = necessary if np.logical_and.reduce(necessary) else necessary | (self._known & self._fits_upper(selection))
+        if self._side_by_side is not None and not np.logical_or(sure, ~candidates).all():
+            candidates &= sure | self._room_for_as_many(*self._side_by_side, selection)
         if self._most is not None:
             wide = ~_enough(self._most, self._columns.largest, selection, size)
             candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, 0, scores)
@@ -96,6 +99,13 @@ class LandingSweep:
         found = necessary & self._tells
         for at, (before, kind, _) in enumerate(self._together, start=len(self._kinds)):
             found &= somewhere[at] | (np.add.reduce(fits[kind], axis=0, dtype=np.intp) > before)
+        return found
+
+    def _room_for_as_many(self, rows: Slots, least: Ints, selection: Selection) -> Bools:
+        """As `bounds.possible` has it, by the upper bound."""
+        upper = _of(self._columns.upper, selection).take(rows, axis=0)[:, : self._zones]
+        room = np.minimum.reduce(upper // least[:, :, None], axis=0)
+        found: Bools = np.maximum(room, 0).sum(axis=0) >= self._running
         return found
 
     def _fits_upper(self, selection: Selection) -> Bools:
