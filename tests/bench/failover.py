@@ -130,5 +130,6 @@ def _summary(options: argparse.Namespace, rounds: list[dict[str, Any]]) -> dict[
     found: dict[str, Any] = {"role": options.role, "signal": options.signal, "kills": len(rounds)}
     for key in ("first_s", "all_s"):
         values = sorted(each[key] for each in rounds)
-        found |= {f"{key[:-2]}_p50_s": statistics.median(values), f"{key[:-2]}_p99_s": values[math.ceil(len(values) * 0.99) - 1]}
+        found[f"{key[:-2]}_p50_s"] = round(statistics.median(values), 3)
+        found[f"{key[:-2]}_p99_s"] = values[math.ceil(len(values) * 0.99) - 1]
     return found | {"load": round(statistics.mean(each["load"] for each in rounds), 1)}
