@@ -31,7 +31,7 @@ from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.groups import lease_losses
 from shared.runtime.held import Held
 from shared.runtime.http import json_response
-from shared.runtime.leadership import Leadership
+from shared.runtime.leadership import NOBODY_LEADS, Leadership
 from shared.runtime.log_size import watch_size
 from shared.runtime.membership import Membership
 from shared.runtime.projector import Folded, Projector
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 DECIDES_FIRST_S = 2.0
 """How long what decides nothing waits for the first look at the queue. Who starts from a snapshot decides first: loading the
-clients of the bus and of Kubernetes takes a fifth of such a start. A fold that takes long, or halts, keeps nobody waiting."""
+clients of the bus and of Kubernetes takes some 0.1 s. A fold that takes long, or halts, keeps nobody waiting."""
 
 
 async def build(service: Service, settings: SchedulerSettings) -> None:
@@ -115,9 +115,13 @@ def _relay(service: Service, settings: SchedulerSettings, log: EventLog, decider
         service.on_close("bus", bus.close)
         await Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run()
 
-    # Who waits says so until it is there: a service that was ready must not cease to be.
-    service.health.check(f"role {RELAY}", lambda: "nobody is known to lead")
+    _awaited(service, RELAY)
     service.task("relay", relay)
+
+
+def _awaited(service: Service, role: str) -> None:
+    """Until the role says so itself: a service that was ready must not cease to be."""
+    service.health.check(f"role {role}", lambda: NOBODY_LEADS)
 
 
 def _join(
@@ -182,7 +186,7 @@ def _observe(
                 group.create_task(leadership.run(observer.lead))
 
     service.health.check(api_readiness.COMPONENT, lambda: api_readiness.NOT_ASKED)
-    service.health.check(f"role {OBSERVER}", lambda: "nobody is known to lead")
+    _awaited(service, OBSERVER)
     service.task("observe", observe)
 
 

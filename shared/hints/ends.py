@@ -41,7 +41,7 @@ class _Search:
         self._doomed: set[int] = set()
 
     def run(self, bases: Collection[States]) -> Reachable:
-        """Nearly all searches that end without an answer are known to from the start: most of what is searched for in vain."""
+        """Raises OverBudgetError at once where the budget surely is too small: most searches that have no answer."""
         if bases and self._fewest_steps(self._budget.left) > self._budget.left:
             raise OverBudgetError
         found = dict.fromkeys(_Moment(states, self._orders.everything) for states in bases)

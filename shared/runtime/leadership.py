@@ -18,6 +18,7 @@ from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
 
 Work = Callable[[Lease], Awaitable[None]]
+NOBODY_LEADS = "nobody is known to lead"
 STANDBY_S = 0.15
 """How often a standby asks. A holder that was killed, or gave up, is free at once: this is most of what a failover takes."""
 
@@ -55,7 +56,7 @@ class Leadership:
 
     def _waiting_for(self) -> str:
         led = self.lease is not None or self._clock.monotonic_s() - self._another_s <= self._ttl_s
-        return "" if led else "nobody is known to lead"
+        return "" if led else NOBODY_LEADS
 
     async def run(self, work: Work) -> None:
         """Wait for the lease, run `work(lease)` while it is held, and begin again when it is lost. Ends when the work returns;

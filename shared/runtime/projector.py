@@ -23,7 +23,6 @@ from shared.events.setting_aside import UNFOLDABLE, Aside
 from shared.runtime.consumer import Consumer, Refold
 from shared.runtime.health import Health
 from shared.runtime.marks import Differs, Marks, Promises
-from shared.runtime.waiting import set_within
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
 
@@ -122,10 +121,6 @@ class Projector(Generic[S]):
     async def wait_live(self) -> None:
         """Wait until the state has caught up with the log."""
         await self.consumer.live.wait()
-
-    async def live_within(self, limit_s: float) -> bool:
-        """The same, for at most so long; False when it has not."""
-        return await set_within(self.consumer.live, limit_s)
 
     async def _handle(self, page: Sequence[Envelope]) -> None:
         for run in self._runs(page):

@@ -106,11 +106,3 @@ async def test_a_reset_folds_the_other_history_from_the_beginning() -> None:
         await until(lambda: projector.position == 3)
         assert projector.state == await folded(log, 3)
     assert resets == [{}]
-
-
-async def test_who_can_do_without_the_state_waits_for_it_only_so_long() -> None:
-    log = FaultyLog()
-    projector = Projector("p", log, fold(), options=QUICK)
-    assert not await projector.live_within(0.01)
-    async with running(projector.run()):
-        assert await projector.live_within(60)

@@ -20,9 +20,8 @@ from services.scheduler.handlers import ROLE
 from shared.eventlog.postgres import PostgresEventLog
 from shared.runtime.app import Exit
 from shared.runtime.membership import PLACES
-from tests.eventlog.conftest import migrated_database
+from tests.eventlog.conftest import log_url  # noqa: F401 - fixture
 from tests.fixtures.ports import free_port
-from tests.fixtures.servers import PostgresServer
 
 NOBODY = "127.0.0.1:9"
 
@@ -76,13 +75,6 @@ class Scheduler:
         return [json.loads(line) for line in lines.splitlines()]
 
 
-@pytest.fixture
-def log_url(postgres_server: PostgresServer) -> Iterator[str]:
-    url = migrated_database(postgres_server)
-    yield url
-    postgres_server.drop(url)
-
-
 @contextlib.contextmanager
 def started(url: str, **settings: str) -> Iterator[Scheduler]:
     scheduler = Scheduler(url, **settings)
@@ -93,7 +85,7 @@ def started(url: str, **settings: str) -> Iterator[Scheduler]:
         scheduler.process.communicate()
 
 
-def test_observer_relay_and_metrics_are_there_after_the_first_look(log_url: str) -> None:
+def test_observer_relay_and_metrics_are_there_after_the_first_look(log_url: str) -> None:  # noqa: F811
     with started(log_url) as scheduler:
         found = scheduler.until_waiting({"kubernetes", "observed cluster"})
         assert "the API does not answer" in found["kubernetes"]
@@ -109,7 +101,7 @@ def test_observer_relay_and_metrics_are_there_after_the_first_look(log_url: str)
             assert shown in page
 
 
-def test_a_kubeconfig_that_cannot_be_used_ends_it_and_is_named(log_url: str) -> None:
+def test_a_kubeconfig_that_cannot_be_used_ends_it_and_is_named(log_url: str) -> None:  # noqa: F811
     with started(log_url, KUBECONFIG="/nonexistent/config") as scheduler:
         said = scheduler.said()
         assert scheduler.process.returncode == Exit.UNREACHABLE
@@ -117,7 +109,7 @@ def test_a_kubeconfig_that_cannot_be_used_ends_it_and_is_named(log_url: str) -> 
         assert problem.startswith("kubeconfig '/nonexistent/config' cannot be used: there is no such file; name a kubeconfig")
 
 
-async def test_who_gets_no_share_of_the_queue_observes_and_relays_all_the_same(log_url: str) -> None:
+async def test_who_gets_no_share_of_the_queue_observes_and_relays_all_the_same(log_url: str) -> None:  # noqa: F811
     log = await PostgresEventLog.open(log_url)
     for place in range(PLACES):
         assert await log.acquire(f"{ROLE}/topolog/{place}", "another", 600.0) is not None
@@ -129,7 +121,7 @@ async def test_who_gets_no_share_of_the_queue_observes_and_relays_all_the_same(l
     await log.close()
 
 
-def test_an_extender_is_served_where_one_is_asked_for(log_url: str) -> None:
+def test_an_extender_is_served_where_one_is_asked_for(log_url: str) -> None:  # noqa: F811
     port = free_port()
     with started(log_url, EXTENDER_PORT=str(port), OBSERVE="false", RELAY="false") as scheduler:
         scheduler.until_waiting(set())

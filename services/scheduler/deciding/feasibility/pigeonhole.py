@@ -26,8 +26,8 @@ from shared.domain.resources import Amounts, is_memory
 from shared.ledger.state import Charge
 from shared.ledger.view import restore
 
-HANDFUL = 150
-"""Shares of zones, up to which plain loops are cheaper than arrays (a share takes 1 us, the arrays 160 us and more)."""
+HANDFUL = 100
+"""Shares of zones, by zone, part and seeker, up to which plain loops are cheaper: one takes some 1 us, a few in arrays 100."""
 
 MOST_TOLD = 256
 """Answers that are remembered of one node."""

@@ -57,7 +57,7 @@ class LandingSweep:
         scores, necessary = self._scored(fits, somewhere, selection, size)
         sure = self._all_find_zones(fits, somewhere, necessary)
         candidates = necessary if np.logical_and.reduce(necessary) else necessary | (self._known & self._fits_upper(selection))
-        if self._side_by_side is not None and not np.logical_or(sure, ~candidates).all():
+        if self._side_by_side is not None and np.logical_and(candidates, ~sure).any():
             candidates &= sure | self._room_for_as_many(*self._side_by_side, selection)
         if self._most is not None:
             wide = ~_enough(self._most, self._columns.largest, selection, size)
