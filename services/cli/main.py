@@ -7,6 +7,7 @@ import typer
 from services.cli import about
 from services.cli.verbs import Verbs
 from services.cli.voice import spoken
+from shared.runtime import lean
 
 app = typer.Typer(
     name="topolog",
@@ -22,6 +23,7 @@ about.register(app)
 
 def main() -> None:
     """Entry point. Whatever goes wrong becomes one problem, one remedy and an exit code."""
+    lean.collect_seldom()
     spoken(app)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from services.comparison.cells import DENSE, DENSE_HORIZON_S, DENSE_NODES, Cell, Reports, Result, RowName
 from services.comparison.measures import Measures
 from services.comparison.runner import run_cell
+from shared.runtime import lean
 
 NAMES: dict[RowName, str] = {
     "no awareness": "without NUMA awareness",
@@ -78,6 +79,8 @@ def _received(ready: Connection, row: RowName) -> Snapshot:
 
 
 def _play_one(cell: Cell, told: Connection) -> None:
+    lean.collect_seldom()
+
     def progress(share: float, measures: Measures) -> None:
         told.send_bytes(msgspec.json.encode(Snapshot(cell.row, share, *measures.so_far())))
 

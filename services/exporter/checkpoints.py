@@ -14,7 +14,7 @@ import msgspec
 from services.exporter.answers import DeviceGroup, ListedContainer, MemoryBlock
 from shared.kubelet.checkpoint import CheckpointError, CpuCheckpoint, MemoryCheckpoint, read_cpu, read_memory
 from shared.kubelet.checkpoint_devices import DeviceCheckpoint, read_devices
-from shared.kubelet.cpuset import each_cpu
+from shared.kubelet.cpuset import ids_of
 from shared.kubelet.masks import nodes_of
 from shared.kubelet.memory_state import Block
 
@@ -87,7 +87,7 @@ def _holdings(cpu: CpuCheckpoint | None, memory: MemoryCheckpoint | None, device
         own_cpus, own_blocks, own_groups = cpus.get(uid, {}), blocks.get(uid, {}), groups.get(uid, {})
         found[uid] = {
             name: ListedContainer(
-                name, tuple(each_cpu(own_cpus.get(name, 0))), _blocks(own_blocks.get(name, ())), tuple(own_groups.get(name, ()))
+                name, ids_of(own_cpus.get(name, 0)), _blocks(own_blocks.get(name, ())), tuple(own_groups.get(name, ()))
             )
             for name in sorted({*own_cpus, *own_blocks, *own_groups})
         }

@@ -134,22 +134,30 @@ class SchedulerCore:
         if not self._begun:
             following.evolve(self.followed, envelope, fact)
             return
-        if self.config.shadow and isinstance(self.cluster, ColumnarPlacing):
-            self._refresh()
-            self.shadow.before(fact, self.ledger, self.cluster)
-        self._changed.update(following.evolve(self.followed, envelope, fact))
-        self.shadow.after(fact)
+        if self.config.shadow:
+            self._watch(envelope, fact)
+        else:
+            self._changed.update(following.evolve(self.followed, envelope, fact))
         uid = fact.about.pod
         if isinstance(fact, scheduling.PodReserved):
             self.setting_aside.won(uid, fact.node)
-        if is_surrounding(fact):
+        elif is_surrounding(fact):
             self._stirred.hear(fact)
+        elif isinstance(fact, scheduling.DemandWeighed):
+            self.cluster.want(self.followed.wanted)
         self.cluster.hear(fact)
-        self.cluster.want(self.followed.wanted)
         self.nominations.hear(fact, self.ledger)
         self._keep_trace(envelope, fact)
         if uid:
             self._follow_pod(uid, self.ledger.pods.get(uid), fact)
+
+    def _watch(self, envelope: Envelope, fact: Fact) -> None:
+        """Fold it, with the shadow told what stood before and what came."""
+        if isinstance(self.cluster, ColumnarPlacing):
+            self._refresh()
+            self.shadow.before(fact, self.ledger, self.cluster)
+        self._changed.update(following.evolve(self.followed, envelope, fact))
+        self.shadow.after(fact)
 
     def pass_over(self, envelope: Envelope) -> None:
         """A fact that is not folded. A skipped one moves its stream's version all the same; on a stream that is set aside the

@@ -26,7 +26,7 @@ from shared.telemetry.instruments import count, observe, set_gauge, timed
 from shared.telemetry.propagation import trace_of
 
 ROLE = "scheduler"
-BATCH_PODS = 100
+BATCH_PODS = 200
 BATCH_S = 0.25
 """What a batch may take: until it is decided nothing else in this process goes on, the renewing of leases neither."""
 REACH_TIMEOUT_S = 30.0

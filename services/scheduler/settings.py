@@ -26,7 +26,7 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     kubeconfig: str = ""
     scheduler_name: str = "topolog"
     dirty_after_rejections: Positive = 3
-    batch_pods: Positive = 100
+    batch_pods: Positive = 200
     observe: bool = True
     relist_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 1800.0
     relay: bool = True

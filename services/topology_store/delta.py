@@ -9,23 +9,28 @@ from shared.ledger.reports import by_key
 
 def resembles(before: Report, after: Report) -> bool:
     """True when only availability, placements and the fingerprint may differ: what a delta can carry."""
-    return _frame(before) == _frame(after)
+    if _frame(before) != _frame(after) or len(before.zones) != len(after.zones):
+        return False
+    return all(map(_same, before.zones, after.zones))
 
 
 def _frame(report: Report) -> tuple[object, ...]:
-    zones = tuple(
-        (
-            zone.id,
-            tuple(sorted(zone.costs.items())),
-            tuple(sorted((n, r.capacity, r.allocatable) for n, r in zone.resources.items())),
-            zone.bounds,
-        )
-        for zone in report.zones
-    )
-    settings = (report.policy, report.scope, tuple(sorted(report.options.items())), report.max_numa_nodes, report.tracked)
+    settings = (report.policy, report.scope, report.options, report.max_numa_nodes, report.tracked)
     machine = (report.cpus, report.devices, report.dynamic, report.kubelet_version)
     managers = (report.cpu_policy, report.memory_policy, report.reserved_cpus)
-    return (*settings, *machine, *managers, zones, report.fingerprint_method, report.placements is None)
+    return (*settings, *machine, *managers, report.fingerprint_method, report.placements is None)
+
+
+def _same(before: Zone, after: Zone) -> bool:
+    if (before.id, before.costs, before.bounds) != (after.id, after.costs, after.bounds):
+        return False
+    if before.resources.keys() != after.resources.keys():
+        return False
+    for name, held in before.resources.items():
+        offered = after.resources[name]
+        if held.capacity != offered.capacity or held.allocatable != offered.allocatable:
+            return False
+    return True
 
 
 def changes(before: Report, after: Report) -> NodeReportChanged | None:

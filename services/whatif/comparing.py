@@ -19,6 +19,7 @@ from services.scheduler.configuration import Choice
 from services.whatif.playing import Asked, Decided, Side, play
 from services.whatif.recorded import Past, Recorded
 from services.whatif.world import World
+from shared.runtime import lean
 
 NOBODY = (-1, "")
 
@@ -173,6 +174,8 @@ def _alone(number: int, player: Player, count: int, progress: Callable[[float], 
 
 
 def _play_one(player: Player, told: Connection) -> None:
+    lean.collect_seldom()
+
     def say(word: Word) -> None:
         told.send_bytes(msgspec.msgpack.encode(word))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from shared.domain.pod import Pod
-from shared.kubelet.cpuset import each_cpu, format_cpus
+from shared.kubelet.cpuset import format_cpus, ids_of
 from shared.kubelet.device_state import DeviceState
 from shared.kubelet.hint import Hint
 from shared.kubelet.machine import KubeletState
@@ -28,7 +28,7 @@ class ContainerAssignment(msgspec.Struct, frozen=True):
     @property
     def cpu_ids(self) -> tuple[int, ...]:
         """The exclusive CPU ids, ascending."""
-        return tuple(each_cpu(self.cpus))
+        return ids_of(self.cpus)
 
     @property
     def cpu_list(self) -> str:

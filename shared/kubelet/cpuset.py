@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 MAX_CPU_ID = 8191
 """Largest CPU id that a list may name: Linux supports no more (CONFIG_NR_CPUS)."""
+
+KEPT = 4096
+"""Sets that are kept as they are written: on one node hardly any changes from scan to scan."""
 
 _PART = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
@@ -33,6 +37,7 @@ def _bounds(part: str) -> tuple[int, int]:
     return first, last
 
 
+@lru_cache(maxsize=KEPT)
 def format_cpus(cpus: int) -> str:
     """The Linux list of a set: ascending, runs joined (cpuset.String)."""
     parts = []
@@ -59,3 +64,9 @@ def each_cpu(cpus: int) -> Iterator[int]:
         lowest = cpus & -cpus
         yield lowest.bit_length() - 1
         cpus ^= lowest
+
+
+@lru_cache(maxsize=KEPT)
+def ids_of(cpus: int) -> tuple[int, ...]:
+    """The CPU ids of a set, ascending, as a value."""
+    return tuple(each_cpu(cpus))

@@ -18,6 +18,9 @@ LOADING = 1_000_000
 COLLECT_AFTER = 10_000
 """And from then on. State is made of values without cycles, so that next to nothing is found; after each 700, as Python has it,
 the looks took 5 % of a scheduler's CPU time."""
+SELDOM = 100_000
+"""The same in a command that reads a log or plays a workload and ends: after each 700 the looks took a tenth of playing and a
+third of reading."""
 
 
 def leave_out_what_is_optional() -> None:
@@ -32,6 +35,12 @@ def loaded() -> None:
     """The code is there, and stays: no look for cycles needs to walk through it."""
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
+
+
+def collect_seldom() -> None:
+    """In a process that computes something and ends."""
+    gc.freeze()
+    gc.set_threshold(SELDOM)
 
 
 def leave_out_uvloop(nodes: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from typing import Any
 
 import msgspec
 
@@ -62,18 +63,23 @@ class Nominations:
 
     def hear(self, fact: Fact, ledger: Ledger) -> None:
         """Fold one fact that the ledger has folded already."""
-        if isinstance(fact, scheduling.PodNominated):
-            self.open[fact.uid] = OpenNomination(fact.node, fact.victims)
-            self._wanting.pop(fact.uid, None)
-        elif isinstance(fact, scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded):
-            self._forget(fact.uid)
-        elif isinstance(fact, cluster.PodObserved) and fact.node:
+        told = _HEARD.get(type(fact))
+        if told is not None:
+            told(self, fact, ledger)
+        uid = fact.about.pod
+        if uid:
+            self._count(uid, ledger.pods.get(uid))
+
+    def _nominated(self, fact: scheduling.PodNominated, ledger: Ledger) -> None:
+        self.open[fact.uid] = OpenNomination(fact.node, fact.victims)
+        self._wanting.pop(fact.uid, None)
+
+    def _settled(self, fact: scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded, ledger: Ledger) -> None:
+        self._forget(fact.uid)
+
+    def _seen(self, fact: cluster.PodObserved, ledger: Ledger) -> None:
+        if fact.node:
             self._forget(fact.pod.uid)
-        elif isinstance(fact, binding.EvictRefused):
-            self._refusal(fact, ledger)
-        if isinstance(fact, cluster.PodRunning):
-            self._new_chances(fact.uid, ledger)
-        self._count(fact, ledger)
 
     def _forget(self, uid: str) -> None:
         for held in (self.open, self._wanting, self._refused):
@@ -88,18 +94,13 @@ class Nominations:
             if entry is not None:
                 self._refused[fact.uid] = entry.pod.namespace
 
-    def _new_chances(self, uid: str, ledger: Ledger) -> None:
-        entry = ledger.pods.get(uid)
+    def _new_chances(self, fact: cluster.PodRunning, ledger: Ledger) -> None:
+        entry = ledger.pods.get(fact.uid)
         if entry is not None and self._refused:
             self._refused = {uid: namespace for uid, namespace in self._refused.items() if namespace != entry.pod.namespace}
 
-    def _count(self, fact: Fact, ledger: Ledger) -> None:
+    def _count(self, uid: str, entry: LedgerPod | None) -> None:
         """Who is placed with which priority: whether any eviction could help is then told without a look at the nodes."""
-        if isinstance(fact, cluster.NodeEnded):
-            self._recount(ledger)
-            return
-        uid = fact.about.pod
-        entry = ledger.pods.get(uid)
         if entry is not None and entry.stage != "pending":
             if uid not in self._placed:
                 self._add(uid, entry.pod.priority)
@@ -116,7 +117,7 @@ class Nominations:
         if not self._priorities[priority]:
             del self._priorities[priority]
 
-    def _recount(self, ledger: Ledger) -> None:
+    def _recount(self, fact: cluster.NodeEnded, ledger: Ledger) -> None:
         for uid in [uid for uid in self._placed if uid not in ledger.pods]:
             self._remove(uid)
 
@@ -200,3 +201,16 @@ class Nominations:
             if found is not None:
                 return found
         return None
+
+
+_HEARD: dict[type[Fact], Callable[[Nominations, Any, Ledger], None]] = {
+    scheduling.PodNominated: Nominations._nominated,
+    scheduling.NominationWithdrawn: Nominations._settled,
+    scheduling.PodReserved: Nominations._settled,
+    cluster.PodEnded: Nominations._settled,
+    cluster.PodObserved: Nominations._seen,
+    cluster.PodRunning: Nominations._new_chances,
+    cluster.NodeEnded: Nominations._recount,
+    binding.EvictRefused: Nominations._refusal,
+}
+"""Facts that say more than where a pod stands."""
