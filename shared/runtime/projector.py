@@ -30,6 +30,9 @@ S = TypeVar("S")
 
 Folded = Sequence[tuple[Envelope, Fact]]
 
+AT_ONCE = 100
+"""Facts that are decoded, folded and told of together: so few are still in the processor's cache, and so is what they leave."""
+
 
 class Fold(msgspec.Struct, Generic[S], frozen=True):
     """`evolve` changes the state in place; what it returns is not looked at. `dump` and `load` make snapshots possible;
@@ -131,13 +134,12 @@ class Projector(Generic[S]):
             await self.save()
 
     def _runs(self, page: Sequence[Envelope]) -> Iterator[Sequence[Envelope]]:
-        """The page, cut behind each fact where a mark may be due."""
+        """The page, cut behind each fact where a mark may be due, and into pieces."""
         first, start = page[0].position, 0
         for position in self._marks.may_be_due(first, page[-1].position, self.live) if self._marks is not None else ():
-            yield page[start : position - first + 1]
+            yield from _pieces(page[start : position - first + 1])
             start = position - first + 1
-        if start < len(page):
-            yield page[start:] if start else page
+        yield from _pieces(page[start:] if start else page)
 
     async def _fold_run(self, page: Sequence[Envelope]) -> None:
         """Fold all of it. Hearers know before anybody else has a turn. Raises Refold at news of a skip."""
@@ -237,6 +239,12 @@ class Projector(Generic[S]):
         except Exception:
             # Whatever is wrong with a cache, the remedy is the same: replay.
             return None
+
+
+def _pieces(page: Sequence[Envelope]) -> Iterator[Sequence[Envelope]]:
+    if len(page) <= AT_ONCE:
+        return iter((page,) if page else ())
+    return (page[first : first + AT_ONCE] for first in range(0, len(page), AT_ONCE))
 
 
 async def _finished(result: Awaitable[None] | None) -> None:

@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> None:
     imported_s = time.process_time()
     if arguments:
         lean.loaded()
+        lean.replaying()
         fold = service.fold_of(service.chosen(SchedulerSettings()).core)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             found = runner.run(_follow(fold, arguments[0], float(arguments[1])))
@@ -44,6 +45,7 @@ async def _follow(fold: Fold[SchedulerCore], url: str, begun_s: float) -> dict[s
     following = asyncio.ensure_future(projector.run())
     await projector.wait_live()
     live_s, live_cpu_s = time.time(), time.process_time()
+    lean.replayed()
     projector.state.decide(1, 0.0)
     found = {
         "ready_s": round(time.time() - begun_s, 2),

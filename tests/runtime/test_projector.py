@@ -11,7 +11,8 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
-from shared.runtime.projector import Fold, Projector
+from shared.runtime.consumer import ConsumerOptions
+from shared.runtime.projector import AT_ONCE, Fold, Folded, Projector
 from tests.eventlog.conftest import log_url, postgres_log  # noqa: F401 - fixtures
 from tests.eventlog.words import given, place
 from tests.runtime.helpers import QUICK, FaultyLog, running, until
@@ -106,3 +107,23 @@ async def test_a_reset_folds_the_other_history_from_the_beginning() -> None:
         await until(lambda: projector.position == 3)
         assert projector.state == await folded(log, 3)
     assert resets == [{}]
+
+
+async def test_hearers_are_told_of_every_fact_once_in_pieces_and_the_state_stands_there() -> None:
+    log, told = FaultyLog(), list[int]()
+    await given(log, *("abcde" * 50))
+
+    def after(state: State, page: Folded) -> None:
+        told.extend(envelope.position for envelope, _ in page)
+        assert len(page) <= AT_ONCE
+        assert (state, projector.position) == (states[len(told)], len(told))
+
+    states: dict[int, State] = {}
+    state: State = {}
+    for envelope in await log.read(0, 250):
+        evolve(state, envelope, None)  # type: ignore[arg-type]
+        states[envelope.position] = dict(state)
+    projector = Projector("p", log, fold(), after=after, options=ConsumerOptions(page_facts=230))
+    async with running(projector.run()):
+        assert await projector.wait_for(250, 60)
+    assert told == list(range(1, 251))
