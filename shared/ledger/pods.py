@@ -82,7 +82,7 @@ def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
     if started_s:
         _started(charge, started_s)
     if charge.proven and charge.zones:
-        settle(node, ())
+        settle(node, (charge.key,))
 
 
 def _started(charge: Charge, started_s: int) -> None:

@@ -8,11 +8,12 @@ name that another uid carried on this node proves nothing until a report lacks i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from shared.domain.demand import ContainerDemand, kept_init_cpu, peak
 from shared.domain.report import Placement, Report
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_memory
-from shared.ledger.charge import apart
+from shared.ledger.charge import REMEMBERED, apart
 from shared.ledger.state import Alias, Charge, ZoneAmounts
 
 _NOTHING: Amounts = {}
@@ -66,27 +67,62 @@ def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> Zon
     the pod, the checkpoints tell by uid what is to be counted beside the report. Each amount is held once, in whichever of its
     zones (`_stays`). Memory draws nobody: until the pod is known to run, which frees all of it (kubelet 1.36: at the start of a
     later container), it may be in any zone, not reused by what is listed."""
-    init = [part for part in charge.demand if part.kind == "init"]
-    if not init:
+    init = _init_of(charge.demand)
+    if init is None:
         return {}
-    shown = {part.name for part in init} <= {placement.container for placement in listed}
-    beside = peak([part for part in charge.demand if part.kind != "init"])
-    kept: Amounts = {name: amount - beside.get(name, 0) for name, amount in peak(charge.demand).items()}
-    kept[CPU] = 0 if shown else max(kept.get(CPU, 0), kept_init_cpu(charge.demand, apart(charge.possible)))
-    kept = {name: kept[name] for name in sorted(kept) if kept[name] > 0 and not is_memory(name)}
-    apart_from = held_zones(each for each in report.hidden if each.pod_uid == charge.uid and not each.pod)
-    if apart_from or any(placement.pod_uid == charge.uid for placement in listed):
+    kept, cpu = init.kept, init.cpu[apart(charge.possible)]
+    if cpu and not init.names <= {placement.container for placement in listed}:
+        kept = {CPU: cpu, **kept}
+    told = held_zones(each for each in report.hidden if each.pod_uid == charge.uid and not each.pod) if report.hidden else {}
+    memory = () if charge.admitted else init.memory
+    if not (kept or told or memory):
+        return {}
+    if told or any(placement.pod_uid == charge.uid for placement in listed):
         kept = {name: amount for name, amount in kept.items() if manager_of(name) not in report.checkpoints}
     anywhere = {zone for zones in charge.possible.values() for zone in zones}
     near = set(held_zones(listed)) or anywhere
-    zones = {zone: {name: held[name] for name in held if manager_of(name)} for zone, held in apart_from.items()}
+    zones = {zone: {name: held[name] for name in held if manager_of(name)} for zone, held in told.items()}
     for name, amount in kept.items():
-        for zone in sorted(near if _stays(name, charge.demand, report) else near | anywhere):
+        for zone in near if _stays(name, charge.demand, report) else near | anywhere:
             zones.setdefault(zone, {})[name] = amount
-    for name, amount in () if charge.admitted else _init_memory(init):
-        for zone in sorted(near | anywhere):
+    for name, amount in memory:
+        for zone in near | anywhere:
             zones.setdefault(zone, {})[name] = amount
     return {zone: {name: zones[zone][name] for name in sorted(zones[zone])} for zone in sorted(zones)}
+
+
+class _Init(NamedTuple):
+    """A pod's ordinary init containers: their `names`, the devices that they may keep beside those of the others, the millicpu,
+    and what if masks may differ from container to container, and (memory or hugepages, the most that they hold in one zone)."""
+
+    names: frozenset[str]
+    kept: Amounts
+    cpu: tuple[int, int]
+    memory: tuple[tuple[str, int], ...]
+
+
+def _init_of(demand: tuple[ContainerDemand, ...]) -> _Init | None:
+    """Asked for every pod that a report tells of; pods of one kind share their demand."""
+    known = _inits.get(id(demand))
+    if known is None or known[0] is not demand:
+        if len(_inits) >= REMEMBERED:
+            _inits.clear()
+        known = _inits[id(demand)] = demand, _init_parts(demand)
+    return known[1]
+
+
+def _init_parts(demand: tuple[ContainerDemand, ...]) -> _Init | None:
+    init = [part for part in demand if part.kind == "init"]
+    if not init:
+        return None
+    beside = peak([part for part in demand if part.kind != "init"])
+    beyond = {name: amount - beside.get(name, 0) for name, amount in peak(demand).items()}
+    one, several = (max(0, beyond.get(CPU, 0), kept_init_cpu(demand, differing)) for differing in (False, True))
+    kept = {name: amount for name, amount in beyond.items() if amount > 0 and is_device(name)}
+    return _Init(frozenset(part.name for part in init), kept, (one, several), tuple(_init_memory(init)))
+
+
+_inits: dict[int, tuple[tuple[ContainerDemand, ...], _Init | None]] = {}
 
 
 def _stays(name: str, demand: Sequence[ContainerDemand], report: Report) -> bool:

@@ -21,21 +21,26 @@ def reported(ledger: Ledger, fact: NodeReported, version: int, position: int) ->
     report = fact.report
     node = node_of(ledger, report.node)
     node.listed = None if report.placements is None else by_key(report.placements)
-    _current(ledger, node, msgspec.structs.replace(report, placements=None), version, position, None)
+    bare = msgspec.structs.replace(report, placements=None)
+    moved = node.report is None or not _same_shape(node.report, bare)
+    _current(ledger, node, bare, version, position, moved)
+    settle(node)
     return report.node
 
 
 def changed(ledger: Ledger, fact: NodeReportChanged, version: int, position: int) -> str:
-    """Take in what changed since the report before it; returns the node's name."""
+    """Take in what changed since the report before it, which a delta leaves in shape; returns the node's name."""
     node = node_of(ledger, fact.node)
-    if node.report is None:
+    before = node.report
+    if before is None:
         return fact.node
     anew: set[str] | None = None
     if node.listed is not None:
         new = by_key(fact.listed)
         node.listed = {key: placements for key, placements in node.listed.items() if key not in fact.unlisted} | new
         anew = {*fact.unlisted, *new}
-    _current(ledger, node, _changed_report(node.report, fact), version, position, anew)
+    moved = _current(ledger, node, _changed_report(before, fact), version, position, before.boot_id != fact.boot_id)
+    settle(node, None if moved else anew, fact.hidden is not None or fact.checkpoints is not None)
     return fact.node
 
 
@@ -72,27 +77,26 @@ def _changed_zone(zone: Zone, fact: NodeReportChanged) -> Zone:
     available, free, group = fact.available.get(zone.id, {}), fact.free.get(zone.id), fact.groups.get(zone.id)
     if not available and free is None and group is None:
         return zone
-    resources = {
-        name: ZoneResource(r.capacity, r.allocatable, available.get(name, r.available)) for name, r in zone.resources.items()
-    }
+    resources = dict(zone.resources)
+    for name, amount in available.items():
+        if name in resources:
+            resources[name] = ZoneResource(resources[name].capacity, resources[name].allocatable, amount)
     free, group = zone.free if free is None else free, zone.group if group is None else group
     return msgspec.structs.replace(zone, resources=resources, free=free, group=group)
 
 
-def _current(
-    ledger: Ledger, node: LedgerNode, report: Report, version: int, position: int, listed_anew: Container[str] | None
-) -> None:
-    """The report counts from here on; `listed_anew` as `settle` has it."""
-    before = node.report
+def _current(ledger: Ledger, node: LedgerNode, report: Report, version: int, position: int, moved: bool) -> bool:
+    """The report counts from here on; returns whether nothing of what was known of pods' places does any more, as it has another
+    shape or an operator said so."""
+    moved = moved or node.released
     node.report, node.report_version, node.report_position = report, version, position
-    moved = before is None or node.released or not _same_shape(before, report)
     node.expired, node.locked, node.released = False, "", False
     if node.listed is not None or moved:
         node.basis = report
     if moved:
         _moved(ledger, node, position)
     _forget_ended(node)
-    settle(node, None if moved else listed_anew)
+    return moved
 
 
 def _same_shape(one: Report, other: Report) -> bool:

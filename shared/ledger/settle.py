@@ -17,13 +17,13 @@ from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import base_bound, listed_of, lower_bound, restore, subtract, upper_bound
 
 
-def settle(node: LedgerNode, listed_anew: Container[str] | None = None) -> None:
+def settle(node: LedgerNode, listed_anew: Container[str] | None = None, hidden_anew: bool = False) -> None:
     """Prove or charge each pod of the node by its current report, then rebuild `lower` and `upper`. `listed_anew`: names whose
     listing is another one than when the node was last settled, where neither boot nor shape of the report is; None where they
-    may be."""
+    may be. `hidden_anew`: so may be what checkpoints say beyond the listing."""
     charges = list(node.charges.values())
     if listed_anew is not None:
-        charges = [charge for charge in charges if charge.key in listed_anew or not _stays_proven(charge)]
+        charges = [charge for charge in charges if charge.key in listed_anew or not _stays_proven(charge, hidden_anew)]
     for charge in charges:
         _settle_alias(node, charge)
     base = base_bound(node)
@@ -33,14 +33,11 @@ def settle(node: LedgerNode, listed_anew: Container[str] | None = None) -> None:
     node.lower = lower_bound(node, base)
 
 
-def _stays_proven(charge: Charge) -> bool:
-    """By the same listing as before. What init containers keep depends on more than the listing."""
+def _stays_proven(charge: Charge, hidden_anew: bool) -> bool:
+    """By the same listing as before. What init containers keep depends on what checkpoints say, too."""
     if not charge.proven or charge.alias is not None:
         return False
-    for part in charge.demand:  # noqa: SIM110 - a plain loop costs a third of `all`
-        if part.kind == "init":
-            return False
-    return True
+    return not (hidden_anew and any(part.kind == "init" for part in charge.demand))
 
 
 def _settle_charge(node: LedgerNode, charge: Charge) -> None:

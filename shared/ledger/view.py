@@ -26,6 +26,11 @@ def base_bound(node: LedgerNode) -> ZoneAmounts:
     basis = node.basis
     if basis is None:
         return {}
+    if basis is node.report and not node.ended:  # nearly always
+        return {
+            zone.id: {name: r.available if r.available < r.allocatable else r.allocatable for name, r in zone.resources.items()}
+            for zone in basis.zones
+        }
     bound = {zone.id: {name: r.available for name, r in zone.resources.items()} for zone in basis.zones}
     live = {charge.key for charge in node.charges.values() if charge.alias is None} if node.ended else ()
     for key in sorted(node.ended):
@@ -77,8 +82,11 @@ def lower_bound(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmount
     again hold what they never use."""
     bound = _copy(base_bound(node) if base is None else base)
     for zone in node.basis.zones if node.basis is not None else ():
-        held = {name: zone.resources[name].available - free for name, free in zone.free.items() if name in zone.resources}
-        subtract(bound, {zone.id: {name: amount for name, amount in held.items() if amount > 0}})
+        left = bound[zone.id]
+        for name, free in zone.free.items():
+            counted = zone.resources.get(name)
+            if counted is not None and counted.available > free and name in left:
+                left[name] -= counted.available - free
     for charge in node.charges.values():
         if charge.zones:
             subtract(bound, charge.zones)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from shared.domain.pod import Container, Pod
-from shared.domain.report import Placement
+from shared.domain.report import Placement, ZonedAmount
 from shared.events import streams
 from shared.events.cluster_facts import NodeEnded, PodRunning
 from shared.events.report_facts import NodeReportChanged, NodeReportExpired
@@ -21,6 +21,7 @@ from tests.fixtures.examples import examples
 from tests.ledger.given import History, container, held, listed_empty, pod, zone
 
 NAMES = ("a", "b", "c")
+HELD_BY_A = (Placement("", "", "i", (ZonedAmount("cpu", (0,), 1000),), "uid-a"),)
 STEPS = ("report", "report", "delta", "delta", "reserve", "reserve", "runs", "end", "node", "silence", "gone")
 
 
@@ -42,7 +43,19 @@ def deltas(draw: st.DrawFn, step: int) -> NodeReportChanged:
     available = {0: {"cpu": 1000 * draw(st.integers(0, 8))}} if draw(st.booleans()) else {}
     boot, read = draw(st.sampled_from(["boot-1", "boot-1", "boot-2"])), draw(st.sampled_from([None, None, ("cpu",)]))
     unlisted = tuple(f"ns/{name}" for name in sorted(gone))
-    return NodeReportChanged("n1", boot, step, available=available, listed=listed, unlisted=unlisted, checkpoints=read)
+    return NodeReportChanged(
+        "n1", boot, step, available=available, listed=listed, unlisted=unlisted, checkpoints=read, hidden=draw(hidden(step))
+    )
+
+
+@st.composite
+def hidden(draw: st.DrawFn, step: int) -> tuple[Placement, ...] | None:
+    """What checkpoints say of a pod by its uid, beyond what is listed; or nothing new."""
+    if draw(st.booleans()):
+        return None
+    cpus, uid = draw(st.integers(0, 4)), f"uid-{draw(st.integers(0, step))}"
+    amounts = (ZonedAmount("cpu", (draw(st.integers(0, 1)),), 1000 * cpus),)
+    return (Placement("", "", "i", amounts, uid),) if cpus else ()
 
 
 @st.composite
@@ -98,7 +111,7 @@ def test_settling_what_changed_comes_to_what_settling_everything_does(history: H
 def settled_whole(history: History) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for module in (charging, pods, reports):
-            patch.setattr(module, "settle", lambda node, _listed_anew=None: settle(node))
+            patch.setattr(module, "settle", lambda node, *_: settle(node))
         whole = Ledger()
         for envelope, fact in history.told:
             evolve(whole, envelope, fact)
@@ -137,6 +150,15 @@ def test_who_runs_keeps_no_memory_of_its_init_containers() -> None:
     assert history.n1.charges["uid-a"].zones
     history.tell(streams.pod("uid-a"), PodRunning("uid-a", "n1"))
     assert not history.n1.charges["uid-a"].zones
+    settled_whole(history)
+
+
+def test_a_delta_that_says_what_is_hidden_settles_whom_it_lists_as_before() -> None:
+    history = listing_a(container("i", 2, kind="init"), container("c", 4))
+    kept = history.n1.charges["uid-a"].zones
+    assert kept
+    history.tell(streams.report("n1"), NodeReportChanged("n1", "boot-1", 3, checkpoints=("cpu",), hidden=HELD_BY_A))
+    assert history.n1.charges["uid-a"].zones != kept
     settled_whole(history)
 
 
