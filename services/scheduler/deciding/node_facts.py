@@ -6,6 +6,7 @@ Built from the ledger's node and kept apart from it: own reservations are subtra
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 from services.scheduler.deciding import policy
@@ -25,6 +26,10 @@ Profile = tuple[str, policy.Rule, tuple[str, ...], tuple[tuple[str, str], ...], 
 with their resources, and the resources of which some devices lie in no zone."""
 
 Bounds = Mapping[int, Amounts]
+
+_CHANGING = {"boot_id", "boot_time_ms", "exporter", "fingerprint", "zones", "placements", "checkpoints", "hidden"}
+_STEADY = attrgetter(*(name for name in Report.__struct_fields__ if name not in _CHANGING))
+"""What a delta of a report leaves as it is."""
 
 MAX_ZONES = 64
 MAKES = 4096
@@ -128,6 +133,7 @@ class NodeFacts:
         """Take over everything that the ledger says; own reservations that it lacks are forgotten."""
         if self.report is not node.basis:
             self.make = make_of(node.basis) if node.basis is not None else NO_MAKE
+        steady = self._is_steady(node)
         self.ledger, self.observed, self.report, self.expired = node, node.observed, node.basis, node.expired
         self.lower = {zone: dict(amounts) for zone, amounts in node.lower.items()}
         self.upper = node.upper
@@ -135,10 +141,11 @@ class NodeFacts:
         self.requested, self.claims, self.overlay = dict(node.requested), dict(node.claims), {}
         self.allocatable = offered(node)
         self.unsettled = any(is_unsettled(charge) for charge in node.charges.values())
-        self.arriving = arriving(node)
+        self.arriving = arriving(node) if self.unsettled else NOBODY
         self.charged, self.ends = frozenset(node.charges), ends_of(node)
-        self.profile = self._profile(node, config)
-        self.rule = self.profile[1]
+        if not steady or self.profile[4] != self._layout():
+            self.profile = self._profile(node, config)
+            self.rule = self.profile[1]
         self.tied = tied_zones(node, node.charges.values())
         self.outlooks, self.waiting, self.expected_zones, self.landings = None, None, None, {}
         self.totals = self.surely_free() if self.spreads else {}
@@ -172,6 +179,14 @@ class NodeFacts:
             for name, amount in total(claim.values()).items():
                 totals[name] = totals.get(name, 0) - amount
         return totals
+
+    def _is_steady(self, node: LedgerNode) -> bool:
+        """True where the profile is what it was if the zones have the layout that they had: nothing else came of the node than
+        what a delta of its report tells."""
+        before, report = self.report, node.basis
+        if before is None or report is None or self.observed is not node.observed or self.expired != node.expired:
+            return False
+        return len(before.zones) == len(report.zones) and (before is report or _STEADY(before) == _STEADY(report))
 
     def _profile(self, node: LedgerNode, config: CycleConfig) -> Profile:
         report, state = node.basis, report_state(node)
