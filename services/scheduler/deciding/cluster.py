@@ -102,11 +102,13 @@ class Cluster:
             self._constraints.forget(facts.slot)
             self._preferences.changed(facts.slot, node.observed)
         self._drop_claims(facts)
+        profile = facts.profile
         facts.take_in(node, self.config)
         self._claims.update(dict.fromkeys(facts.claims, node.name))
         self._note_unsettled(facts)
         facts.version, facts.taken_in = facts.version + 1, facts.taken_in + 1
-        facts.profile_id = self._columns.set_profile(facts.slot, facts.profile)
+        if facts.profile is not profile or facts.profile_id < 0:
+            facts.profile_id = self._columns.set_profile(facts.slot, facts.profile)
         self._columns.changed(facts)
         self.judging.table.changed(facts.slot)
 
