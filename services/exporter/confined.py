@@ -44,10 +44,11 @@ def _all_known(found: Iterable[MemoryBlock | DeviceGroup], known: Zones) -> bool
 
 
 def _held_known(containers: Iterable[ListedContainer], known: Zones) -> bool:
-    found = list(containers)
-    return _all_known((block for each in found for block in each.memory), known) and _all_known(
-        (group for each in found for group in each.devices), known
-    )
+    found = set[tuple[int, ...]]()
+    for each in containers:
+        found.update([block.zones for block in each.memory])
+        found.update([group.zones for group in each.devices])
+    return known.issuperset(chain.from_iterable(found))
 
 
 def _containers(held: Mapping[str, ListedContainer], known: Zones) -> dict[str, ListedContainer]:

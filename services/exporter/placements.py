@@ -123,8 +123,10 @@ def _unseen(pod: ListedPod, holdings: Mapping[str, ListedContainer]) -> list[Lis
     return [holdings[name] for name in sorted(holdings) if name not in listed]
 
 
-def _init_entries(pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int], unseen: Iterable[ListedContainer]) -> list[Placement]:
+def _init_entries(pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int], unseen: Sequence[ListedContainer]) -> list[Placement]:
     """What each of them still keeps for itself; one whose CPUs and devices were all taken over is told as keeping nothing."""
+    if not unseen:
+        return []
     cpus = {*pod.cpus, *(cpu for container in pod.containers for cpu in container.cpus)}
     devices = {(group.resource, each) for container in pod.containers for group in container.devices for each in group.ids}
     entries = []
