@@ -99,9 +99,17 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
 
 
 async def _decide(decider: Decider, projector: Projector[SchedulerCore]) -> None:
-    await projector.wait_live()
+    replayed = asyncio.create_task(_replayed(decider))
+    try:
+        await decider.run(projector)
+    finally:
+        replayed.cancel()
+
+
+async def _replayed(decider: Decider) -> None:
+    """Those who wait are decided first."""
+    await decider.looked.wait()
     lean.replayed()
-    await decider.run(projector)
 
 
 def _relay(service: Service, settings: SchedulerSettings, log: EventLog, decider: Decider) -> None:

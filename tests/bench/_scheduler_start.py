@@ -45,7 +45,6 @@ async def _follow(fold: Fold[SchedulerCore], url: str, begun_s: float) -> dict[s
     following = asyncio.ensure_future(projector.run())
     await projector.wait_live()
     live_s, live_cpu_s = time.time(), time.process_time()
-    lean.replayed()
     projector.state.decide(1, 0.0)
     found = {
         "ready_s": round(time.time() - begun_s, 2),
