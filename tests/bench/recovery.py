@@ -1,7 +1,7 @@
 """How long a scheduler takes from its start to its first decision: `python -m tests.bench recovery --facts 1000000`.
 
 A log of so many facts is made on an embedded Postgres: nodes that report, pods that are observed, reserved, charged, bound, run
-and end, and the same nodes, which report who is left. (Exporters report about twice a pod. Such a log takes about thrice as
+and end, and the same nodes, which report who is left. (Exporters report about twice a pod. Such a log takes about twice as
 long a fact, and leaves the same state.) A process of its own then follows it from the beginning (`cold_s`), and another one
 from the snapshot that the first one left (`snapshot_s`): from the start of the process to the first look at the queue
 (`_scheduler_start`), imports of compiled code included. `fold_per_s` are facts read, decoded and folded a second, on the clock
