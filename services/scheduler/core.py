@@ -134,10 +134,12 @@ class SchedulerCore:
         if not self._begun:
             following.evolve(self.followed, envelope, fact)
             return
+        if self.config.shadow and isinstance(self.cluster, ColumnarPlacing):
+            self._refresh()
+            self.shadow.before(fact, self.ledger, self.cluster)
+        self._changed.update(following.evolve(self.followed, envelope, fact))
         if self.config.shadow:
-            self._watch(envelope, fact)
-        else:
-            self._changed.update(following.evolve(self.followed, envelope, fact))
+            self.shadow.after(fact)
         uid = fact.about.pod
         if isinstance(fact, scheduling.PodReserved):
             self.setting_aside.won(uid, fact.node)
@@ -150,14 +152,6 @@ class SchedulerCore:
         self._keep_trace(envelope, fact)
         if uid:
             self._follow_pod(uid, self.ledger.pods.get(uid), fact)
-
-    def _watch(self, envelope: Envelope, fact: Fact) -> None:
-        """Fold it, with the shadow told what stood before and what came."""
-        if isinstance(self.cluster, ColumnarPlacing):
-            self._refresh()
-            self.shadow.before(fact, self.ledger, self.cluster)
-        self._changed.update(following.evolve(self.followed, envelope, fact))
-        self.shadow.after(fact)
 
     def pass_over(self, envelope: Envelope) -> None:
         """A fact that is not folded. A skipped one moves its stream's version all the same; on a stream that is set aside the
