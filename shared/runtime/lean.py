@@ -20,7 +20,7 @@ COLLECT_AFTER = 10_000
 the looks took 5 % of a scheduler's CPU time."""
 SELDOM = 100_000
 """The same in a command that reads a log or plays a workload and ends, and while a service replays: state grows, and none of it
-is garbage. After each 700 the looks took a tenth of playing and a third of reading, after each 10,000 a tenth of a replay."""
+is garbage. After each 700 the looks took a tenth of playing, after each 10,000 a tenth of a replay."""
 
 
 def leave_out_what_is_optional() -> None:
