@@ -99,16 +99,17 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
 
 
 async def _decide(decider: Decider, projector: Projector[SchedulerCore]) -> None:
-    replayed = asyncio.create_task(_replayed(decider))
+    replayed = asyncio.create_task(_replayed(decider, projector))
     try:
         await decider.run(projector)
     finally:
         replayed.cancel()
 
 
-async def _replayed(decider: Decider) -> None:
-    """Those who wait are decided first."""
-    await decider.looked.wait()
+async def _replayed(decider: Decider, projector: Projector[SchedulerCore]) -> None:
+    """Those who wait are decided first; a standby, which decides nobody, does not wait for that."""
+    await projector.wait_live()
+    await set_within(decider.looked, DECIDES_FIRST_S)
     lean.replayed()
 
 

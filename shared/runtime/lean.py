@@ -38,7 +38,7 @@ def loaded() -> None:
 
 
 def replaying() -> None:
-    """The log is read from the beginning, or from a snapshot."""
+    """Until `replayed`, nearly all that is made is state."""
     gc.set_threshold(SELDOM)
 
 
