@@ -177,3 +177,16 @@ def test_a_ledger_without_pods_carries_no_charge(history: History) -> None:
 def test_a_snapshot_is_the_state(history: History) -> None:
     again = from_snapshot(to_snapshot(history.ledger))
     assert digest(again) == digest(history.ledger)
+
+
+def test_no_bound_is_above_what_is_allocatable_whatever_a_report_calls_available() -> None:
+    """A device that became unhealthy is not free; nor is it with an ended pod to look at."""
+    history = History()
+    history.report(zone(0, 8, free=10, gpus=2, free_gpus=3))
+    whole = {0: {"cpu": 8000, "vendor.com/gpu": 2}}
+    assert (history.n1.lower, history.n1.upper) == (whole, whole)
+    made = pod("a", cpus=2)
+    history.reserve(made)
+    history.report(zone(0, 8, free=10, gpus=2, free_gpus=3), at=2, placements=(held("a", 0, 2),))
+    history.end(made)
+    assert (history.n1.lower, history.n1.upper) == (whole, whole)
