@@ -92,8 +92,9 @@ def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> Zon
 
 
 class _Init(NamedTuple):
-    """A pod's ordinary init containers: their `names`, the devices that they may keep beside those of the others, the millicpu,
-    and what if masks may differ from container to container, and (memory or hugepages, the most that they hold in one zone)."""
+    """A pod's ordinary init containers: their `names`; the devices that they may keep beside those of the others; the millicpu
+    that they may keep, where the pod's containers share a mask and where they may be `apart`; and (memory or hugepages, the most
+    that they hold of it in one zone)."""
 
     names: frozenset[str]
     kept: Amounts

@@ -242,8 +242,6 @@ class Projector(Generic[S]):
 
 
 def _pieces(page: Sequence[Envelope]) -> Iterator[Sequence[Envelope]]:
-    if len(page) <= AT_ONCE:
-        return iter((page,) if page else ())
     return (page[first : first + AT_ONCE] for first in range(0, len(page), AT_ONCE))
 
 

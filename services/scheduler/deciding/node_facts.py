@@ -27,9 +27,10 @@ with their resources, and the resources of which some devices lie in no zone."""
 
 Bounds = Mapping[int, Amounts]
 
-_CHANGING = {"boot_id", "boot_time_ms", "exporter", "fingerprint", "zones", "placements", "checkpoints", "hidden"}
-_STEADY = attrgetter(*(name for name in Report.__struct_fields__ if name not in _CHANGING))
-"""What a delta of a report leaves as it is."""
+_PASSING = {"boot_id", "boot_time_ms", "exporter", "fingerprint", "zones", "placements", "checkpoints", "hidden"}
+"""What deltas change. No profile may look at it, but for the layout of zones."""
+_STEADY = attrgetter(*(name for name in Report.__struct_fields__ if name not in _PASSING))
+"""The rest of a report: the same objects after a delta, so that to compare them costs next to nothing."""
 
 MAX_ZONES = 64
 MAKES = 4096
