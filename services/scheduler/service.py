@@ -139,10 +139,14 @@ def _join(
     decider: Decider,
     projector: Projector[SchedulerCore],
 ) -> None:
-    """Schedulers of one name are members of one role; who has yet to replay the log is none."""
+    """Schedulers of one name are members of one role; who has yet to replay the log, or disagrees, is none."""
     role, ttl_s = f"{ROLE}/{settings.scheduler_name}", settings.lease_ttl_s
     leading: dict[str, Any] = {"ttl_s": ttl_s, "clock": service.clock, "health": service.health}
-    knowing: dict[str, Any] = {"extent": EXTENT, "behind": lambda: projector.behind}
+    knowing: dict[str, Any] = {
+        "extent": EXTENT,
+        "behind": lambda: projector.behind,
+        "disagrees": lambda: projector.disagrees,
+    }
     membership = Membership(log, role, service.holder, heard=decider.share_out, **knowing, **leading)
     service.health.tell("sharing", lambda: {**membership.said(), "queue": len(projector.state.queue)})
 

@@ -6,7 +6,9 @@ both do. Must not know what is shared.
 
 Members of two releases live beside each other while services are replaced. One that meets facts which it cannot read is behind;
 where a member knows more of facts, it leaves its share to that one, and stands by until that one is gone. Among members that know
-as much as each other nobody leaves: a share that is done in part is better than one that nobody does.
+as much as each other nobody leaves: a share that is done in part is better than one that nobody does. One whose fold promises
+pods something else than that of the release at work (`shared.runtime.marks`) takes no place beside it, as one that waits for a
+lease takes none, until that release is gone or an operator says that the change is meant.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _EXTENT = "#facts="
 class Membership(Leadership):
     """One member. `members` are the live ones by their leases' roles, the own one included; `heard` is told of every change: the
     members and the own one, no members while this process is none. `extent` is how much of facts this release knows, `behind`
-    says whether the log holds facts that it could not read. Otherwise as `Leadership`."""
+    says whether the log holds facts that it could not read, `disagrees` whether its fold differs from that of the release at
+    work. Otherwise as `Leadership`."""
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Membership(Leadership):
         heard: Heard | None = None,
         extent: int = 0,
         behind: Callable[[], bool] = lambda: False,
+        disagrees: Callable[[], bool] = lambda: False,
         **leading: Any,
     ) -> None:
         super().__init__(log, role, f"{holder}{_EXTENT}{extent}" if extent else holder, **leading)
@@ -53,10 +57,11 @@ class Membership(Leadership):
         self._heard = heard
         self._extent = extent
         self._behind = behind
+        self._disagrees = disagrees
         self._left_to = ""
 
     def said(self) -> dict[str, object]:
-        """For health: the own place (empty: none), all that are taken, and to whom of a newer release the share is left."""
+        """For health: the own place (empty: none), all that are taken, and to whom of another release the share is left."""
         left = {"left_to": self._left_to} if self._left_to else {}
         return {"member": self.lease.role if self.lease is not None else "", "members": list(self.members), **left}
 
@@ -65,9 +70,10 @@ class Membership(Leadership):
         await super().run(lambda lease: self._among_others(work, lease))
 
     async def _claim(self) -> Lease | None:
-        """The first place that is free; none while a newer release does what this one is behind with."""
+        """The first place that is free; none while a newer release does what this one is behind with, or any member is at work
+        that this one disagrees with. Who has a place keeps it: two that disagree would give theirs up to each other."""
         members = await self._log.members(self._shared)
-        if self._leaves_to(members):
+        if self._leaves_to(members) or self._stands_back(members):
             return None
         taken = {lease.role for lease in members}
         for place in range(PLACES):
@@ -115,6 +121,11 @@ class Membership(Leadership):
         newer = [each.role for each in members if extent_of(each.holder) > self._extent] if self._behind() else []
         self._left_to = newer[0] if newer else ""
         return self._left_to
+
+    def _stands_back(self, members: list[Lease]) -> bool:
+        others = [each.role for each in members if each.holder != self._holder] if self._disagrees() else []
+        self._left_to = others[0] if others else ""
+        return bool(others)
 
     def _hear(self, members: tuple[str, ...], own: str) -> None:
         if members == self.members:

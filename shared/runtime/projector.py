@@ -108,6 +108,11 @@ class Projector(Generic[S]):
         """Whether the log holds facts that this code could not read or fold."""
         return bool(self._aside.streams)
 
+    @property
+    def disagrees(self) -> bool:
+        """Whether this code promises pods something else than the release at work, and is to wait until that is meant."""
+        return self._marks is not None and bool(self._marks.problem())
+
     async def run(self) -> None:
         """Load the snapshot if there is a usable one, then follow the log until cancelled."""
         self._aside = await self.consumer.insist(self._skips)

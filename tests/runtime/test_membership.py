@@ -76,11 +76,12 @@ async def test_a_member_that_was_counted_out_stops_before_its_next_renewal() -> 
 
 
 class Release(Member):
-    """A process of a release that knows so much of facts; `behind` once the log holds some that it cannot read."""
+    """A process of a release that knows so much of facts; `behind` once the log holds some that it cannot read, `disagrees`
+    where its fold is another one than that of who was there before."""
 
-    def __init__(self, log: MemoryEventLog, name: str, extent: int) -> None:
+    def __init__(self, log: MemoryEventLog, name: str, extent: int, disagrees: bool = False) -> None:
         super().__init__(log, name)
-        self.behind = False
+        self.behind, self.disagrees = False, disagrees
         self.membership = Membership(
             log,
             "role",
@@ -89,6 +90,7 @@ class Release(Member):
             heard=lambda *change: self.heard.append(change),
             extent=extent,
             behind=lambda: self.behind,
+            disagrees=lambda: self.disagrees,
         )
 
 
@@ -105,6 +107,33 @@ async def test_a_member_that_is_behind_leaves_its_share_to_a_newer_release_and_t
             assert old.membership.said() == {"member": "", "members": [], "left_to": "role/1"}
         await until(lambda: len(old.members) == 1)
         assert "left_to" not in old.membership.said()
+
+
+async def test_a_member_that_disagrees_takes_no_place_beside_the_release_at_work_until_that_is_meant() -> None:
+    log = MemoryEventLog()
+    blue, green = Release(log, "blue", 10), Release(log, "green", 10, disagrees=True)
+    async with running(blue.run()):
+        await until(lambda: blue.members == ("role/0",))
+        async with running(green.run()):
+            await until(lambda: green.membership.said() == {"member": "", "members": [], "left_to": "role/0"})
+            await asyncio.sleep(3 * LOOK_S)
+            assert (blue.members, green.heard) == (("role/0",), []), "the release at work decides alone"
+            green.disagrees = False
+            await until(lambda: blue.members == green.members == ("role/0", "role/1"))
+            green.disagrees = True
+            await asyncio.sleep(3 * LOOK_S)
+            assert green.members == ("role/0", "role/1"), "who is at work stays there"
+
+
+async def test_a_member_that_disagrees_takes_the_place_of_a_release_that_is_gone() -> None:
+    log = MemoryEventLog()
+    blue, green = Release(log, "blue", 10), Release(log, "green", 10, disagrees=True)
+    async with running(blue.run()) as (work,):
+        await until(lambda: blue.members == ("role/0",))
+        async with running(green.run()):
+            await until(lambda: "left_to" in green.membership.said())
+            work.cancel()
+            await until(lambda: green.membership.said() == {"member": "role/0", "members": ["role/0"]})
 
 
 async def test_members_that_are_behind_and_of_one_release_keep_their_shares() -> None:

@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 
 from services.scheduler.handlers import ROLE
+from shared.eventlog.port import Mark
 from shared.eventlog.postgres import PostgresEventLog
 from shared.runtime.app import Exit
 from shared.runtime.membership import PLACES
 from tests.eventlog.conftest import log_url  # noqa: F401 - fixture
+from tests.eventlog.words import given, place
 from tests.fixtures.ports import free_port
 
 NOBODY = "127.0.0.1:9"
@@ -69,6 +71,14 @@ class Scheduler:
             time.sleep(0.05)
         return found
 
+    def until_sharing(self, expected: dict[str, object]) -> None:
+        """Until it says this of its part in the role."""
+        deadline_s = time.monotonic() + 60
+        while (found := json.loads(self.page("/readyz") or "{}").get("sharing", {})) != {**expected, "queue": 0}:
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline_s, found
+            time.sleep(0.05)
+
     def said(self) -> list[dict[str, Any]]:
         """Its log, once it has ended."""
         _, lines = self.process.communicate(timeout=60)
@@ -111,13 +121,35 @@ def test_a_kubeconfig_that_cannot_be_used_ends_it_and_is_named(log_url: str) -> 
 
 async def test_who_gets_no_share_of_the_queue_observes_and_relays_all_the_same(log_url: str) -> None:  # noqa: F811
     log = await PostgresEventLog.open(log_url)
-    for place in range(PLACES):
-        assert await log.acquire(f"{ROLE}/topolog/{place}", "another", 600.0) is not None
+    for number in range(PLACES):
+        assert await log.acquire(f"{ROLE}/topolog/{number}", "another", 600.0) is not None
     with started(log_url) as scheduler:
         scheduler.until_waiting({"kubernetes", "observed cluster"})
         page = scheduler.page("/metrics")
         assert 'topolog_leader{role="relay"} 1.0' in page
         assert "topolog_decide_latency_seconds_count" not in page
+    await log.close()
+
+
+async def test_a_release_that_promises_something_else_decides_nothing_beside_the_one_at_work(log_url: str) -> None:  # noqa: F811
+    log = await PostgresEventLog.open(log_url)
+    await given(log, *"aaa")
+    await log.save_mark("scheduler", Mark("blue/", await place(log, 3), "otherwise"))
+    blue = await log.acquire(f"{ROLE}/topolog/0", "blue", 600.0)
+    assert blue is not None
+    with started(log_url, OBSERVE="false", RELAY="false") as scheduler:
+        found = scheduler.until_waiting({"scheduler: marks"})
+        assert "the release blue" in found["scheduler: marks"]
+        told = {"member": "", "members": [], "left_to": blue.role}
+        scheduler.until_sharing(told)
+        assert [lease.role for lease in await log.members(f"{ROLE}/topolog")] == [blue.role]
+    with started(log_url, OBSERVE="false", RELAY="false", FOLD_DIFFERS="go") as meant:
+        meant.until_waiting(set())
+        meant.until_sharing({"member": f"{ROLE}/topolog/1", "members": [blue.role, f"{ROLE}/topolog/1"]})
+    with started(log_url, OBSERVE="false", RELAY="false") as green:
+        green.until_sharing(told)
+        await log.release(blue)
+        green.until_sharing({"member": f"{ROLE}/topolog/0", "members": [blue.role]})
     await log.close()
 
 
