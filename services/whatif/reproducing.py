@@ -19,6 +19,7 @@ from services.scheduler.core import CoreConfig
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.following import Followed
+from services.scheduler.sharing import MARK, Share, share_of
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events import streams
@@ -142,6 +143,7 @@ class _Tally:
 
     def __init__(self, core: CoreConfig) -> None:
         self._core = core
+        self._share = Share()
         self._same = self._others = 0
         self._why: Counter[str] = Counter()
         self._told: list[Differing] = []
@@ -162,6 +164,7 @@ class _Tally:
         if entry is not None and entry.pod.scheduler_name != self._core.scheduler_name:
             self._others += 1
             return
+        self._take_share(placing, share_of(fact.config, made.writer[0]))
         outcome = decided(placing, entry) if entry is not None else None
         if outcome is not None and same(fact, outcome):
             self._same += 1
@@ -172,13 +175,19 @@ class _Tally:
             key = entry.pod.key if entry is not None else fact.uid
             self._told.append(Differing(made.position, key, recorded_text(fact), outcome_text(outcome), why))
 
+    def _take_share(self, placing: ColumnarPlacing, share: Share) -> None:
+        """Each of several schedulers tried nodes of its own first."""
+        if share != self._share:
+            placing.share(None if share.alone else share.has)
+            self._share = share
+
     def _cause(self, fact: Decision) -> str:
         here = self._core.provenance
         if not (fact.code and fact.config):
             return UNKNOWN
         if fact.code != here.code:
             return CODE
-        return CONFIGURATION if fact.config != here.config else UNRECORDED
+        return CONFIGURATION if fact.config.partition(MARK)[0] != here.config else UNRECORDED
 
     def reproduced(self) -> Reproduced:
         """What came out."""

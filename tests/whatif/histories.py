@@ -12,13 +12,20 @@ from services.comparison.simulation import Simulation
 from services.comparison.truth import TrueNode
 from services.comparison.workloads import SCHEDULER, Workload, workload
 from services.scheduler.configuration import chosen
-from services.scheduler.core import CoreConfig
+from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.settings import SchedulerSettings
+from services.scheduler.sharing import Share
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
+from shared.events import streams
 from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved, PodObserved
+from shared.events.codec import decode
+from shared.events.report_facts import NodeReported
+from tests.ledger.given import pod, report, zone
+from tests.scheduler.default.story import ROOMY
 
 BEGIN_US = 1_700_000_000_000_000
 
@@ -28,6 +35,38 @@ def as_here(**changes: object) -> CoreConfig:
     settings = SchedulerSettings(database_url="", scheduler_name=SCHEDULER)
     cycle = msgspec.structs.replace(settings.cycle, **changes)
     return chosen(msgspec.structs.replace(settings, cycle=cycle)).core
+
+
+async def shared_by_two(pods: int, nodes: int = 4) -> MemoryEventLog:
+    """Pods that two schedulers share and decide in turns, on nodes of two zones, each trying its own nodes first."""
+    log = MemoryEventLog("shared")
+    seen = [(streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=ROOMY)) for name in _names(nodes)]
+    told = [(streams.report(name), NodeReported(_report(name))) for name in _names(nodes)]
+    waiting = [(streams.pod(one.uid), PodObserved(one)) for one in map(_pod, range(pods))]
+    await log.append([Commit(stream, "observer", 0, BEGIN_US, (Draft(stream, fact),)) for stream, fact in seen + told + waiting])
+    leases = [lease for place in "01" if (lease := await log.acquire(f"scheduler/topolog/{place}", place, 60.0)) is not None]
+    cores = [SchedulerCore(as_here()) for _ in leases]
+    for core, lease in zip(cores, leases, strict=True):
+        core.take_share(Share(tuple(each.role for each in leases), lease.role))
+    for turn in range(pods):
+        core, lease = cores[turn % 2], leases[turn % 2]
+        for envelope in await log.read(core.ledger.position, 1000):
+            core.evolve(envelope, decode(envelope))
+        drafts = [proposal.drafts for proposal in core.decide(1, 0.0)]
+        await log.append([Commit(f"turn {turn}", lease.role, lease.epoch, BEGIN_US + turn, tuple(each)) for each in drafts])
+    return log
+
+
+def _pod(number: int) -> Pod:
+    return msgspec.structs.replace(pod(f"p{number}"), scheduler_name=SCHEDULER)
+
+
+def _names(nodes: int) -> list[str]:
+    return [f"n{number}" for number in range(nodes)]
+
+
+def _report(node: str) -> Report:
+    return msgspec.structs.replace(report(zone(0, 8), zone(1, 8)), node=node)
 
 
 class RecordingRow(LedgerRow):

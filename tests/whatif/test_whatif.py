@@ -24,7 +24,7 @@ from shared.events import streams
 from shared.events.codec import decode, encode
 from shared.events.scheduling_facts import PodReserved
 from shared.events.surroundings_facts import ClaimObserved, SurroundingEnded, SurroundingFact, VolumeObserved, stream_of
-from tests.whatif.histories import as_here, dense
+from tests.whatif.histories import as_here, dense, shared_by_two
 
 SECONDS = 80
 _logs: list[MemoryEventLog] = []
@@ -65,6 +65,16 @@ def test_the_same_rules_make_every_recorded_decision_again(topolog: Run) -> None
     last = json.loads(out.splitlines()[-1])
     assert (code, last["differs"], last["same"]) == (0, 0, last["decisions"])
     assert last["decisions"] > 10
+
+
+async def test_what_two_schedulers_decided_side_by_side_is_decided_again_each_on_its_share() -> None:
+    log = await shared_by_two(pods=24)
+    head = await log.head()
+    found = await reproduce(log, as_here(), 1, head, lambda _: None)
+    assert (found.decisions, found.same, found.why) == (24, 24, {})
+    assert len({envelope.role for envelope in await log.read(0, 1000) if envelope.type == "PodReserved"}) == 2
+    altered = await reproduce(_with_one_decision_altered(log), as_here(), 1, head, lambda _: None)
+    assert altered.why == {UNRECORDED: 1}, "who shares has the same configuration"
 
 
 async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
