@@ -5,6 +5,7 @@ The deciding rooms answer, on the state as it stood: nothing is decided here. Pu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,11 +15,12 @@ from services.replay.filters import FilterError, clock
 from services.replay.listing import position_of
 from services.replay.names import Names, require_node, require_pod
 from services.replay.near_miss import near_miss
-from services.replay.recomputing import mates
+from services.replay.recomputing import Decision, mates
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.following import Followed
+from services.scheduler.sharing import Share, share_of
 from shared.domain.refusal import Refusal
 from shared.eventlog.port import EventLog
 from shared.eventlog.whole_stream import readable_facts_of
@@ -26,7 +28,7 @@ from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
+from shared.events.scheduling_facts import PodReserved
 from shared.events.setting_aside import Aside
 
 
@@ -52,7 +54,7 @@ async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleC
     uid = (await require_pod(log, pod))[-1]
     await require_node(log, node)
     history = [entry async for entry in readable_facts_of(log, streams.pod(uid))]
-    decisions = [(envelope, fact) for envelope, fact in history if isinstance(fact, PodReserved | PodVerdictChanged)]
+    decisions = [(envelope, fact) for envelope, fact in history if isinstance(fact, Decision)]
     beside: tuple[PodReserved, ...] = ()
     if moment:
         position = await position_of(log, moment, "--at")
@@ -62,14 +64,22 @@ async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleC
         position = await log.head()
     _require_alive(pod, history, position)
     followed, aside = await followed_at(log, position)
-    placing = placing_at(followed, cycle, aside, beside)
-    found = _judged(followed, placing, aside, uid, node)
+    placing, share = placing_at(followed, cycle, aside, beside), _share(decisions, position)
+    placing.share(None if share.alone else share.has)
+    found = _judged(followed, placing, aside, uid, node, share)
     time = clock((await log.read(position - 1, 1))[0].time_us)
     names = Names(log)
     if found.refusal:
         await names.find(uid for zone in found.refusal.get("zones", ()) for uid in zone.get("holders", ()))
     lines = near_miss(found.refusal, names.known) if found.refusal else []
     return msgspec.structs.replace(found, position=position, time=time, lines=lines)
+
+
+def _share(decisions: Sequence[tuple[Envelope, Decision]], position: int) -> Share:
+    """Which scheduler, among which others, had the pod: that of its last decision by the position, or of its first one after."""
+    by_then = [each for each in decisions if each[1].based_on <= position]
+    nearest = by_then[-1:] or decisions[:1]
+    return share_of(nearest[0][1].config, nearest[0][0].role) if nearest else Share()
 
 
 def _require_alive(pod: str, history: list[tuple[Envelope, Fact]], position: int) -> None:
@@ -80,7 +90,7 @@ def _require_alive(pod: str, history: list[tuple[Envelope, Fact]], position: int
         raise FilterError(f"pod {pod!r} is not in the log at position {position}", f"--at a position from {first} {until}")
 
 
-def _judged(followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str, node: str) -> WhyNot:
+def _judged(followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str, node: str, share: Share) -> WhyNot:
     entry = followed.ledger.pods[uid]
     found = WhyNot(entry.pod.key, uid, node, 0, "", "", [])
     if entry.node == node:
@@ -103,7 +113,9 @@ def _judged(followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str
             found, answer="nothing stood in the way: the pod would go there", score=score, instead=node
         )
     text = f"nothing stood in the way: {node} would take it with score {score}, but {chosen.node} had {chosen.score}"
-    if score == chosen.score:
+    if share.has(chosen.node) and not share.has(node):
+        text += f", and is tried first by {share.own} of {len(share.members)} schedulers"
+    elif score == chosen.score:
         text += ", and ties are broken by a hash of the pod's uid"
     fields = {"answer": text, "score": score, "instead": chosen.node, "instead_score": chosen.score}
     return msgspec.structs.replace(found, **fields)

@@ -1,0 +1,22 @@
+"""Why a pod does not go to a node where several schedulers share pods and nodes: the one that had the pod answers."""
+
+from __future__ import annotations
+
+from services.replay.why_not import why_not
+from shared.events.codec import decode
+from shared.events.scheduling_facts import PodReserved
+from tests.whatif.histories import as_here, shared_by_two
+
+
+async def test_the_node_that_was_chosen_is_told_whichever_of_two_schedulers_chose() -> None:
+    log = await shared_by_two(pods=12)
+    cycle, own_first = as_here().cycle, 0
+    for envelope in [each for each in await log.read(0, 1000) if each.type == PodReserved.__name__]:
+        reserved = decode(envelope)
+        assert isinstance(reserved, PodReserved)
+        other = next(name for name in ("n0", "n1", "n2", "n3") if name != reserved.node)
+        for moment in ("", str(reserved.based_on)):
+            found = await why_not(log, reserved.uid, other, moment, cycle)
+            assert found.instead == reserved.node, found.answer
+            own_first += f"is tried first by {envelope.role} of 2 schedulers" in found.answer
+    assert own_first > 0
