@@ -11,11 +11,12 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from services.cli import window
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_USAGE, CommandError, json_line
 from services.cli.progress import progress_bar
+from services.cli.window import From, To
 from services.replay.filters import FilterError
-from services.replay.listing import position_of
 from services.upkeep.errors import UpkeepRefused
 from shared.eventlog.port import EventLog
 
@@ -80,8 +81,8 @@ def export_command(
     out: Annotated[Path, typer.Option("--out", help="The file to write; FILE.topolog.gz by convention.")],
     database_url: Database = "",
     data_dir: DataDir = None,
-    from_: Annotated[str, typer.Option("--from", help="First position or time; the beginning without it.")] = "",
-    to: Annotated[str, typer.Option("--to", help="Last position or time; the head without it.")] = "",
+    from_: From = None,
+    to: To = None,
     as_json: Json = False,
 ) -> None:
     """Write the log, or a range of it, to one compressed file that carries its own hash.
@@ -92,8 +93,7 @@ def export_command(
     from services.upkeep.exporting import Exported, export
 
     async def write(log: EventLog) -> Exported:
-        first = await position_of(log, from_, "--from") if from_ else 1
-        last = await position_of(log, to, "--to") if to else await log.head()
+        first, last = await window.with_facts(log, from_, to)
         with progress_bar("exporting", last - first + 1, not as_json) as advance:
             return await export(log, out, first, last, lambda position: advance(position - first + 1))
 

@@ -13,11 +13,13 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from services.cli import replay_print
+from services.cli import replay_print, window
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
+from services.cli.window import From, To
 from services.replay import filters, moments
 from services.replay.filters import Filter, FilterError
+from shared.eventlog.port import EventLog
 from shared.ledger.fold import GapError
 
 T = TypeVar("T")
@@ -67,9 +69,8 @@ def log_command(
     type_: Annotated[str, typer.Option("--type", help="Fact type pattern, for example 'Pod*'.")] = "",
     pod: Annotated[str, typer.Option(help="Pod uid, name or namespace/name.")] = "",
     node: Annotated[str, typer.Option(help="Facts that concern this node.")] = "",
-    since: Annotated[str, typer.Option(help="A time: 10m ago, 2026-01-31T12:00, Unix seconds.")] = "",
-    until: Annotated[str, typer.Option(help="A time, as for --since.")] = "",
-    from_: Annotated[str, typer.Option("--from", help="First position; -100 is a hundred before the end; 10m ago.")] = "",
+    from_: From = None,
+    to: To = None,
     limit: Annotated[int, typer.Option(help="At most this many facts.", min=1)] = 1_000_000_000,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as facts arrive, from the end, or from --from.")] = False,
     as_json: Json = False,
@@ -77,19 +78,20 @@ def log_command(
     """Show facts in order of position: time, pod, node, one sentence."""
     from services.replay.listing import Listing, list_facts
 
-    now_us = int(time.time() * 1_000_000)
+    if follow and to:
+        raise CommandError("--follow goes on for ever, and --to ends", "the one or the other", EXIT_USAGE)
     with usage_errors("log"):
-        if from_:
-            moments.parse(from_, now_us, "--from")
-        wanted = Filter(
-            stream=stream,
-            type=filters.check_type(type_),
-            node=node,
-            since_us=moments.time_us(since, now_us, "--since") if since else 0,
-            until_us=moments.time_us(until, now_us, "--until") if until else 2**62,
-        )
-    listing = Listing(wanted, pod, from_ or ("1" if since and follow else ""), limit, follow)
-    run(LogSource(database_url, data_dir), lambda log: list_facts(log, listing, replay_print.fact_printer(as_json)), "log")
+        window.check(from_, to)
+        wanted = Filter(stream=stream, type=filters.check_type(type_), node=node)
+
+    async def listed(log: EventLog) -> None:
+        asked = await window.window(log, from_, to)
+        first = asked.first if from_ or not follow else asked.last + 1
+        await list_facts(log, Listing(wanted, first, asked.last, pod, limit, follow), replay_print.fact_printer(as_json))
+        if asked.empty and not follow:
+            window.note(asked.empty)
+
+    run(LogSource(database_url, data_dir), listed, "log")
 
 
 @replay_app.command("at", context_settings=NEGATIVE_POSITIONS)

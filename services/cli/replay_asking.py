@@ -13,7 +13,7 @@ from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, json_line
 from services.cli.replay import NEGATIVE_POSITIONS, Database, DataDir, Json, replay_app, run
 from services.replay.differing import State, difference, state_of
-from services.replay.listing import position_of
+from services.replay.positions import position_of
 from services.replay.reading import ledger_at
 from shared.eventlog.port import EventLog
 
@@ -33,7 +33,8 @@ def diff_command(
 
     Exit code 1 when they differ.
     """
-    one, other = (_state(text, database_url, data_dir) for text in (before, after))
+    one = _state(before, database_url, data_dir, f"topolog replay diff {_moment_of(before, '1')} {after}")
+    other = _state(after, database_url, data_dir, f"topolog replay diff {before} {_moment_of(after, 'head')}")
     found = difference(one, other, node)
     if as_json:
         json_line(found)
@@ -43,15 +44,21 @@ def diff_command(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _state(text: str, database_url: str, data_dir: Path | None) -> State:
-    """The state that one argument names."""
+def _moment_of(text: str, moment: str) -> str:
+    """Another moment of the log that an argument names, as an argument."""
+    path = text.partition("@")[0]
+    return f"{path}@{moment}" if Path(path).expanduser().exists() else moment
+
+
+def _state(text: str, database_url: str, data_dir: Path | None, remedy: str) -> State:
+    """The state that one argument names; `remedy` where it names a moment that its log does not hold."""
     path, _, moment = text.partition("@")
     in_file = Path(path).expanduser().exists()
     source = LogSource(path, None) if in_file else LogSource(database_url, data_dir)
 
     async def fold(log: EventLog) -> State:
         wanted = moment if in_file else text
-        return state_of(text, await ledger_at(log, await position_of(log, wanted or "head")))
+        return state_of(text, await ledger_at(log, await position_of(log, wanted or "head", remedy=remedy)))
 
     return run(source, fold, "diff")
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import msgspec
 import typer
 
+from services.cli import window
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, console, json_line, table
 from services.cli.progress import progress_bar
-from services.cli.replay import NEGATIVE_POSITIONS, Database, DataDir, replay_app, run
-from services.replay.listing import position_of
+from services.cli.replay import NEGATIVE_POSITIONS, Database, DataDir, replay_app, run, usage_errors
+from services.cli.window import From, To
 from shared.eventlog.port import EventLog
 
 if TYPE_CHECKING:
@@ -29,13 +30,15 @@ if TYPE_CHECKING:
 
 WORLD = {"policy": "topology_policy", "scope": "topology_scope"}
 REPORTS = ("change", "1", "10", "60")
+Wanted = tuple[list[str] | None, list[str] | None]
+"""Where to begin and where to end, as they were written."""
 
 
 @replay_app.command("whatif", context_settings=NEGATIVE_POSITIONS)
 def whatif_command(
     history: Annotated[str, typer.Option(help="A file of `topolog log export`, a folder of archived ones, or live.")] = "live",
-    from_: Annotated[str, typer.Option("--from", help="First position or time; the beginning without it.")] = "",
-    to: Annotated[str, typer.Option("--to", help="Last position or time; the head without it.")] = "",
+    from_: From = None,
+    to: To = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="KEY=VALUE: a setting of the scheduler (cache, strategy, prediction, ...), or policy, scope."),
@@ -59,6 +62,8 @@ def whatif_command(
     """
     if reports not in REPORTS:
         raise CommandError(f"--reports is {reports}; there are {', '.join(REPORTS)}", "topolog replay whatif --help", EXIT_USAGE)
+    with usage_errors("whatif"):
+        window.check(from_, to)
     settings, world = _changes(changes or [], nodes)
     before, after = _choice(os.environ), _choice(os.environ | settings)
     source = LogSource(database_url, data_dir) if history == "live" else LogSource(history, None)
@@ -132,18 +137,10 @@ def _changed(world: Changes) -> bool:
     return bool(world.nodes or world.policy or world.scope)
 
 
-async def _range(log: EventLog, wanted: tuple[str, str]) -> tuple[int, int]:
-    first = await position_of(log, wanted[0], "--from") if wanted[0] else 1
-    last = await position_of(log, wanted[1] or "head", "--to")
-    if first > last:
-        raise CommandError(f"--from {wanted[0]} lies behind --to {wanted[1]}", "topolog replay log", EXIT_USAGE)
-    return first, last
-
-
 # -- without a change ----------------------------------------------------------------------------------------------------
 
 
-def _reproduce(source: LogSource, wanted: tuple[str, str], choice: Choice, plot: Path | None, as_json: bool) -> None:
+def _reproduce(source: LogSource, wanted: Wanted, choice: Choice, plot: Path | None, as_json: bool) -> None:
     from services.whatif.reproducing import reproduce
 
     if choice.core.upstream is not None:
@@ -154,7 +151,7 @@ def _reproduce(source: LogSource, wanted: tuple[str, str], choice: Choice, plot:
         raise CommandError("--plot draws two sides, and without a change there is one", "--set strategy=...", EXIT_USAGE)
 
     async def decide(log: EventLog) -> Reproduced:
-        first, last = await _range(log, wanted)
+        first, last = await window.with_facts(log, *wanted)
         with progress_bar("deciding again", 2 * last) as advance:
             return await reproduce(log, choice.core, first, last, advance)
 
@@ -179,7 +176,7 @@ def _reproduce(source: LogSource, wanted: tuple[str, str], choice: Choice, plot:
 
 def _compare(
     source: LogSource,
-    wanted: tuple[str, str],
+    wanted: Wanted,
     choices: tuple[Choice, Choice],
     changes: Changes,
     name: str,
@@ -194,7 +191,7 @@ def _compare(
     from services.whatif.world import Changes, NothingToPlay, world
 
     async def read(log: EventLog) -> Recorded:
-        first, last = await _range(log, wanted)
+        first, last = await window.with_facts(log, *wanted)
         with progress_bar("reading", last) as advance:
             return await recorded(log, first, last, advance)
 

@@ -1,4 +1,4 @@
-"""Which facts a reader asked for: by stream, type, pod, node and time. Pure."""
+"""Which facts a reader asked for: by stream, type, pod and node. Pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,9 @@ class Filter(msgspec.Struct, frozen=True):
     type: str = ""
     uids: frozenset[str] = frozenset()
     node: str = ""
-    since_us: int = 0
-    until_us: int = 2**62
 
     def accepts(self, envelope: Envelope) -> bool:
         """True when every given condition holds."""
-        if not self.since_us <= envelope.time_us <= self.until_us:
-            return False
         if self.stream and not fnmatch.fnmatchcase(envelope.stream, self.stream):
             return False
         if self.type and not fnmatch.fnmatchcase(envelope.type, self.type):

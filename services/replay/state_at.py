@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.replay import filters, reading
-from services.replay.listing import position_of
+from services.replay.positions import position_of
 from services.replay.suggestions import did_you_mean
 from services.scheduler.scoring.node_label import strategy_for
 from shared.eventlog.port import EventLog
@@ -15,11 +15,13 @@ from shared.ledger.digest import digest
 from shared.ledger.state import Charge, Ledger, LedgerNode
 from shared.ledger.view import clamped
 
+REMEDY = "topolog replay at head, or at 1"
+
 
 async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
     """The ledger at a moment. Amounts in millicpu, bytes and counts; `charges` say where each pod could be, or is."""
     head = await log.head()
-    position = await position_of(log, moment)
+    position = await position_of(log, moment, remedy=REMEDY)
     aside = Aside()
     ledger = await reading.ledger_at(log, position, aside=aside)
     if node and node not in ledger.nodes:

@@ -12,9 +12,9 @@ import msgspec
 
 from services.replay.deciding_state import followed_at, placing_at
 from services.replay.filters import FilterError, clock
-from services.replay.listing import position_of
 from services.replay.names import Names, require_node, require_pod
 from services.replay.near_miss import near_miss
+from services.replay.positions import position_of
 from services.replay.recomputing import Decision, mates
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
@@ -57,7 +57,7 @@ async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleC
     decisions = [(envelope, fact) for envelope, fact in history if isinstance(fact, Decision)]
     beside: tuple[PodReserved, ...] = ()
     if moment:
-        position = await position_of(log, moment, "--at")
+        position = await position_of(log, moment, "--at", "--at head")
     elif decisions:
         position, beside = decisions[-1][1].based_on, await mates(log, *decisions[-1])
     else:
