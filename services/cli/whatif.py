@@ -186,9 +186,12 @@ def _compare(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    from services.whatif import comparing
+    from services.whatif import comparing, cut
     from services.whatif.recorded import recorded, scheduler_of
     from services.whatif.world import Changes, NothingToPlay, world
+
+    if plot is not None:
+        _require_writable(plot)
 
     async def read(log: EventLog) -> Recorded:
         first, last = await window.with_facts(log, *wanted)
@@ -215,15 +218,31 @@ def _compare(
         raise CommandError(
             str(error), "topolog replay whatif --jobs 1, or a shorter history (--from, --to)", EXIT_FAILED
         ) from error
+    every = comparing.as_recorded(found), *sides
+    notes = [*cut.notes(found, worlds[1], every), *worlds[1].notes]
+    _tell(every, first, comparing.count_differing(sides), notes, as_json)
     if plot is not None:
         _draw(plot, sides)
-    differs = comparing.count_differing(sides)
-    _tell((comparing.as_recorded(found), *sides), first, differs, worlds[1].notes, as_json)
 
 
 def _named(choice: Choice, scheduler: str) -> Choice:
     """The configuration under the name that the recorded pods asked for."""
     return msgspec.structs.replace(choice, core=msgspec.structs.replace(choice.core, scheduler_name=scheduler))
+
+
+def _require_writable(plot: Path) -> None:
+    """Before minutes of playing. A file that is there stays as it is. Raises CommandError."""
+    try:
+        was_there = plot.exists()
+        plot.open("a").close()
+        if not was_there:
+            plot.unlink()
+    except OSError as error:
+        raise _unwritable(plot, error) from error
+
+
+def _unwritable(plot: Path, error: OSError) -> CommandError:
+    return CommandError(f"{plot} cannot be written: {error.strerror}", "--plot FILE.svg")
 
 
 def _draw(plot: Path, sides: tuple[Side, Side]) -> None:
@@ -232,7 +251,7 @@ def _draw(plot: Path, sides: tuple[Side, Side]) -> None:
     try:
         plot.write_text(picture(sides, "what if"))
     except OSError as error:
-        raise CommandError(f"{plot} cannot be written: {error.strerror}", "--plot FILE.svg") from error
+        raise _unwritable(plot, error) from error
 
 
 def _tell(sides: tuple[Side, ...], first: FirstDifference | None, differs: int, notes: list[str], as_json: bool) -> None:

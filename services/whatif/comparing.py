@@ -63,23 +63,26 @@ class FirstDifference(msgspec.Struct, frozen=True):
 
 
 def as_recorded(found: Recorded) -> Side:
-    """What the history itself says came out. Zones in use and fragmentation it does not tell (0)."""
+    """What the history itself says came out. Who waited before it begins waits from there, as on the played sides. Zones in use
+    and fragmentation it does not tell (0)."""
     replaced = set(found.replaced.values())
     roots = [uid for uid, past in found.pods.items() if uid not in replaced and _counts(found, past)]
-    waits, waiting = list[float](), list[float]()
+    waits, waiting, underway = list[float](), list[float](), 0
     for uid in roots:
         last = uid
         while last in found.replaced:
             last = found.replaced[last]
-        past, seen_us = found.pods[last], found.pods[uid].seen_us
+        past, seen_us = found.pods[last], max(found.pods[uid].seen_us, found.begin_us)
         if past.running_us:
             waits.append((past.running_us - seen_us) / 1e6)
         elif not past.ended_us or past.rejected:
             waiting.append((found.end_us - seen_us) / 1e6)
+            underway += bool(past.node) and not past.rejected
     every = sorted([*waits, *waiting])
     rejected = sum(past.rejected for past in found.pods.values())
     mean, p99 = sum(every) / max(1, len(every)), every[min(len(every) - 1, int(len(every) * 0.99))] if every else 0.0
-    return Side("recorded", len(every), len(waits), rejected, len(waiting), round(mean, 2), round(p99, 2), 0.0, 0.0)
+    counts = len(every), len(waits), rejected, len(waiting)
+    return Side("recorded", *counts, round(mean, 2), round(p99, 2), 0.0, 0.0, underway)
 
 
 def _counts(found: Recorded, past: Past) -> bool:

@@ -60,7 +60,8 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 class Side(msgspec.Struct, frozen=True):
     """What came out of one configuration. Waits are seconds from arrival to admission, rejections included; who still waits at
-    the end counts as long as it waited. `unplaced` are those. Zones and fragmentation are means over time."""
+    the end counts as long as it waited. `unplaced` are those; `underway` of them have a node, and would have run later. Zones and
+    fragmentation are means over time."""
 
     name: str
     pods: int
@@ -71,6 +72,7 @@ class Side(msgspec.Struct, frozen=True):
     wait_p99_s: float
     zones_used: float
     fragmentation: float
+    underway: int = 0
     cpu_s: float = 0.0
     samples: tuple[Sample, ...] = ()
     decisions: tuple[Decided, ...] = ()
@@ -145,6 +147,11 @@ class SideMeasures(Measures):
         self.samples.append(Sample(round(self.now_s, 3), ran, rejected, waiting, used, _fragmentation(free, self._demands)))
         self.now_s += self.sample_s
 
+    def underway(self, decisions: list[Decided]) -> int:
+        """How many of those that wait were given a node by these decisions."""
+        nodes = {each.uid: each.node for each in decisions}
+        return sum(bool(nodes.get(uid)) for uid in self._arrived)
+
 
 def _whole(node: TrueNode) -> dict[int, int]:
     """Zone -> millicpu of the empty node."""
@@ -195,6 +202,7 @@ def play(
         result.wait_p99_s,
         round(sum(each.zones_used for each in samples) / max(1, len(samples)), 2),
         round(sum(each.fragmentation for each in samples) / max(1, len(samples)), 4),
+        underway=measures.underway(row.decisions),
         samples=tuple(samples),
         decisions=tuple(row.decisions),
     )

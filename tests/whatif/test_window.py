@@ -1,0 +1,147 @@
+"""A window of a history: what it does to the counts is said, and the result is told whatever becomes of the picture."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.cli.main import main
+from services.upkeep.exporting import export
+from services.whatif import comparing, cut
+from services.whatif.playing import Side
+from services.whatif.recorded import recorded
+from services.whatif.world import Changes, world
+from shared.eventlog.memory import MemoryEventLog
+from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
+from shared.events.envelope import Envelope
+from tests.whatif.histories import dense
+
+SPEED = 60
+"""How much faster than the clock the history is said to have been played."""
+FIRST = 50
+_logs: list[MemoryEventLog] = []
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def log() -> MemoryEventLog:
+    """One history for all tests, which read only: 80 seconds within 80 / SPEED."""
+    if not _logs:
+        _logs.append(asyncio.run(dense(80, nodes=4, speed=SPEED)))
+    return _logs[0]
+
+
+@pytest.fixture
+def whatif(log: MemoryEventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `topolog replay whatif` with one change: exit code, what it printed, what it complained of."""
+    file = tmp_path / "h.topolog.gz"
+    asyncio.run(_exported(log, file))
+    change = ("--history", str(file), "--set", "strategy=LeastNUMANodes", "--jobs", "1")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["topolog", "replay", "whatif", *change, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), shown.out, shown.err
+
+    return run
+
+
+async def _exported(log: MemoryEventLog, file: Path) -> None:
+    await export(log, file, 1, await log.head())
+
+
+def uids(log: MemoryEventLog, first: int, last: int, kind: type) -> set[str]:
+    return {row.stream for row in log._facts[first - 1 : last] if row.type == kind.__name__}
+
+
+def notes_of(out: str) -> tuple[list[dict[str, Any]], str]:
+    *sides, _, last = map(json.loads, out.splitlines())
+    return sides, "\n".join(last["notes"])
+
+
+def test_a_window_says_who_was_there_before_it_and_whom_its_end_cuts_off(whatif: Run, log: MemoryEventLog) -> None:
+    code, out, err = whatif("--from", str(FIRST), "--json")
+    (told, here, other), notes = notes_of(out)
+    assert (code, err) == (0, ""), err
+    seen, ran = uids(log, 1, FIRST, PodObserved), uids(log, 1, FIRST, PodRunning) - uids(log, 1, FIRST, PodEnded)
+    waited = seen - uids(log, 1, FIRST, PodRunning) - uids(log, 1, FIRST, PodEnded)
+    assert ran
+    assert f"{len(ran)} pods ran when the window begins: they run from its beginning on, and are in no count" in notes
+    assert (f"{len(waited)} pods waited when the window begins" in notes) == bool(waited)
+    assert told["ran"] == told["pods"] == here["pods"] > here["ran"]
+    assert here["unplaced"] >= here["underway"] > 0
+    window_s = (log._facts[-1].time_us - log._facts[FIRST - 1].time_us) / 1e6
+    assert f"when the window ends, after {window_s:.1f} s" in notes
+    assert f"0 of 0 (recorded), {here['underway']} of {here['unplaced']} (as here)" in notes
+    assert "ran faster than the clock" in notes
+    assert other["pods"] == here["pods"]
+
+
+async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_on_in_the_record_too() -> None:
+    slow = await dense(40, nodes=4)
+    seen = next(row for row in slow._facts if row.type == PodObserved.__name__)
+    runs = next(row for row in slow._facts if row.type == PodRunning.__name__)
+    found = await recorded(slow, runs.position - 1, await slow.head(), lambda _: None)
+    side = comparing.as_recorded(found)
+    uid = runs.stream.removeprefix("pod/")
+    assert found.pods[uid].seen_us <= seen.time_us < found.begin_us < runs.time_us
+    assert side.wait_mean_s == round(sum(_waits_s(slow._facts, found.begin_us)) / side.ran, 2)
+    assert any("1 pods waited when the window begins" in note for note in cut.notes(found, world(found, Changes()), [side]))
+
+
+def _waits_s(facts: list[Envelope], from_us: int) -> list[float]:
+    """From a pod's arrival, or from this time, until it ran."""
+    runs = {row.stream: row.time_us for row in reversed(facts) if row.type == PodRunning.__name__}
+    seen = {row.stream: row.time_us for row in reversed(facts) if row.type == PodObserved.__name__}
+    return [(at_us - max(seen[stream], from_us)) / 1e6 for stream, at_us in runs.items() if at_us > from_us]
+
+
+async def test_a_whole_history_that_leaves_nobody_waiting_needs_no_such_words(log: MemoryEventLog) -> None:
+    side = Side("as here", 3, 3, 0, 0, 0.1, 0.1, 1.0, 0.0)
+    found = await recorded(log, 1, await log.head(), lambda _: None)
+    assert cut.notes(found, world(found, Changes()), [side]) == []
+
+
+def test_a_picture_that_cannot_be_written_is_told_before_anything_is_played(
+    whatif: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plays(*_: object) -> None:
+        raise AssertionError("played")
+
+    monkeypatch.setattr(comparing, "side_by_side", plays)
+    for plot in (tmp_path, tmp_path / "nowhere" / "x.svg"):
+        code, out, err = whatif("--plot", str(plot))
+        assert (code, out, f"{plot} cannot be written" in err, "  try: --plot" in err) == (1, "", True, True), err
+
+
+def test_trying_whether_a_picture_can_be_written_leaves_what_is_there(
+    whatif: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise comparing.SideFailed("the side ended")
+
+    monkeypatch.setattr(comparing, "side_by_side", fails)
+    old, new = tmp_path / "old.svg", tmp_path / "new.svg"
+    old.write_text("<svg/>")
+    assert [whatif("--plot", str(plot))[0] for plot in (old, new)] == [1, 1]
+    assert (old.read_text(), new.exists()) == ("<svg/>", False)
+
+
+def test_the_result_is_told_though_the_picture_fails_at_last(
+    whatif: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    code, out, err = whatif("--plot", str(tmp_path / "x.svg"), "--json")
+    assert (code, len(out.splitlines()), "No space left" in err) == (1, 5, True)
