@@ -90,6 +90,7 @@ def up(
 
 
 def _run(data_dir: Path | None, given: dict[str, Any], rest: dict[str, Any], plain: bool) -> int:
+    from services.cli.child_settings import declared
     from services.embedded.data_dir import default_data_dir
     from services.embedded.errors import EmbeddedError
     from services.embedded.up.options import UpOptions, UsageError, check
@@ -101,7 +102,7 @@ def _run(data_dir: Path | None, given: dict[str, Any], rest: dict[str, Any], pla
     try:
         shape = shape_for(folder, Given(**given), rest["fresh"])
         wanted = {name: getattr(shape, name) for name in shape.__struct_fields__}
-        options = check(UpOptions(data_dir=folder, **wanted, **rest))
+        options = check(UpOptions(data_dir=folder, declared=declared(), **wanted, **rest))
         return asyncio.run(Up(options, _picture(options.json or plain)).run())
     except UsageError as error:
         raise CommandError(error.problem, error.remedy, EXIT_USAGE) from error

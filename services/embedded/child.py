@@ -91,7 +91,8 @@ Prepare = Callable[[], Awaitable[Mapping[str, str]]]
 
 
 class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One child process. `env` is laid over the supervisor's environment; `ports` are checked free before the first start.
+    """One child process. `env` is laid over what the system needs and `passes` names of the supervisor's environment
+    (`services.embedded.environment`); `ports` are checked free before the first start.
 
     `prepare` runs before every start and returns variables for that start only. `parent_death_signal` is what the
     kernel sends the child when the supervisor dies without stopping it (Linux).
@@ -102,6 +103,7 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     ready: Ready
     log_path: Path
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    passes: tuple[str, ...] = ()
     depends_on: tuple[str, ...] = ()
     stop_signal: signal.Signals = signal.SIGTERM
     stop_grace_s: float = 10.0

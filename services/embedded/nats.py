@@ -102,7 +102,7 @@ class EmbeddedNats:
     def url(self) -> str:
         """`nats://topolog:<password>@127.0.0.1:<port>`, or `tls://...?ca=<file>`. Call after `prepare`."""
         address = self._settled()
-        plain = f"{_USER}:{address.password}@{HOST}:{address.port}"
+        plain = f"{_USER}:{quote(address.password, safe='')}@{HOST}:{address.port}"
         if self.tls is None:
             return f"nats://{plain}"
         return f"tls://{plain}" + (f"?ca={quote(self.tls.ca)}" if self.tls.ca else "")

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from services.embedded.child import ChildEvent, ChildEventKind, ChildSpec, FileReady, OnEvent, ignore_event
+from services.embedded.environment import inherited
 from services.embedded.errors import ChildFailedError
 from services.embedded.probes import is_ready
 from services.embedded.spawn import log_tail, spawn
@@ -133,7 +134,7 @@ class ChildProcess:
         if isinstance(spec.ready, FileReady):
             spec.ready.path.unlink(missing_ok=True)
         extra = await spec.prepare() if spec.prepare is not None else {}
-        env = {**os.environ, **spec.env, **extra}
+        env = {**inherited(os.environ, spec.passes), **spec.env, **extra}
         return await spawn(spec.argv, env, spec.log_path, spec.identity, spec.parent_death_signal, spec.cwd)
 
     async def _until_ready(self, process: asyncio.subprocess.Process) -> bool:

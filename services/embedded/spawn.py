@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from services.embedded.child import AccountIdentity, Identity, ReachingAccountIdentity, UserNamespaceIdentity
+from services.embedded.environment import inherited
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _LOG_ROTATE_BYTES = 16 * 1024 * 1024
@@ -108,7 +109,7 @@ def run_tool(argv: tuple[str, ...], identity: Identity, timeout_s: float = 60.0,
         errors="replace",
         timeout=timeout_s,
         cwd="/",
-        env={**os.environ, "LC_ALL": "C"},
+        env={**inherited(os.environ, ()), "LC_ALL": "C"},
         check=False,
     )
     if done.returncode != 0:

@@ -86,6 +86,12 @@ def address_of(kubeconfigs: str) -> str:
     return configuration(each_of(kubeconfigs)[0]).cluster.server
 
 
+def runs_plugin(kubeconfigs: str) -> bool:
+    """Whether some of them gets its credentials from a command. Raises KubeUnavailableError."""
+    users = [configuration(each).user for each in each_of(kubeconfigs)]
+    return any(user is not None and user.exec is not None for user in users)
+
+
 def configuration(kubeconfig: str) -> SingleConfig:
     """`kubeconfig` is a file, a bare `http://` URL (no credentials, as `kubectl --server`), or empty for in-cluster.
 

@@ -13,7 +13,7 @@ import os
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -159,7 +159,7 @@ class Plugin(_Renewed):
             "apiVersion": self._spec.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False},
         }  # fmt: skip
         named = {each.name: each.value for each in self._spec.env or []}
-        environment = {**os.environ, **named, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+        environment = {**_for_others(os.environ), **named, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
         try:
             process = await asyncio.create_subprocess_exec(
                 self._command, *(self._spec.args or []), env=environment,
@@ -206,6 +206,11 @@ class Plugin(_Renewed):
         hint = (self._spec.installHint or "").strip()
         remedy = hint or f"run `{self._command}` by hand to see why"
         return CredentialsError(f"the credential plugin {self._command} {problem}; {remedy}")
+
+
+def _for_others(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a plugin gets of it: what is Topolog's own (the database's password) is none of its business."""
+    return {name: value for name, value in environment.items() if not name.startswith("TOPOLOG_")}
 
 
 def _good_until_s(expires: str) -> float:

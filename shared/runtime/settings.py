@@ -129,6 +129,12 @@ def variables(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
     return [(leaf.variable, _type_text(leaf.type)) for leaf in _leaves(kind)]
 
 
+def names(kind: type[msgspec.Struct]) -> set[str]:
+    """Every variable that `load` looks at."""
+    leaves = list(_leaves(kind))
+    return {FILE_VARIABLE, *(leaf.variable for leaf in leaves), *(f"{leaf.variable}_FILE" for leaf in leaves if leaf.secret)}
+
+
 def _leaves(kind: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[_Leaf]:
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):

@@ -94,6 +94,17 @@ async def test_a_plugin_is_asked_in_its_version_and_once_for_many_calls(tmp_path
     assert json.loads(run)["apiVersion"] == f"client.authentication.k8s.io/{version}"
 
 
+async def test_a_plugin_hears_of_the_shell_and_nothing_that_is_topologs(
+    tmp_path: Path, guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOPOLOG_DATABASE_URL", "postgresql://u:s3cret@h/x")
+    monkeypatch.setenv("CLOUD_PROFILE", "mine")
+    await asked(kubeconfig(tmp_path, guard.url, plugin(tmp_path, body=f'env > "{tmp_path}/env"; cat "{tmp_path}/said.json"')))
+    environment = (tmp_path / "env").read_text()
+    assert "CLOUD_PROFILE=mine" in environment
+    assert "s3cret" not in environment
+
+
 async def test_a_plugin_is_run_again_when_its_token_is_refused(tmp_path: Path, guard: Guard) -> None:
     kube = KubeClient(kubeconfig(tmp_path, guard.url, plugin(tmp_path)))
     assert isinstance(await ask(kube), Answer)

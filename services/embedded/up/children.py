@@ -12,14 +12,21 @@ import msgspec
 
 from services.embedded.child import ChildSpec, HttpReady
 from services.embedded.data_dir import DataDir
+from services.embedded.environment import FOREIGN, NETWORK, POSTGRES, PYTHON
 from services.embedded.errors import PortInUseError
 from services.embedded.ports import HOST, free_port
 from services.embedded.running import RunningService
 from services.embedded.up.options import UpOptions
+from shared.kube.connection import runs_plugin
 from shared.telemetry.reasons import plain
 
-SIMULATOR, STORE, SCHEDULER, BINDER = "simulator", "topology-store", "scheduler", "binder"
+SIMULATOR, STORE, SCHEDULER, BINDER, EXPORTER = "simulator", "topology-store", "scheduler", "binder", "exporter"
 SERVICES = ((STORE, "services.topology_store"), (SCHEDULER, "services.scheduler"), (BINDER, "services.binder"))
+
+DATABASE = ("TOPOLOG_DATABASE_URL", "TOPOLOG_DATABASE_URL_FILE")
+BUS = ("TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE")
+WATCHED = ("TOPOLOG_CRASH_AT", "TOPOLOG_CRASH_ONCE", "TOPOLOG_SAMPLES")
+"""By which tests and benchmarks have processes end at a passage, or tell what they spend their time on."""
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -39,7 +46,7 @@ class Ports(msgspec.Struct, frozen=True):
 def choose_ports(options: UpOptions, last_api_port: int = 0) -> Ports:
     """A free port for every child that serves HTTP, none given twice. The Kubernetes API keeps the port that it had last time, if
     that is free. Raises PortInUseError for a chosen port that is taken."""
-    names = [name for name, _ in service_names(options)]
+    names = [name for name, _, _ in service_names(options)]
     if not options.kubeconfig:
         names += [SIMULATOR, *exporter_names(options)]
     ports: dict[str, int] = {SIMULATOR: _api_port(options.api_port, last_api_port)} if SIMULATOR in names else {}
@@ -62,14 +69,16 @@ def _api_port(chosen: int, last: int) -> int:
 
 def exporter_names(options: UpOptions) -> list[str]:
     """A few processes serve all simulated nodes."""
-    return [f"exporter-{number}" for number in range(min(options.exporters, options.nodes))]
+    return [f"{EXPORTER}-{number}" for number in range(min(options.exporters, options.nodes))]
 
 
-def service_names(options: UpOptions) -> list[tuple[str, str]]:
-    """(name, module) of every service process: `scheduler`, `scheduler-2`, ..."""
+def service_names(options: UpOptions) -> list[tuple[str, str, str]]:
+    """(name, service, module) of every service process: `scheduler`, `scheduler-2`, ..."""
     many = {STORE: 1 + options.standbys, SCHEDULER: options.schedulers, BINDER: 1 + options.standbys}
     return [
-        (name if number == 1 else f"{name}-{number}", module) for name, module in SERVICES for number in range(1, many[name] + 1)
+        (name if number == 1 else f"{name}-{number}", name, module)
+        for name, module in SERVICES
+        for number in range(1, many[name] + 1)
     ]
 
 
@@ -114,7 +123,7 @@ def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
         "--seed": str(options.seed),
     }
     argv = [f"{flag}={value}" for flag, value in flags.items()]
-    return _python(SIMULATOR, "services.simulator", argv, folder, {}, f"http://127.0.0.1:{port}/readyz", 60.0)
+    return _python(SIMULATOR, "services.simulator", argv, folder, {}, WATCHED, f"http://127.0.0.1:{port}/readyz", 60.0)
 
 
 def status_file(folder: DataDir) -> Path:
@@ -130,11 +139,13 @@ def start_file(folder: DataDir) -> Path:
 def services(options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str]) -> list[ChildSpec]:
     """topology-stores, schedulers and binders, each its own process."""
     specs = []
-    for name, module in service_names(options):
+    for name, service, module in service_names(options):
         port = ports.by_name[name]
         own = {**env, "TOPOLOG_HTTP_PORT": str(port)}
+        if service == BINDER:  # it hears nothing from the bus
+            own = {variable: value for variable, value in own.items() if variable not in BUS}
         own["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
-        specs.append(_python(name, module, [], folder, own, f"http://127.0.0.1:{port}/livez", 30.0))
+        specs.append(_python(name, module, [], folder, own, _passes(options, service), f"http://127.0.0.1:{port}/livez", 30.0))
     return specs
 
 
@@ -153,12 +164,34 @@ def exporters(
         argv = ["--nodes-file", str(share), "--interval", f"{options.report_interval_s:g}", "--http-port", str(port)]
         own = {"TOPOLOG_TRACE_RATIO": env["TOPOLOG_TRACE_RATIO"], "TOPOLOG_NATS_URL": nats_urls[name]}
         own["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
-        specs.append(_python(name, "services.exporter", argv, folder, own, f"http://127.0.0.1:{port}/livez", 30.0))
+        specs.append(
+            _python(
+                name, "services.exporter", argv, folder, own, _passes(options, EXPORTER), f"http://127.0.0.1:{port}/livez", 30.0
+            )
+        )
     return specs
 
 
+def _passes(options: UpOptions, service: str) -> tuple[str, ...]:
+    """What a service gets of this process' environment: what its settings declare, but the servers' addresses, which it is told
+    where it needs them. Nobody knows what a command needs that a kubeconfig gets its credentials from."""
+    ours = tuple(name for name in options.declared.get(service, ()) if name not in (*DATABASE, *BUS))
+    if service == EXPORTER:
+        return (*NETWORK, *WATCHED, *ours)
+    plugin = (FOREIGN,) if options.kubeconfig and runs_plugin(options.kubeconfig) else ()
+    database = POSTGRES if options.database_url else ()
+    return (*NETWORK, *WATCHED, *database, *plugin, *ours)
+
+
 def _python(
-    name: str, module: str, argv: list[str], folder: DataDir, env: Mapping[str, str], ready_url: str, ready_timeout_s: float
+    name: str,
+    module: str,
+    argv: list[str],
+    folder: DataDir,
+    env: Mapping[str, str],
+    passes: tuple[str, ...],
+    ready_url: str,
+    ready_timeout_s: float,
 ) -> ChildSpec:
     """Run from the project's root, so that `topolog up` works from any folder."""
     return ChildSpec(
@@ -167,6 +200,7 @@ def _python(
         ready=HttpReady(ready_url),
         log_path=folder.logs / f"{name}.log",
         env={"PYTHONUNBUFFERED": "1", **env},
+        passes=(*PYTHON, *passes),
         cwd=Path(__file__).resolve().parents[3],
         ready_timeout_s=ready_timeout_s,
     )

@@ -21,7 +21,8 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for `_s`. `fresh` empties the data folder first. `pods` may be ENDLESS.
     `speed` is `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing
     is simulated. Empty `database_url` and `nats_url` mean the embedded servers. `schedulers` share the pods; `standbys` are
-    further binders and topology-stores, ready to take over."""
+    further binders and topology-stores, ready to take over. `declared`: by service, the variables that its settings know and
+    that it gets of this process' environment."""
 
     data_dir: Path
     fresh: bool = False
@@ -48,6 +49,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     schedulers: int = 1
     standbys: int = 0
     extra_env: dict[str, str] = {}
+    declared: dict[str, tuple[str, ...]] = {}
 
 
 class UsageError(EmbeddedError):

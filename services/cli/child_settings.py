@@ -1,0 +1,26 @@
+"""Which variables the settings of each service declare: what `topolog up` hands on of its own environment to that service.
+
+Here, because the supervisor starts services and imports none."""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.binder.settings import BinderSettings
+from services.embedded.up.children import BINDER, EXPORTER, SCHEDULER, STORE
+from services.exporter.settings import ExporterSettings
+from services.scheduler.settings import SchedulerSettings
+from services.topology_store.settings import TopologyStoreSettings
+from shared.runtime.settings import names
+
+_KINDS: dict[str, type[msgspec.Struct]] = {
+    STORE: TopologyStoreSettings,
+    SCHEDULER: SchedulerSettings,
+    BINDER: BinderSettings,
+    EXPORTER: ExporterSettings,
+}
+
+
+def declared() -> dict[str, tuple[str, ...]]:
+    """By service, sorted."""
+    return {service: tuple(sorted(names(kind))) for service, kind in _KINDS.items()}

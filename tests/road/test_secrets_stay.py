@@ -1,0 +1,170 @@
+"""A whole run, searched for its secrets: each is where it is needed, and in no log, fact, metric, file or command line.
+
+Environments and command lines are read from /proc while the run lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+import asyncpg
+import psutil
+
+from services.embedded.data_dir import read_addresses
+from services.embedded.nats import NatsSettings
+from services.embedded.postgres import PostgresSettings
+from services.embedded.servers import EmbeddedServers
+from shared.eventlog.postgres_connection import plain_url
+from tests.fixtures.ports import free_port
+from tests.fixtures.servers import ServerThread, short_folder
+from tests.road.harness import MODULES, Road, folder, running, wait_until
+
+DATABASE, BUS, TOKEN, OWNERS, CLOUD = "LEAKdb#/@:é77", "LEAKbus#/@:é88", "LEAKtoken11", "LEAKowner22", "LEAKcloud33"
+FEW = ("--nodes", "3", "--pods", "12", "--speed", "30", "--report-interval", "1")
+LOGGED_IN = {"topology-store", "scheduler", "binder"}
+ON_THE_BUS = {"topology-store", "scheduler", "exporter-0"}
+
+
+@contextlib.contextmanager
+def servers() -> Iterator[EmbeddedServers]:
+    """Postgres by TCP and NATS, which both want a password."""
+    postgres = PostgresSettings(
+        shared_buffers_mb=64, durable=False, listen_addresses="127.0.0.1", password=DATABASE, port=free_port()
+    )
+    with short_folder() as place:
+        made = lambda: EmbeddedServers(  # noqa: E731
+            place / "data", postgres_settings=postgres, nats_settings=NatsSettings(password=BUS)
+        )
+        thread = ServerThread(made)
+        try:
+            assert thread.servers.postgres is not None
+            thread.servers.postgres.apply_password()
+            yield thread.servers
+        finally:
+            thread.close()
+
+
+def forms(secret: str) -> set[bytes]:
+    """As itself and as it stands in a URL."""
+    return {secret.encode(), quote(secret, safe="").encode()}
+
+
+def holds(data: bytes, secret: str) -> bool:
+    return any(form in data for form in forms(secret))
+
+
+def processes(road: Road) -> dict[str, tuple[bytes, bytes]]:
+    """(environment, command line) of every process below `topolog up`, by the name of the child or of the program."""
+    found: dict[str, tuple[bytes, bytes]] = {}
+    named = {module: name for name, module in MODULES.items() if module.startswith("services.")}
+    for each in psutil.Process(road.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error, OSError):
+            place, words = Path(f"/proc/{each.pid}"), each.cmdline()
+            name = next((named[word] for word in words if word in named), Path(words[0]).name if words else "")
+            before = found.get(name, (b"", b""))
+            found[name] = (before[0] + (place / "environ").read_bytes(), before[1] + (place / "cmdline").read_bytes())
+    return found
+
+
+def who_has(found: dict[str, tuple[bytes, bytes]], secret: str) -> set[str]:
+    return {name for name, (environment, _) in found.items() if holds(environment, secret)}
+
+
+def files_with(path: Path, secret: str) -> set[str]:
+    """Files of a data folder but the database's own, where the log is, that hold it."""
+    files = [file for file in path.rglob("*") if file.is_file() and "postgres" not in file.relative_to(path).parts]
+    return {str(file.relative_to(path)) for file in files if holds(file.read_bytes(), secret)}
+
+
+def told_by_services(road: Road) -> bytes:
+    """Metrics, state and readiness of every service, and what answers somebody without the token."""
+    told = b""
+    for name, port in road.services().items():
+        for path in ("/metrics", "/state", "/readyz") if name != "simulator" else ("/metrics",):
+            for headers in ({"Authorization": f"Bearer {TOKEN}"}, {}):
+                with contextlib.suppress(OSError):
+                    told += urlopen(Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=10).read()
+    return told
+
+
+async def rows(url: str) -> bytes:
+    """Every row of every table of the log."""
+    connection = await asyncpg.connect(plain_url(url))
+    try:
+        tables = [row[0] for row in await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
+        found = [await connection.fetch(f'SELECT * FROM "{table}"') for table in tables]
+        assert sum(map(len, found)) > 50
+        return b"\n".join(repr(tuple(row)).encode() + b"".join(_bytes(row)) for rows in found for row in rows)
+    finally:
+        await connection.close()
+
+
+def _bytes(row: asyncpg.Record) -> list[bytes]:
+    return [value for value in row if isinstance(value, bytes)]
+
+
+def has_run(road: Road) -> None:
+    ran = lambda: road.summary().get("workload", {}).get("to_running", {}).get("count", 0) > 3  # noqa: E731
+    wait_until(ran, 90, "no pod ran", road.output)
+
+
+def test_secrets_of_outside_servers_reach_whom_they_are_for_and_stand_nowhere_else() -> None:
+    with servers() as outside, folder() as path:
+        assert outside.postgres is not None
+        where = urlsplit(plain_url(outside.database_url)).query.rpartition("port=")[2]
+        url = f"postgresql://postgres:{quote(DATABASE, safe='')}@127.0.0.1:{where}/topolog"
+        secrets = {
+            "TOPOLOG_DATABASE_URL": url,
+            "TOPOLOG_NATS_URL": f"nats://topolog:{quote(BUS, safe='')}@127.0.0.1:{urlsplit(outside.nats_url).port}",
+            "TOPOLOG_HTTP_TOKEN": TOKEN,
+            "TOPOLOG_POSTGRES_PASSWORD": OWNERS,
+            "AWS_SECRET_ACCESS_KEY": CLOUD,
+        }
+        with running(path, *FEW, env=secrets) as road:
+            has_run(road)
+            found = processes(road)
+            told = told_by_services(road)
+            assert road.stop() == 0
+        assert {"simulator", *LOGGED_IN, *ON_THE_BUS} <= set(found)
+        assert who_has(found, DATABASE) == LOGGED_IN
+        assert who_has(found, BUS) == ON_THE_BUS
+        assert who_has(found, TOKEN) == LOGGED_IN | ON_THE_BUS
+        facts = asyncio.run(rows(url))
+        out = path.with_name(f"{path.name}.out").read_bytes()
+        for secret in (DATABASE, BUS, TOKEN, OWNERS, CLOUD):
+            assert files_with(path, secret) == set()
+            assert not [name for name, (_, command) in found.items() if holds(command, secret)]
+            assert not holds(told, secret)
+            assert not holds(facts, secret)
+            assert not holds(out, secret)
+        assert not who_has(found, OWNERS) | who_has(found, CLOUD)
+        assert b"topolog_" in told
+        assert (path / "logs" / "scheduler.log").stat().st_size
+
+
+def test_the_password_that_a_run_makes_for_its_bus_stays_with_the_bus_and_the_services() -> None:
+    with folder() as path:
+        with running(path, *FEW, env={"TOPOLOG_HTTP_TOKEN": TOKEN}) as road:
+            has_run(road)
+            password = urlsplit(read_addresses(path).nats_url or "").password or ""
+            url = read_addresses(path).database_url or ""
+            found, told, facts = processes(road), told_by_services(road), asyncio.run(rows(url))
+        assert len(password) > 10
+        # An exporter has a key of its own, and the server its configuration.
+        assert who_has(found, password) == {"topology-store", "scheduler"}
+        assert who_has(found, TOKEN) == LOGGED_IN | ON_THE_BUS
+        assert files_with(path, password) == {"addresses.json", "nats/address.json", "nats/nats.conf"}
+        assert all((path / name).stat().st_mode & 0o077 == 0 for name in files_with(path, password))
+        seeds = [file.read_text().split()[-1] for file in (path / "nats" / "credentials" / "seeds").iterdir()]
+        for secret in (*seeds, password, TOKEN):
+            assert not [name for name, (_, command) in found.items() if holds(command, secret)]
+            assert not holds(told, secret)
+            assert not holds(facts, secret)
+            assert not holds(path.with_name(f"{path.name}.out").read_bytes(), secret)
+        for seed in seeds:
+            assert not who_has(found, seed)
+            assert len(files_with(path, seed)) == 1
