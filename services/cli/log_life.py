@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,7 +79,7 @@ def redact_command(
     source = LogSource(database_url, data_dir, writes=True)
 
     async def apply(log: EventLog) -> list[Redacted]:
-        return await redact(log, pod, who(), reason[:500], time.time_ns() // 1000, lambda payloads: mask(source.url, payloads))
+        return await redact(log, pod, who(), reason[:500], time.time_ns() // 1000, partial(mask, source.url))
 
     for done in run(source, apply):
         if as_json:

@@ -8,7 +8,7 @@ leaves nothing unexplained, and the same command again finishes it. Copies elsew
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from hashlib import sha256
 from typing import Any
 
@@ -28,7 +28,7 @@ ROLE = "operator"
 ROWS_A_FACT = 500
 RELAY = "relay"
 
-Mask = Callable[[dict[int, bytes]], Awaitable[int]]
+Mask = Callable[[Collection[int], Callable[[str, bytes], bytes | None]], Awaitable[int]]
 
 
 class Redacted(msgspec.Struct, frozen=True):
@@ -77,11 +77,11 @@ async def _require_forgotten(log: EventLog, people: list[PodObserved]) -> None:
 async def _redact(log: EventLog, seen: PodObserved, by: str, reason: str, now_us: int, mask: Mask) -> Redacted:
     uid, name = seen.pod.uid, "redacted-" + sha256(seen.pod.uid.encode()).hexdigest()[:12]
     masking = Masking(uid, seen.pod.namespace, seen.pod.name, name)
-    known, wanted, old = await redactions(log), dict[int, bytes](), dict[int, str]()
+    known, wanted, old = await redactions(log), list[int](), dict[int, str]()
     async for envelope in envelopes(log):
         payload = masking.masked(envelope.stream, envelope.payload)
         if payload is not None and payload != envelope.payload:
-            wanted[envelope.position] = payload
+            wanted.append(envelope.position)
             if envelope.position not in known:
                 old[envelope.position] = sha256(envelope.payload).hexdigest()
     for start in range(0, len(old), ROWS_A_FACT):
@@ -89,7 +89,7 @@ async def _redact(log: EventLog, seen: PodObserved, by: str, reason: str, now_us
         word = FactsRedacted(rows, uid, by, reason)
         commit_id = f"redact/{uid}/{min(rows)}/{len(rows)}"
         await log.append([Commit(commit_id, ROLE, 0, now_us, (Draft(streams.LOG, word),))])
-    return Redacted(f"{seen.pod.namespace}/{name}", uid, name, await mask(wanted) if wanted else 0)
+    return Redacted(f"{seen.pod.namespace}/{name}", uid, name, await mask(wanted, masking.masked) if wanted else 0)
 
 
 class Masking:

@@ -11,6 +11,10 @@ class LogBroken(Exception):
     """The log contradicts its own promise (a hole, disorder); a reader must stop and an operator must look."""
 
 
+class LogBusy(Exception):
+    """Somebody else rewrites the history just now; nothing was changed. Says, after a semicolon, what to do."""
+
+
 class CommitInvalid(ValueError):
     """A commit that no log can take: no facts, no id, or a fact too large. Names the commit and the field."""
 

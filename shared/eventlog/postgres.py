@@ -17,13 +17,12 @@ from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, MAX_SNAPSHOT_BYTES
 from shared.eventlog.port import Commit, Lease, LogIdentity, Mark, Outcome, Place
 from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_archived import Archived
-from shared.eventlog.postgres_connection import LOST_CONNECTION, WRITER, connect, make_pool, masked_url
+from shared.eventlog.postgres_connection import LOST_CONNECTION, WRITER, connect, make_pool, unavailable
 from shared.eventlog.postgres_logins import require_modest
 from shared.eventlog.postgres_session import Session
 from shared.eventlog.postgres_watch import HeadWatch
 from shared.eventlog.revisions import require_current
 from shared.events.envelope import Envelope
-from shared.telemetry.reasons import plain
 
 T = TypeVar("T")
 
@@ -252,7 +251,4 @@ class PostgresEventLog:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> LogUnavailable:
-        return LogUnavailable(
-            f"Postgres at {masked_url(self._url)} does not answer ({plain(error)}); "
-            "is it up, and does TOPOLOG_DATABASE_URL name it and a login of its?"
-        )
+        return unavailable(self._url, error)

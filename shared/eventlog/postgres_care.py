@@ -1,11 +1,13 @@
-"""What the owner of a log may do to its tables, and nobody else: take a history in, mask payloads, archive, look at sizes.
+"""What the owner of a log may do to its tables, and nobody else: take a history in, mask payloads, archive. And its sizes.
 
-Each is one transaction: an interruption leaves the log as it was. Must not know why anything is done.
+Each is one transaction, and no two that rewrite history run beside each other: an interruption leaves the log as it was, and what
+one has read no other has changed when it is written. Must not know why anything is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any
 
@@ -13,12 +15,14 @@ import asyncpg
 import msgspec
 
 from shared.eventlog.chain import BEGINNING, linked
-from shared.eventlog.errors import LoginTooWeak, LogUnavailable
+from shared.eventlog.errors import LogBusy, LoginTooWeak, LogUnavailable
 from shared.eventlog.history_file import BLOCK_FACTS, Header, pack, unpack
-from shared.eventlog.postgres_connection import connect
+from shared.eventlog.postgres_connection import LOST_CONNECTION, SERVER_SETTINGS, connect, unavailable
 from shared.events.envelope import Envelope
 
 COLUMNS = Envelope.__struct_fields__
+MASKED_AT_ONCE = 500
+_REWRITE_KEY, _REWRITE_WAIT_S = 0x746F706F72777274, 30
 _LOCK = "SELECT position FROM counter FOR UPDATE"
 _FILL_HEADS = """
 INSERT INTO stream_head (stream, version) SELECT stream, max(version) FROM fact GROUP BY stream;
@@ -30,6 +34,7 @@ _PARTITIONS = """
 SELECT c.oid::regclass::text AS name, substring(c.relname FROM 6)::bigint AS first, pg_total_relation_size(c.oid) AS bytes
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'fact'::regclass ORDER BY first
 """
+_PAYLOADS = "SELECT position, stream, payload FROM fact WHERE position = ANY($1::bigint[]) ORDER BY position"
 _READ = f"SELECT {', '.join(COLUMNS)} FROM fact WHERE position > $1 AND position <= $2 ORDER BY position"
 
 
@@ -70,61 +75,67 @@ class Status(msgspec.Struct, frozen=True):
 
 async def take_in(url: str, header: Header, blocks: Iterable[Sequence[Envelope]]) -> int:
     """Fill an empty log with a whole history; its head. Raises NotEmpty, LogUnavailable."""
-    connection = await _owner(url)
-    try:
-        async with connection.transaction():
-            held = await connection.fetchval(_LOCK)
-            if held:
-                raise NotEmpty(held)
-            await connection.execute("SELECT topolog_roll($1)", header.last)
-            chain = BEGINNING
-            for block in blocks:
-                for envelope in block:
-                    chain = envelope.chain or linked(chain, envelope)
-                rows = [msgspec.structs.astuple(envelope) for envelope in block]
-                await connection.copy_records_to_table("fact", records=rows, columns=COLUMNS)
-            await connection.execute(_FILL_HEADS)
-            await connection.executemany(
-                "INSERT INTO checkpoint (consumer, position) VALUES ($1, $2)", list(header.checkpoints.items())
-            )
-            await connection.execute(
-                "UPDATE counter SET position = $1, chain = $2, log_id = $3, timeline = $4",
-                *(header.last, chain, header.log_id, header.timeline),
-            )
-    finally:
-        await connection.close()
+    async with _owner(url) as connection, _rewriting(connection):
+        held = await connection.fetchval(_LOCK)
+        if held:
+            raise NotEmpty(held)
+        await connection.execute("SELECT topolog_roll($1)", header.last)
+        chain = BEGINNING
+        for block in blocks:
+            for envelope in block:
+                chain = envelope.chain or linked(chain, envelope)
+            rows = [msgspec.structs.astuple(envelope) for envelope in block]
+            await connection.copy_records_to_table("fact", records=rows, columns=COLUMNS)
+        await connection.execute(_FILL_HEADS)
+        await connection.executemany(
+            "INSERT INTO checkpoint (consumer, position) VALUES ($1, $2)", list(header.checkpoints.items())
+        )
+        await connection.execute(
+            "UPDATE counter SET position = $1, chain = $2, log_id = $3, timeline = $4",
+            *(header.last, chain, header.log_id, header.timeline),
+        )
     return header.last
 
 
-async def mask(url: str, payloads: dict[int, bytes]) -> int:
-    """Put these payloads in the place of those at their positions, in rows and in the archive; snapshots, which may hold what
-    they held, go. Returns how many rows there were. Raises LogUnavailable."""
-    connection = await _owner(url)
-    try:
-        async with connection.transaction():
-            # Takes a lock that appends wait for, readers do not.
-            await connection.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
-            done = 0
-            for position, payload in payloads.items():
-                found = await connection.execute("UPDATE fact SET payload = $2 WHERE position = $1", position, payload)
-                done += int(found.rpartition(" ")[2])
-            await connection.execute("ALTER TABLE fact ENABLE TRIGGER fact_immutable")
-            done += await _mask_archived(connection, payloads)
+Masked = Callable[[str, bytes], bytes | None]
+"""What stands in the place of a payload on a stream; None where it stays."""
+
+
+async def mask(url: str, positions: Collection[int], masked: Masked) -> int:
+    """Put what `masked` makes of them, as they are when nobody else rewrites, in the place of the payloads at these positions, in
+    rows and in the archive; snapshots, which may hold what they held, go. Returns how many payloads there were. Raises LogBusy,
+    LogUnavailable."""
+    async with _owner(url) as connection:
+        async with _rewriting(connection):
+            done = await _mask_archived(connection, positions, masked)
+            done += await _mask_rows(connection, sorted(positions), masked)
             await connection.execute("DELETE FROM snapshot")
         await connection.execute("VACUUM fact, archived_block")
-        return done
-    finally:
-        await connection.close()
+    return done
 
 
-async def _mask_archived(connection: Any, payloads: dict[int, bytes]) -> int:
+async def _mask_rows(connection: Any, positions: Sequence[int], masked: Masked) -> int:
+    # Takes a lock that appends wait for, readers do not.
+    await connection.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
+    done = 0
+    for start in range(0, len(positions), MASKED_AT_ONCE):
+        rows = await connection.fetch(_PAYLOADS, positions[start : start + MASKED_AT_ONCE])
+        changed = [(row["position"], masked(row["stream"], row["payload"])) for row in rows]
+        await connection.executemany(
+            "UPDATE fact SET payload = $2 WHERE position = $1", [each for each in changed if each[1] is not None]
+        )
+        done += len(rows)
+    await connection.execute("ALTER TABLE fact ENABLE TRIGGER fact_immutable")
+    return done
+
+
+async def _mask_archived(connection: Any, positions: Collection[int], masked: Masked) -> int:
     done = 0
     for first, last in await connection.fetch("SELECT first, last FROM archived_block ORDER BY first"):
-        wanted = {position for position in payloads if first <= position <= last}
+        wanted = {position for position in positions if first <= position <= last}
         if wanted:
             data = await connection.fetchval("SELECT data FROM archived_block WHERE first = $1", first)
-            block = [_masked(envelope, payloads) for envelope in unpack(data)]
-            packed = pack(block)
+            packed = pack([_masked(each, masked) if each.position in wanted else each for each in unpack(data)])
             await connection.execute(
                 "UPDATE archived_block SET data = $2, sha256 = $3 WHERE first = $1", first, packed, sha256(packed).digest()
             )
@@ -132,33 +143,36 @@ async def _mask_archived(connection: Any, payloads: dict[int, bytes]) -> int:
     return done
 
 
-def _masked(envelope: Envelope, payloads: dict[int, bytes]) -> Envelope:
-    payload = payloads.get(envelope.position)
+def _masked(envelope: Envelope, masked: Masked) -> Envelope:
+    payload = masked(envelope.stream, envelope.payload)
     return envelope if payload is None else msgspec.structs.replace(envelope, payload=payload)
 
 
 async def archive(url: str, partition: Partition) -> None:
-    """Turn the rows of a full partition into compressed blocks that the log reads as if they were rows. Raises LogUnavailable."""
-    connection = await _owner(url)
-    try:
-        async with connection.transaction():
-            for block in [block async for block in _blocks(connection, partition)]:
-                packed = pack(block)
-                await connection.execute(
-                    "INSERT INTO archived_block (first, last, sha256, data) VALUES ($1, $2, $3, $4)",
-                    *(block[0].position, block[-1].position, sha256(packed).digest(), packed),
-                )
-                await connection.executemany(
-                    "INSERT INTO archived_stream (stream, first_version, last_version, block) VALUES ($1, $2, $3, $4)",
-                    [(stream, *versions, block[0].position) for stream, versions in _streams(block)],
-                )
-            await connection.execute(f"ALTER TABLE fact DETACH PARTITION {partition.name}")
-            await connection.execute(f"DROP TABLE {partition.name}")
-    finally:
-        await connection.close()
+    """Turn the rows of a full partition into compressed blocks that the log reads as if they were rows, a block at a time. A
+    partition that somebody else has archived since is left as it is. Raises LogBusy, LogUnavailable."""
+    async with _owner(url) as connection, _rewriting(connection):
+        if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition.name):
+            return
+        async for block in _blocks(connection, partition):
+            await _keep(connection, block)
+        await connection.execute(f"ALTER TABLE fact DETACH PARTITION {partition.name}")
+        await connection.execute(f"DROP TABLE {partition.name}")
 
 
-async def _blocks(connection: Any, partition: Partition) -> Any:
+async def _keep(connection: Any, block: Sequence[Envelope]) -> None:
+    packed = pack(block)
+    await connection.execute(
+        "INSERT INTO archived_block (first, last, sha256, data) VALUES ($1, $2, $3, $4)",
+        *(block[0].position, block[-1].position, sha256(packed).digest(), packed),
+    )
+    await connection.executemany(
+        "INSERT INTO archived_stream (stream, first_version, last_version, block) VALUES ($1, $2, $3, $4)",
+        [(stream, *versions, block[0].position) for stream, versions in _streams(block)],
+    )
+
+
+async def _blocks(connection: Any, partition: Partition) -> AsyncIterator[list[Envelope]]:
     for start in range(partition.first - 1, partition.last, BLOCK_FACTS):
         rows = await connection.fetch(_READ, start, min(start + BLOCK_FACTS, partition.last))
         if len(rows) != min(BLOCK_FACTS, partition.last - start):
@@ -179,8 +193,7 @@ def _streams(block: Sequence[Envelope]) -> Iterator[tuple[str, tuple[int, int]]]
 
 async def status(url: str) -> Status:
     """Look once. Raises LogUnavailable."""
-    connection = await _owner(url)
-    try:
+    async with _owner(url) as connection:
         head = await connection.fetchrow("SELECT position, log_id, timeline, partition_size FROM counter")
         checkpoints = dict(await connection.fetch("SELECT consumer, position FROM checkpoint"))
         snapshots = await connection.fetch("SELECT max(position) AS position FROM snapshot GROUP BY projection")
@@ -202,8 +215,6 @@ async def status(url: str) -> Status:
             checkpoints,
             listed,
         )
-    finally:
-        await connection.close()
 
 
 async def _partition(connection: Any, row: Any, head: Any) -> Partition:
@@ -215,15 +226,41 @@ async def _partition(connection: Any, row: Any, head: Any) -> Partition:
     )
 
 
-async def _owner(url: str) -> Any:
-    """A connection with the owner's rights. Raises LoginTooWeak for anybody else."""
+@asynccontextmanager
+async def _owner(url: str) -> AsyncIterator[Any]:
+    """A connection with the owner's rights. Raises LoginTooWeak for anybody else, LogUnavailable when the database goes away."""
+    async with _connected(url) as connection:
+        if not await connection.fetchval(
+            "SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = to_regclass('public.fact')"
+        ):
+            raise LoginTooWeak("this is the owner's to do; give --database-url with the owner's login")
+        yield connection
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Any]:
+    connection = None
     try:
-        connection = await connect(url, {"statement_timeout": "0"})
-    except (OSError, asyncpg.PostgresError) as error:
-        raise LogUnavailable(f"the database does not answer: {error}") from error
-    if not await connection.fetchval(
-        "SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = to_regclass('public.fact')"
-    ):
-        await connection.close()
-        raise LoginTooWeak("this is the owner's to do; give --database-url with the owner's login")
-    return connection
+        connection = await connect(url, {"statement_timeout": "0"}, command_timeout_s=None)
+        yield connection
+    except LOST_CONNECTION as error:
+        raise unavailable(url, error) from error
+    finally:
+        if connection is not None:
+            await connection.close()
+
+
+@asynccontextmanager
+async def _rewriting(connection: Any) -> AsyncIterator[None]:
+    """A transaction beside which no other one rewrites history: what was read in it is still so when it is written. The lock is
+    taken before anything is read, and goes with the transaction. Raises LogBusy."""
+    async with connection.transaction():
+        await connection.execute(f"SET LOCAL lock_timeout = '{_REWRITE_WAIT_S}s'")
+        try:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _REWRITE_KEY)
+        except asyncpg.LockNotAvailableError as error:
+            raise LogBusy(
+                "another archive, redaction or import has been at work on this log; the same again when it has come to its end"
+            ) from error
+        await connection.execute(f"SET LOCAL lock_timeout = '{SERVER_SETTINGS['lock_timeout']}'")
+        yield

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from shared.eventlog.errors import LogUnavailable
+from shared.telemetry.reasons import plain
 
 LOST_CONNECTION: tuple[type[Exception], ...] = (
     OSError,
@@ -58,11 +59,25 @@ def masked_url(url: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-async def connect(url: str, settings: dict[str, str] | None = None, timeout_s: float = 5.0, role: str = "") -> Any:
+def unavailable(url: str, error: Exception) -> LogUnavailable:
+    """What a lost connection is told as: which database, why, and what to look at."""
+    return LogUnavailable(
+        f"Postgres at {masked_url(url)} does not answer ({plain(error)}); "
+        "is it up, and does TOPOLOG_DATABASE_URL name it and a login of its?"
+    )
+
+
+async def connect(
+    url: str,
+    settings: dict[str, str] | None = None,
+    timeout_s: float = 5.0,
+    role: str = "",
+    command_timeout_s: float | None = 60.0,
+) -> Any:
     """A raw asyncpg connection outside any pool, which steps down to `role` where that exists and the user belongs to it (the
     owner does). Raises what asyncpg raises."""
     connection = await asyncpg.connect(
-        plain_url(url), timeout=timeout_s, command_timeout=60.0, server_settings=SERVER_SETTINGS | (settings or {})
+        plain_url(url), timeout=timeout_s, command_timeout=command_timeout_s, server_settings=SERVER_SETTINGS | (settings or {})
     )
     if role:
         await connection.fetchval(_STEP_DOWN, role)

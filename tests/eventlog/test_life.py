@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -213,8 +214,8 @@ async def test_redaction_masks_the_text_everywhere_and_changes_no_position_versi
     before, state = await everything(log), digest(await ledger_at(log))
     whole = tmp_path / "before.topolog.gz"
     await export(log, whole, 1, len(before))
-    (first,) = await redact(log, "alice-3", "me", "asked for", 1, lambda payloads: care.mask(log_url, payloads))
-    (second,) = await redact(log, "ns/alice-22", "me", "asked for", 1, lambda payloads: care.mask(log_url, payloads))
+    (first,) = await redact(log, "alice-3", "me", "asked for", 1, partial(care.mask, log_url))
+    (second,) = await redact(log, "ns/alice-22", "me", "asked for", 1, partial(care.mask, log_url))
     fresh = await PostgresEventLog.open(log_url)
     after = await everything(fresh)
     assert [row.chain for row in after[: len(before)]] == [row.chain for row in before]
@@ -232,7 +233,7 @@ async def test_redaction_masks_the_text_everywhere_and_changes_no_position_versi
     file = tmp_path / "after.topolog.gz"
     await export(fresh, file, 1, await fresh.head())
     assert (await verify(FileLog.open(file), [])).ok
-    again = await redact(fresh, "uid-alice-3", "me", "asked for", 1, lambda payloads: care.mask(log_url, payloads))
+    again = await redact(fresh, "uid-alice-3", "me", "asked for", 1, partial(care.mask, log_url))
     assert (again[0].rows, await fresh.head()) == (0, len(after))
     await fresh.close()
 
@@ -240,27 +241,27 @@ async def test_redaction_masks_the_text_everywhere_and_changes_no_position_versi
 async def test_an_interrupted_redaction_is_explained_and_finished_by_the_same_command(
     log: PostgresEventLog, log_url: str
 ) -> None:
-    async def dies(_: dict[int, bytes]) -> int:
+    async def dies(*_: object) -> int:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         await redact(log, "alice-3", "me", "asked for", 1, dies)
     head = await log.head()
     assert (await verify(log, [])).ok
-    (done,) = await redact(log, "alice-3", "me", "asked for", 1, lambda payloads: care.mask(log_url, payloads))
+    (done,) = await redact(log, "alice-3", "me", "asked for", 1, partial(care.mask, log_url))
     assert (done.rows > 0, await log.head()) == (True, head)
     assert (await verify(log, [])).ok
 
 
 async def test_a_masked_row_that_no_fact_tells_of_is_an_altered_one(log: PostgresEventLog, log_url: str) -> None:
-    await care.mask(log_url, {3: b'{"type":"PodObserved","pod":{"uid":"uid-alice-0","namespace":"ns","name":"x"}}'})
+    await care.mask(log_url, [3], lambda *_: b'{"type":"PodObserved","pod":{"uid":"uid-alice-0","namespace":"ns","name":"x"}}')
     assert [violation.invariant for violation in (await verify(log, [])).violations][:1] == ["history"]
 
 
 async def test_a_pod_that_lives_is_not_redacted(log: PostgresEventLog) -> None:
     await log.append([Commit("alive", "test", 0, 1, (Draft("pod/uid-bob", PodObserved(pod("bob", cpus=1))),))])
     with pytest.raises(UpkeepRefused, match="has not ended"):
-        await redact(log, "bob", "me", "asked for", 1, lambda payloads: care.mask("", payloads))
+        await redact(log, "bob", "me", "asked for", 1, partial(care.mask, ""))
 
 
 @pytest.mark.parametrize("verb", ["archive", "redact"])
