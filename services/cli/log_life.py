@@ -27,37 +27,47 @@ def import_command(
     database_url: Annotated[
         str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="An empty database, with its owner's login.")
     ] = "",
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="A data folder for `topolog up`, made where it is not there.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make an empty database the log of an exported history, on a new timeline.
 
-    Services then fold it anew and list the cluster. The file is checked while it is read; an interruption leaves the database
-    empty.
+    Services then fold it anew and list the cluster. The file is checked while it is read. All or nothing: an interruption leaves
+    the log empty, whenever it comes, and the same command again begins anew.
     """
     from services.upkeep.importing import Imported, import_history
-    from services.upkeep.timelines import begin_timeline
     from shared.eventlog.history_file import HistoryFileError, header_of
 
-    if not database_url:
-        raise CommandError("no database is named", "--database-url postgresql://OWNER@HOST/EMPTY", EXIT_USAGE)
+    _require_one(database_url, data_dir)
 
     async def fill() -> Imported:
         try:
             total = header_of(file).last
         except HistoryFileError as error:
             raise UpkeepRefused(str(error), "topolog log export --out FILE writes one") from error
-        with progress_bar("importing", total, not as_json) as advance:
-            return await import_history(database_url, file, advance)
+        async with LogSource(database_url, data_dir, writes=True).database() as url:
+            with progress_bar("importing", total, not as_json) as advance:
+                return await import_history(url, file, time.time_ns() // 1000, advance)
 
     try:
         done = asyncio.run(fill())
     except UpkeepRefused as refused:
         raise CommandError(refused.problem, refused.remedy) from refused
-    identity = run(LogSource(database_url, None, writes=True), lambda log: begin_timeline(log, time.time_ns() // 1000))
     if as_json:
-        json_line({"log_id": identity.log_id, "timeline": identity.timeline, "last": done.last})
+        json_line({"log_id": done.log_id, "timeline": done.timeline, "last": done.last})
     else:
-        print(f"positions 1 to {done.last} of log {identity.log_id} stand in the database, on timeline {identity.timeline}")
+        print(f"positions 1 to {done.last} of log {done.log_id} stand in the database, on timeline {done.timeline}")
+
+
+def _require_one(database_url: str, data_dir: Path | None) -> None:
+    """Raises CommandError: what is filled for good is named, once."""
+    if not database_url and data_dir is None:
+        raise CommandError("no database is named", "--database-url postgresql://OWNER@HOST/EMPTY, or --data-dir", EXIT_USAGE)
+    if database_url and data_dir is not None:
+        problem = "both --data-dir and --database-url (or TOPOLOG_DATABASE_URL) name a database"
+        raise CommandError(problem, "one of them: --data-dir after env -u TOPOLOG_DATABASE_URL", EXIT_USAGE)
 
 
 @log_app.command("redact")

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -78,6 +79,15 @@ class LogSource:
         self._stack.push_async_callback(log.close)
         return log
 
+    @asynccontextmanager
+    async def database(self) -> AsyncIterator[str]:
+        """The URL of a database that need not hold a log yet: of a data folder too, which is made where it is not there."""
+        file = self.file()
+        if file is not None:
+            raise CommandError(f"{file} is no database", "--database-url postgresql://OWNER@HOST/EMPTY", EXIT_USAGE)
+        async with self._stack:
+            yield self._url or await self._url_of_folder(self._folder(), made=True)
+
     def _opened(self, file: Path) -> EventLog:
         from shared.eventlog.file_log import FileLog
         from shared.eventlog.history_file import HistoryFileError
@@ -89,12 +99,12 @@ class LogSource:
         except HistoryFileError as error:
             raise CommandError(str(error), "another copy of it, or: topolog log export --out FILE") from error
 
-    async def _url_of_folder(self, folder: Path) -> str:
+    async def _url_of_folder(self, folder: Path, made: bool = False) -> str:
         from services.embedded.data_dir import DataDir, read_addresses
         from services.embedded.errors import DataFolderError, EmbeddedError
         from services.embedded.servers import EmbeddedServers
 
-        if not (folder / "VERSION").exists():
+        if not made and not (folder / "VERSION").exists():
             raise CommandError(f"no Topolog data folder at {folder}", "topolog up, --data-dir or --database-url", EXIT_USAGE)
         data_dir = DataDir(folder)
         try:

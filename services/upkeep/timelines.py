@@ -13,7 +13,12 @@ ROLE = "operator"
 async def begin_timeline(log: EventLog, now_us: int) -> LogIdentity:
     """Begin it and say so in the log: readers discard what they folded, leases end, writers of the timeline before are fenced."""
     identity = await log.begin_timeline()
+    await log.append([opening(identity, now_us)])
+    return identity
+
+
+def opening(identity: LogIdentity, now_us: int) -> Commit:
+    """The first commit on a timeline."""
     opened = LogOpened(identity.log_id, identity.timeline)
     commit_id = f"timeline/{identity.log_id}/{identity.timeline}"
-    await log.append([Commit(commit_id, ROLE, 0, now_us, (Draft(streams.LOG, opened),))])
-    return identity
+    return Commit(commit_id, ROLE, 0, now_us, (Draft(streams.LOG, opened),))

@@ -11,10 +11,12 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.eventlog.errors import LogNotMigrated
+from shared.eventlog.postgres_connection import LOST_CONNECTION, unavailable
 from shared.eventlog.postgres_engine import make_engine
 from shared.eventlog.revisions import MIGRATIONS, newest_revision, works
 
 _LOCK_KEY = 0x746F706F6C6F67
+_AWAY: tuple[type[Exception], ...] = (*LOST_CONNECTION, DBAPIError)
 
 
 async def current_revision(connection: AsyncConnection) -> str | None:
@@ -32,6 +34,14 @@ async def _works_from(connection: AsyncConnection) -> str:
     oldest = await connection.scalar(text("SELECT revision FROM schema_works_from")) if exists else None
     await connection.rollback()
     return str(oldest or "")
+
+
+async def upgrade_or_tell(url: str) -> bool:
+    """The same for a person's eyes. Raises LogNotMigrated, LogUnavailable."""
+    try:
+        return await upgrade(url)
+    except _AWAY as error:
+        raise unavailable(url, error) from error
 
 
 async def upgrade(url: str) -> bool:

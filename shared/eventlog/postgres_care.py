@@ -17,13 +17,15 @@ import msgspec
 from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.errors import LogBusy, LoginTooWeak, LogUnavailable
 from shared.eventlog.history_file import BLOCK_FACTS, Header, pack, unpack
+from shared.eventlog.port import Commit, LogIdentity
+from shared.eventlog.postgres_batch import APPEND, arguments, encode_commit
 from shared.eventlog.postgres_connection import LOST_CONNECTION, SERVER_SETTINGS, connect, unavailable
 from shared.events.envelope import Envelope
 
 COLUMNS = Envelope.__struct_fields__
 MASKED_AT_ONCE = 500
 _REWRITE_KEY, _REWRITE_WAIT_S = 0x746F706F72777274, 30
-_LOCK = "SELECT position FROM counter FOR UPDATE"
+_LOCK = "SELECT position, log_id FROM counter FOR UPDATE"
 _FILL_HEADS = """
 INSERT INTO stream_head (stream, version) SELECT stream, max(version) FROM fact GROUP BY stream;
 INSERT INTO commit_seen (commit_id, first, last) SELECT commit_id, min(position), max(position) FROM fact GROUP BY commit_id;
@@ -39,10 +41,11 @@ _READ = f"SELECT {', '.join(COLUMNS)} FROM fact WHERE position > $1 AND position
 
 
 class NotEmpty(Exception):
-    """The log holds facts already."""
+    """The log holds facts already; `log_id` says of which history."""
 
-    def __init__(self, facts: int) -> None:
+    def __init__(self, facts: int, log_id: str) -> None:
         super().__init__(f"the log holds {facts} facts already")
+        self.log_id = log_id
 
 
 class Partition(msgspec.Struct, frozen=True):
@@ -73,12 +76,15 @@ class Status(msgspec.Struct, frozen=True):
     partitions: list[Partition]
 
 
-async def take_in(url: str, header: Header, blocks: Iterable[Sequence[Envelope]]) -> int:
-    """Fill an empty log with a whole history; its head. Raises NotEmpty, LogUnavailable."""
+async def take_in(
+    url: str, header: Header, blocks: Iterable[Sequence[Envelope]], opening: Callable[[LogIdentity], Commit]
+) -> LogIdentity:
+    """Fill an empty log with a whole history and begin a new timeline of it, which `opening` is the first commit on: nobody ever
+    sees the one without the other. Raises NotEmpty, LogBusy, LogUnavailable."""
     async with _owner(url) as connection, _rewriting(connection):
-        held = await connection.fetchval(_LOCK)
-        if held:
-            raise NotEmpty(held)
+        held = await connection.fetchrow(_LOCK)
+        if held["position"]:
+            raise NotEmpty(*held)
         await connection.execute("SELECT topolog_roll($1)", header.last)
         chain = BEGINNING
         for block in blocks:
@@ -94,7 +100,9 @@ async def take_in(url: str, header: Header, blocks: Iterable[Sequence[Envelope]]
             "UPDATE counter SET position = $1, chain = $2, log_id = $3, timeline = $4",
             *(header.last, chain, header.log_id, header.timeline),
         )
-    return header.last
+        begun = LogIdentity(header.log_id, await connection.fetchval("SELECT topolog_begin_timeline()"))
+        await connection.fetchrow(APPEND, *arguments([encode_commit(opening(begun))]))
+    return begun
 
 
 Masked = Callable[[str, bytes], bytes | None]

@@ -30,6 +30,8 @@ from shared.eventlog.postgres_connection import connect
 from shared.events.binding_facts import BindIntended, PodBound
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.codec import decode
+from shared.events.log_facts import LogOpened
 from shared.events.report_facts import NodeReportChanged, NodeReported
 from shared.events.scheduling_facts import NodeCharged, PodReserved
 from shared.ledger.digest import digest
@@ -188,9 +190,11 @@ async def test_a_history_is_restored_whole_on_a_new_timeline(
     before, file = await everything(log), tmp_path / "x.topolog.gz"
     await export(log, file, 1, len(before))
     empty = postgres_server.create()
-    done = await import_history(empty, file)
+    done = await import_history(empty, file, 1)
     restored = await PostgresEventLog.open(empty)
-    assert (done.last, await everything(restored)) == (len(before), before)
+    *taken, opened = await everything(restored)
+    assert (done.last, taken) == (len(before), before)
+    assert (decode(opened), done.timeline) == (LogOpened(done.log_id, 2), 2)
     assert (await verify(restored, [])).ok
     assert await restored.load_checkpoint("relay") == len(before)
     assert await restored.versions(["node/n1", "report/n1"]) == await log.versions(["node/n1", "report/n1"])
@@ -199,7 +203,7 @@ async def test_a_history_is_restored_whole_on_a_new_timeline(
     await restored.append([Commit("new", "test", 0, 1, (Draft("node/n1", facts()[0][0][1]),))])
     assert (await verify(restored, [])).ok
     with pytest.raises(UpkeepRefused, match="holds"):
-        await import_history(empty, file)
+        await import_history(empty, file, 1)
     await restored.close()
     postgres_server.drop(empty)
 
