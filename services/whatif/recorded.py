@@ -13,6 +13,7 @@ from typing import get_args
 import msgspec
 
 from services.replay import reading
+from services.scheduler.sharing import share_of
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.eventlog.port import EventLog
@@ -58,7 +59,8 @@ class Past(msgspec.Struct):
 
 
 class Recorded(msgspec.Struct):
-    """A history's workload. `news` are the facts about nodes' objects, in order; `reports` the machine of each node."""
+    """A history's workload. `news` are the facts about nodes' objects, in order; `reports` the machine of each node; `schedulers`
+    as many as ever shared the pods."""
 
     begin_us: int = 0
     end_us: int = 0
@@ -67,6 +69,7 @@ class Recorded(msgspec.Struct):
     news: list[tuple[int, str, News]] = []
     reports: dict[str, Report] = {}
     assumed_lifetimes: int = 0
+    schedulers: int = 1
 
 
 async def recorded(log: EventLog, first: int, last: int, progress: Callable[[int], None]) -> Recorded:
@@ -112,7 +115,8 @@ def _hear(found: Recorded, fact: Fact, time_us: int, before: bool) -> None:
                 found.reports[report.node] = report
         case PodObserved():
             _seen(found, fact, time_us)
-        case PodReserved(uid=uid, node=node) if uid in found.pods:
+        case PodReserved(uid=uid, node=node, config=config) if uid in found.pods:
+            found.schedulers = max(found.schedulers, len(share_of(config, "").members))
             past = found.pods[uid]
             past.node, past.reserved_us = node, time_us
         case ReservationWithdrawn(uid=uid) | BindRefused(uid=uid) if uid in found.pods:

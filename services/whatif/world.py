@@ -154,6 +154,7 @@ def _notes(found: Recorded, made: Machines, gone: int) -> list[str]:
         (waited["deleted"], "pods were deleted before they ran: they are again, if they still wait then"),
         (len(made.guessed), "nodes' reports number no CPUs or devices: these are laid out by number"),
         (gone, "pods are left out with the node that they belong to"),
+        (found.schedulers if found.schedulers > 1 else 0, "schedulers shared the pods: on each side one decides them all"),
     ]
     notes = [f"{count} {text}" for count, text in told if count]
     return notes + [f"node {name} is left out: no kubelet would start there ({why})" for name, why in made.left_out.items()]

@@ -75,6 +75,8 @@ async def test_what_two_schedulers_decided_side_by_side_is_decided_again_each_on
     assert len({envelope.role for envelope in await log.read(0, 1000) if envelope.type == "PodReserved"}) == 2
     altered = await reproduce(_with_one_decision_altered(log), as_here(), 1, head, lambda _: None)
     assert altered.why == {UNRECORDED: 1}, "who shares has the same configuration"
+    notes = world(await recorded(log, 1, head, lambda _: None), Changes()).notes
+    assert "2 schedulers shared the pods: on each side one decides them all" in notes
 
 
 async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
