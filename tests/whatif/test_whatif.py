@@ -75,8 +75,12 @@ async def test_what_two_schedulers_decided_side_by_side_is_decided_again_each_on
     assert len({envelope.role for envelope in await log.read(0, 1000) if envelope.type == "PodReserved"}) == 2
     altered = await reproduce(_with_one_decision_altered(log), as_here(), 1, head, lambda _: None)
     assert altered.why == {UNRECORDED: 1}, "who shares has the same configuration"
-    notes = world(await recorded(log, 1, head, lambda _: None), Changes()).notes
-    assert "2 schedulers shared the pods: on each side one decides them all" in notes
+
+
+async def test_that_one_scheduler_plays_for_several_is_noted(log: MemoryEventLog) -> None:
+    head, told = await log.head(), "2 schedulers shared the pods: on each side one decides them all"
+    for history, noted in ((log, False), (_with_one_decision_altered(log, config="c/0,1"), True)):
+        assert (told in world(await recorded(history, 1, head, lambda _: None), Changes()).notes) is noted
 
 
 async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
@@ -90,12 +94,12 @@ async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
     assert found.told[0].recorded.endswith("score 101")
 
 
-def _with_one_decision_altered(log: MemoryEventLog) -> MemoryEventLog:
+def _with_one_decision_altered(log: MemoryEventLog, **changes: object) -> MemoryEventLog:
     altered = MemoryEventLog("altered")
     altered._facts, altered._heads = list(log._facts), log._heads
     at, row = next((at, row) for at, row in enumerate(altered._facts) if row.type == "PodReserved")
     fact = msgspec.json.decode(row.payload, type=PodReserved)
-    altered._facts[at] = msgspec.structs.replace(row, payload=encode(msgspec.structs.replace(fact, score=101)))
+    altered._facts[at] = msgspec.structs.replace(row, payload=encode(msgspec.structs.replace(fact, **changes or {"score": 101})))
     return altered
 
 
