@@ -92,6 +92,8 @@ def export_command(
     """
     from services.upkeep.exporting import Exported, export
 
+    window.check(from_, to, "log export")
+
     async def write(log: EventLog) -> Exported:
         first, last = await window.with_facts(log, from_, to)
         with progress_bar("exporting", last - first + 1, not as_json) as advance:

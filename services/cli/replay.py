@@ -80,8 +80,8 @@ def log_command(
 
     if follow and to:
         raise CommandError("--follow goes on for ever, and --to ends", "the one or the other", EXIT_USAGE)
+    window.check(from_, to, "replay log")
     with usage_errors("log"):
-        window.check(from_, to)
         wanted = Filter(stream=stream, type=filters.check_type(type_), node=node)
 
     async def listed(log: EventLog) -> None:

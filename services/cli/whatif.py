@@ -16,7 +16,7 @@ from services.cli import window
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, console, json_line, table
 from services.cli.progress import progress_bar
-from services.cli.replay import NEGATIVE_POSITIONS, Database, DataDir, replay_app, run, usage_errors
+from services.cli.replay import NEGATIVE_POSITIONS, Database, DataDir, replay_app, run
 from services.cli.window import From, To
 from shared.eventlog.port import EventLog
 
@@ -62,8 +62,7 @@ def whatif_command(
     """
     if reports not in REPORTS:
         raise CommandError(f"--reports is {reports}; there are {', '.join(REPORTS)}", "topolog replay whatif --help", EXIT_USAGE)
-    with usage_errors("whatif"):
-        window.check(from_, to)
+    window.check(from_, to, "replay whatif")
     settings, world = _changes(changes or [], nodes)
     before, after = _choice(os.environ), _choice(os.environ | settings)
     source = LogSource(database_url, data_dir) if history == "live" else LogSource(history, None)

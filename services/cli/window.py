@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.output import EXIT_USAGE, CommandError
 from services.replay import moments, positions
 from services.replay.filters import FilterError
 from services.replay.positions import FROM, TO, Window
@@ -19,12 +20,14 @@ From = Annotated[list[str] | None, typer.Option(FROM, "--since", metavar="<momen
 To = Annotated[list[str] | None, typer.Option(TO, "--until", metavar="<moment>", help=END_HELP)]
 
 
-def check(from_: list[str] | None, to: list[str] | None) -> None:
-    """Before a log is opened: what cannot be meant. Raises FilterError."""
+def check(from_: list[str] | None, to: list[str] | None, verb: str) -> None:
+    """Before a log is opened: what cannot be meant. Raises CommandError."""
     now_us = time.time_ns() // 1000
-    for what, texts in ((FROM, from_), (TO, to)):
-        for text in texts or ():
+    for what, text in (*((FROM, text) for text in from_ or ()), *((TO, text) for text in to or ())):
+        try:
             moments.parse(text, now_us, what)
+        except FilterError as error:
+            raise CommandError(str(error), f"topolog {verb} --help", EXIT_USAGE) from error
 
 
 async def window(log: EventLog, from_: list[str] | None, to: list[str] | None) -> Window:
