@@ -18,11 +18,11 @@ FOLLOW_WAIT_S = 1.0
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """What `replay log` was asked for: of positions `first` to `last`, or with `follow` of all from `first` on."""
+    """What `replay log` was asked for: of positions `first` to `last` (None: the head); with `follow` of all from `first` on."""
 
     wanted: Filter
-    first: int
-    last: int
+    first: int = 1
+    last: int | None = None
     pod: str = ""
     limit: int = 1_000_000_000
     follow: bool = False
