@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +21,20 @@ from services.upkeep.errors import UpkeepRefused
 from shared.domain.quantity import QuantityError, amount
 from shared.domain.resources import MEMORY
 from shared.eventlog.port import EventLog
+
+if TYPE_CHECKING:
+    from shared.eventlog.postgres_care import Status
+
+WHAT = {
+    "fact": "facts in rows",
+    "archived_block": "archived facts, in compressed blocks",
+    "archived_stream": "which block holds what of a stream",
+    "commit_seen": "ids of commits, by which a retry is known",
+    "stream_head": "versions of streams",
+    "snapshot": "snapshots of folds",
+    "projection_mark": "marks of folds",
+}
+"""The tables of the log that grow, in a person's words."""
 
 
 @log_app.command("import")
@@ -137,12 +153,18 @@ def archive_command(
 
 @log_app.command("status")
 def status_command(database_url: Database = "", data_dir: DataDir = None, as_json: Json = False) -> None:
-    """Show how large the log is, what is archived, and who keeps what from being archived."""
+    """Show how large the log is and what of it takes the room, what is archived, and who keeps what from being archived.
+
+    A reader's login is enough (topolog_viewer); to archive is the owner's.
+    """
     from shared.eventlog import postgres_care as care
 
     source = LogSource(database_url, data_dir)
+    if (file := source.file()) is not None:
+        remedy = f"topolog replay verify --database-url {file}; or --database-url postgresql://USER@HOST/DATABASE"
+        raise CommandError(f"{file} is a history in a file, which nothing is archived of", remedy, EXIT_USAGE)
 
-    async def look(_: EventLog) -> Any:
+    async def look(_: EventLog) -> Status:
         return await care.status(source.url)
 
     seen = run(source, look)
@@ -150,15 +172,11 @@ def status_command(database_url: Database = "", data_dir: DataDir = None, as_jso
         json_line(seen)
         return
     out = console()
-    out.print(
-        f"log {seen.log_id}, timeline {seen.timeline}, positions 1 to {seen.head}, {seen.bytes / 1e6:,.1f} MB in all",
-        markup=False,
-    )
-    if seen.archived_to:
-        out.print(f"positions 1 to {seen.archived_to} are archived, in {seen.archived_bytes / 1e6:,.1f} MB", markup=False)
-    for consumer, position in sorted(seen.checkpoints.items()):
-        out.print(f"{consumer} stands at {position}, {seen.head - position} behind the head", markup=False)
-    out.print(f"nothing above position {seen.lowest} may be archived yet", markup=False)
+    for line in _lines(seen):
+        out.print(line, markup=False)
+    rest = seen.bytes - sum(seen.tables.values())
+    takes = [(WHAT[name], f"{seen.tables[name] / 1e6:,.1f}") for name in WHAT if name in seen.tables]
+    out.print(table("", ("what takes the room", "#MB"), [*takes, ("Postgres itself", f"{rest / 1e6:,.1f}")]))
     rows = [
         (
             each.name,
@@ -172,15 +190,32 @@ def status_command(database_url: Database = "", data_dir: DataDir = None, as_jso
     out.print(table("", ("partition", "#first", "#last", "#MB", "full since"), rows))
 
 
+def _lines(seen: Status) -> Iterator[str]:
+    yield f"log {seen.log_id}, timeline {seen.timeline}, positions 1 to {seen.head}, {seen.bytes / 1e6:,.1f} MB in all"
+    if seen.archived_to:
+        yield f"positions 1 to {seen.archived_to} are archived, in {seen.archived_bytes / 1e6:,.1f} MB"
+    for consumer, position in sorted(seen.checkpoints.items()):
+        yield f"{consumer} stands at {position}, {seen.head - position} behind the head"
+    yield f"nothing above position {seen.lowest} may be archived yet"
+
+
 def _days(text: str) -> float:
     try:
-        return float(text.strip().removesuffix("d")) if text else 0.0
+        days = float(text.strip().removesuffix("d")) if text else 0.0
     except ValueError:
         raise CommandError(f"--older-than {text!r} is no number of days", "--older-than 30d", EXIT_USAGE) from None
+    if text and not 0 < days < math.inf:
+        remedy = "--older-than 30d; without it everything that may go goes"
+        raise CommandError(f"--older-than {text!r} is no number of days above 0", remedy, EXIT_USAGE)
+    return days
 
 
 def _bytes(text: str) -> int:
     try:
-        return amount(MEMORY, text.strip().removesuffix("B")) if text else 0
+        size = amount(MEMORY, text.strip().removesuffix("B")) if text else 0
     except QuantityError as error:
         raise CommandError(f"--keep {text!r} is no size: {error}", "--keep 20GiB", EXIT_USAGE) from None
+    if text and size <= 0:
+        remedy = "--keep 20GiB; without it everything that may go goes"
+        raise CommandError(f"--keep {text!r} is no size above 0", remedy, EXIT_USAGE)
+    return size

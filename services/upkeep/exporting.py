@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from services.upkeep.errors import UpkeepRefused
-from shared.eventlog.history_file import Header, Writer
+from shared.eventlog.history_file import SUFFIX, Header, Writer
 from shared.eventlog.port import EventLog
 from shared.eventlog.redactions import redactions
 
@@ -29,9 +30,12 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 async def export(log: EventLog, out: Path, first: int, last: int, progress: Callable[[int], None] = lambda _: None) -> Exported:
-    """Write positions `first`..`last`. An interruption leaves `out` as it was, beside `out`.partial. Raises UpkeepRefused."""
+    """Write positions `first`..`last`. An interruption leaves `out` as it was, beside `out`.partial only when it was killed.
+    Raises UpkeepRefused."""
     if not 1 <= first <= last:
         raise UpkeepRefused(f"there is nothing from {first} to {last}", "topolog log status")
+    if out.is_dir():
+        raise UpkeepRefused(f"{out} is a folder", f"name a file in it: --out {out / ('backup' + SUFFIX)}")
     header = await _header(log, first, last)
     partial = out.with_name(out.name + ".partial")
     try:
@@ -51,6 +55,9 @@ async def export(log: EventLog, out: Path, first: int, last: int, progress: Call
         partial.replace(out)
     except OSError as error:
         raise UpkeepRefused(f"{out} cannot be written: {error.strerror}", "name another file with --out") from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return Exported(str(out), first, last, out.stat().st_size, digest)
 
 

@@ -36,6 +36,11 @@ _PARTITIONS = """
 SELECT c.oid::regclass::text AS name, substring(c.relname FROM 6)::bigint AS first, pg_total_relation_size(c.oid) AS bytes
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'fact'::regclass ORDER BY first
 """
+_GROWING = """
+SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'public' AND c.relname IN
+        ('archived_block', 'archived_stream', 'commit_seen', 'stream_head', 'snapshot', 'projection_mark')
+"""
 _PAYLOADS = "SELECT position, stream, payload FROM fact WHERE position = ANY($1::bigint[]) ORDER BY position"
 _READ = f"SELECT {', '.join(COLUMNS)} FROM fact WHERE position > $1 AND position <= $2 ORDER BY position"
 
@@ -61,7 +66,8 @@ class Partition(msgspec.Struct, frozen=True):
 
 class Status(msgspec.Struct, frozen=True):
     """The log by size: what stands in rows and what is archived. `lowest` is the lowest place that a consumer or a snapshot
-    stands at: nothing above it is archived."""
+    stands at: nothing above it is archived. `bytes` is what the database takes, `tables` what each table takes that grows, with
+    its indexes; `archived_bytes` are those of the compressed blocks alone."""
 
     log_id: str
     timeline: int
@@ -74,6 +80,7 @@ class Status(msgspec.Struct, frozen=True):
     begins_us: int
     checkpoints: dict[str, int]
     partitions: list[Partition]
+    tables: dict[str, int] = {}
 
 
 async def take_in(
@@ -200,29 +207,37 @@ def _streams(block: Sequence[Envelope]) -> Iterator[tuple[str, tuple[int, int]]]
 
 
 async def status(url: str) -> Status:
-    """Look once. Raises LogUnavailable."""
-    async with _owner(url) as connection:
-        head = await connection.fetchrow("SELECT position, log_id, timeline, partition_size FROM counter")
-        checkpoints = dict(await connection.fetch("SELECT consumer, position FROM checkpoint"))
-        snapshots = await connection.fetch("SELECT max(position) AS position FROM snapshot GROUP BY projection")
-        archived = await connection.fetchrow(
-            "SELECT coalesce(max(last), 0) AS last, coalesce(sum(length(data)), 0)::bigint AS bytes FROM archived_block"
-        )
-        begins_us = await connection.fetchval("SELECT time_us FROM fact ORDER BY position LIMIT 1")
-        listed = [await _partition(connection, row, head) for row in await connection.fetch(_PARTITIONS)]
-        return Status(
-            head["log_id"],
-            head["timeline"],
-            head["position"],
-            min([head["position"], *checkpoints.values(), *(row["position"] for row in snapshots)]),
-            int(await connection.fetchval("SELECT pg_database_size(current_database())")),
-            head["position"] - archived["last"],
-            archived["last"],
-            archived["bytes"],
-            begins_us or 0,
-            checkpoints,
-            listed,
-        )
+    """Look once; whoever may read the log may. Raises LoginTooWeak, LogUnavailable."""
+    try:
+        async with _connected(url) as connection:
+            return await _status(connection)
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise LoginTooWeak(f"{error}; give --database-url with the login topolog_viewer, or another that may read") from error
+
+
+async def _status(connection: Any) -> Status:
+    head = await connection.fetchrow("SELECT position, log_id, timeline, partition_size FROM counter")
+    checkpoints = dict(await connection.fetch("SELECT consumer, position FROM checkpoint"))
+    snapshots = await connection.fetch("SELECT max(position) AS position FROM snapshot GROUP BY projection")
+    archived = await connection.fetchrow(
+        "SELECT coalesce(max(last), 0) AS last, coalesce(sum(length(data)), 0)::bigint AS bytes FROM archived_block"
+    )
+    begins_us = await connection.fetchval("SELECT time_us FROM fact ORDER BY position LIMIT 1")
+    listed = [await _partition(connection, row, head) for row in await connection.fetch(_PARTITIONS)]
+    return Status(
+        head["log_id"],
+        head["timeline"],
+        head["position"],
+        min([head["position"], *checkpoints.values(), *(row["position"] for row in snapshots)]),
+        int(await connection.fetchval("SELECT pg_database_size(current_database())")),
+        head["position"] - archived["last"],
+        archived["last"],
+        archived["bytes"],
+        begins_us or 0,
+        checkpoints,
+        listed,
+        {"fact": sum(each.bytes for each in listed), **dict(await connection.fetch(_GROWING))},
+    )
 
 
 async def _partition(connection: Any, row: Any, head: Any) -> Partition:

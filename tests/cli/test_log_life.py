@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from services.cli.log_life import WHAT
 from tests.cli.test_replay_asking import Run, topolog  # noqa: F401 - fixture
 from tests.eventlog.conftest import log_url  # noqa: F401 - fixture
+from tests.fixtures.servers import short_folder
+
+AWAY = "postgresql://nobody@127.0.0.1:9/x"
 
 
 def test_status_tells_who_holds_the_archive_back(topolog: Run) -> None:  # noqa: F811
@@ -17,6 +21,9 @@ def test_status_tells_who_holds_the_archive_back(topolog: Run) -> None:  # noqa:
     assert (code, seen["head"], seen["archived_to"], seen["partitions"][0]["full"]) == (0, 11, 0, False)
     assert "nothing above position 11 may be archived yet" in topolog("log", "status")[1]
     assert "nothing to archive" in topolog("log", "archive")[1]
+    out = topolog("log", "status")[1]
+    assert all(words in out for words in WHAT.values()), out
+    assert set(WHAT) == set(seen["tables"])
 
 
 @pytest.mark.parametrize(
@@ -27,15 +34,51 @@ def test_status_tells_who_holds_the_archive_back(topolog: Run) -> None:  # noqa:
         (("redact", "web"), 2, "--reason"),
         (("archive", "--older-than", "soon"), 2, "no number of days"),
         (("archive", "--keep", "much"), 2, "no size"),
+        *((("archive", "--older-than", text), 2, "no number of days above 0") for text in ("-5d", "nan", "inf", "0d")),
+        *((("archive", "--keep", text), 2, "no size above 0") for text in ("-5GiB", "0")),
         (("import", "FILE"), 1, "cannot be read"),
+        (("import", "HISTORY"), 1, "holds 11 facts already, of this very history"),
+        (("import", "HISTORY", "--data-dir", "FILE"), 2, "both --data-dir and --database-url"),
+        (("import", "HISTORY", "--database-url", "HISTORY"), 2, "is no database"),
+        (("import", "HISTORY", "--database-url", "sqlite://x"), 1, "must begin with postgresql://"),
+        (("import", "HISTORY", "--database-url", AWAY), 1, "Postgres at postgresql://127.0.0.1:9/x does not answer (connection"),
+        (("import", "HISTORY", "--database-url", "NOWHERE"), 1, 'nowhere does not answer (database "nowhere" does not exist)'),
+        (("status", "--database-url", "HISTORY"), 2, "is a history in a file"),
+        (("export", "--out", "FOLDER"), 1, "is a folder"),
     ],
 )
 def test_what_cannot_be_done_is_told_with_a_remedy(
     topolog: Run,  # noqa: F811
+    log_url: str,  # noqa: F811
     tmp_path: Path,
     arguments: tuple[str, ...],
     exit_code: int,
     problem: str,
 ) -> None:
-    code, _, err = topolog("log", *(str(tmp_path / "no") if each == "FILE" else each for each in arguments))
-    assert (code, problem in err, "  try: " in err) == (exit_code, True, True), err
+    (tmp_path / "folder").mkdir()
+    history = str(tmp_path / "x.topolog.gz")
+    topolog("log", "export", "--out", history)
+    server, _, options = log_url.partition("?")
+    nowhere = f"{server.rpartition('/')[0]}/nowhere?{options}"
+    meant = {"FILE": str(tmp_path / "no"), "HISTORY": history, "FOLDER": str(tmp_path / "folder"), "NOWHERE": nowhere}
+    code, _, err = topolog("log", *(meant.get(each, each) for each in arguments))
+    assert (code, problem in err, "  try: " in err, "nobody foresaw" in err) == (exit_code, True, True, False), err
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "x.topolog.gz"]
+
+
+def test_a_history_is_imported_into_a_new_data_folder(
+    topolog: Run,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = str(tmp_path / "x.topolog.gz")
+    topolog("log", "export", "--out", history)
+    monkeypatch.delenv("TOPOLOG_DATABASE_URL")
+    with short_folder() as folder:
+        where = ("--data-dir", str(folder / "data"), "--json")
+        code, out, err = topolog("log", "import", history, *where)
+        assert (code, json.loads(out)["timeline"], json.loads(out)["last"]) == (0, 2, 11), err
+        assert json.loads(topolog("log", "status", *where)[1])["head"] == 12
+        code, _, err = topolog("log", "import", history, *where)
+        assert (code, "of this very history" in err) == (1, True)
+    assert topolog("log", "import", history)[0] == 2

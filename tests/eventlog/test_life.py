@@ -22,6 +22,7 @@ from services.upkeep.exporting import export
 from services.upkeep.importing import import_history
 from services.upkeep.redacting import redact
 from shared.eventlog import postgres_care as care
+from shared.eventlog import tables
 from shared.eventlog.errors import LogBroken, LoginTooWeak
 from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import Commit, Draft, Duplicate
@@ -167,16 +168,37 @@ async def test_an_altered_block_is_never_read_past(log: PostgresEventLog, log_ur
 
 
 async def test_only_the_owner_may(log: PostgresEventLog, log_url: str) -> None:
+    await relayed(log)
+    (partition, *_) = due(await care.status(log_url), Limits(), BEGIN_US)
     owner = await connect(log_url)
     await owner.execute("DO $$ BEGIN CREATE ROLE somebody LOGIN PASSWORD 'x'; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
     await owner.close()
+    somebody = log_url.replace("//postgres@", "//somebody:x@")
     with pytest.raises(LoginTooWeak, match="the owner's to do; "):
-        await care.status(log_url.replace("://", "://somebody:x@", 1) if "@" not in log_url else _as_somebody(log_url))
+        await care.archive(somebody, partition)
+    with pytest.raises(LoginTooWeak, match="the owner's to do; "):
+        await care.mask(somebody, [1], lambda *_: b"{}")
+    with pytest.raises(LoginTooWeak, match=r"permission denied.*; give --database-url with the login topolog_viewer"):
+        await care.status(somebody)
 
 
-def _as_somebody(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://somebody:x@{rest.rpartition('@')[2]}"
+async def test_who_may_read_sees_the_size_of_the_log_and_of_all_that_grows_with_it(log: PostgresEventLog, log_url: str) -> None:
+    await relayed(log)
+    await archived(log_url, log)
+    owner = await connect(log_url)
+    await owner.execute("DO $$ BEGIN CREATE ROLE a_viewer LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    await owner.execute("GRANT topolog_reader TO a_viewer")
+    await owner.close()
+    seen = await care.status(log_url.replace("//postgres@", "//a_viewer@"))
+    assert seen == await care.status(log_url)
+    assert set(seen.tables) == tables_that_grow()
+    assert all(seen.tables[name] > 0 for name in ("fact", "archived_block", "archived_stream", "commit_seen", "stream_head"))
+    assert sum(seen.tables.values()) < seen.bytes
+
+
+def tables_that_grow() -> set[str]:
+    """All but those with a row for the log, a role, a consumer or a migration."""
+    return set(tables.metadata.tables) - {"counter", "writer", "lease", "checkpoint", "schema_works_from"}
 
 
 async def test_a_history_is_restored_whole_on_a_new_timeline(
