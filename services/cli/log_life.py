@@ -88,7 +88,7 @@ def _require_one(database_url: str, data_dir: Path | None) -> None:
 
 @log_app.command("redact")
 def redact_command(
-    pod: Annotated[str, typer.Argument(help="Pod uid, name or namespace/name; it must have ended.")],
+    pod: Annotated[str, typer.Argument(help="Pod uid, name or namespace/name; all of that name must have ended.")],
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")],
     database_url: Database = "",
     data_dir: DataDir = None,
@@ -96,8 +96,9 @@ def redact_command(
 ) -> None:
     """Mask the name, labels and annotations of a pod that ended, wherever the log holds them.
 
-    Positions, versions and the hash chain stay, and the log says what was masked. Needs the owner's login. Copies that are not in
-    the database (the bus until it forgets, backups, exports) are not reached.
+    Positions, versions and the hash chain stay, and the log says what was masked. Pods that had one name, as those of a
+    StatefulSet, are masked together: reports list pods by name alone. Needs the owner's login. Copies that are not in the
+    database (the bus until it forgets, backups, exports) are not reached.
     """
     from services.upkeep.redacting import Redacted, redact
     from shared.eventlog.postgres_care import mask
@@ -111,7 +112,8 @@ def redact_command(
         if as_json:
             json_line(done)
         else:
-            print(f"{done.rows} facts of pod {done.uid} are redacted; its name is {done.name} from the beginning on")
+            whose = f"{len(done.uids)} pods of one name" if len(done.uids) > 1 else f"pod {done.uids[0]}"
+            print(f"{done.rows} facts of {whose} are redacted; the name is {done.name} from the beginning on")
 
 
 @log_app.command("archive")

@@ -1,0 +1,133 @@
+"""Pods of one name, one after the other as a StatefulSet's are: redacted together they fold as before, one alone is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+import msgspec
+import pytest
+
+from services.replay.commands import verify
+from services.replay.reading import ledger_at
+from services.upkeep.errors import UpkeepRefused
+from services.upkeep.redacting import Redacted, redact
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Commit, Draft
+from shared.eventlog.redactions import redactions
+from shared.events.binding_facts import BindIntended, PodBound
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.report_facts import NodeReportChanged, NodeReported
+from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.ledger.digest import to_snapshot
+from tests.ledger.given import held, pod, report, zone
+
+Told = list[list[tuple[str, Fact]]]
+
+
+def life(uid: str, name: str, at: int) -> Told:
+    """A pod that is reserved, runs, is proven and ends; reports from `at` on."""
+    made = pod(name, uid=uid, cpus=2)
+    changed = partial(NodeReportChanged, "n1", "boot-1")
+    return [
+        [(f"pod/{uid}", PodObserved(made))],
+        [(f"pod/{uid}", PodReserved(uid, "n1", 1)), ("node/n1", NodeCharged("n1", uid, {0: {"cpu": 2000}}))],
+        [(f"pod/{uid}", BindIntended(uid, "ns", name, "n1", 1))],
+        [(f"pod/{uid}", PodBound(uid, "n1"))],
+        [("report/n1", changed(at, available={0: {"cpu": 6000}}, listed=(held(name, 0, 2),)))],
+        [(f"pod/{uid}", PodRunning(uid, "n1"))],
+        [(f"pod/{uid}", PodEnded(uid, "succeeded", "n1"))],
+        [("report/n1", changed(at + 1, available={0: {"cpu": 8000}}, unlisted=(f"ns/{name}",)))],
+        [("report/n1", changed(at + 2, available={1: {"cpu": 8000}}))],
+    ]
+
+
+def later(at: int) -> Told:
+    """Reports until nothing is remembered of who ended before."""
+    return [[("report/n1", NodeReportChanged("n1", "boot-1", at + n, available={0: {"cpu": 8000 - n}}))] for n in range(3)]
+
+
+HISTORY: Told = [
+    [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))],
+    [("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))],
+    *life("u1", "web-0", 10),
+    *life("u3", "web-00", 20),
+    *life("u2", "web-0", 30),
+    *later(40),
+]
+
+
+async def a_log(told: Told = HISTORY) -> MemoryEventLog:
+    log = MemoryEventLog("log-1")
+    for number, drafts in enumerate(told):
+        await log.append([Commit(f"c{number}", "test", 0, number, tuple(Draft(*each) for each in drafts))])
+    return log
+
+
+async def redacted(log: MemoryEventLog, name: str) -> list[Redacted]:
+    async def mask(positions: Collection[int], masked: Callable[[str, bytes], bytes | None]) -> int:
+        for position in positions:
+            row = log._facts[position - 1]
+            log._facts[position - 1] = msgspec.structs.replace(row, payload=masked(row.stream, row.payload) or row.payload)
+        return len(positions)
+
+    return await redact(log, name, "me", "asked", 1, mask)
+
+
+async def folds(log: MemoryEventLog, head: int) -> list[bytes]:
+    return [to_snapshot(await ledger_at(log, position)) for position in range(1, head + 1)]
+
+
+def named(state: bytes, done: Redacted) -> bytes:
+    """The state with the name that these pods have now."""
+    return state.replace(b'"ns/web-0"', f'"{done.pod}"'.encode()).replace(b'"web-0"', f'"{done.name}"'.encode())
+
+
+async def test_pods_of_one_name_are_redacted_together_and_every_position_folds_as_before() -> None:
+    log = await a_log()
+    head = await log.head()
+    before = await folds(log, head)
+    (done,) = await redacted(log, "ns/web-0")
+    assert done.uids == ["u1", "u2"]
+    assert await folds(log, head) == [named(state, done) for state in before]
+    assert [row.position for row in log._facts if b'web-0"' in row.payload] == []
+    assert any(b"web-00" in row.payload for row in log._facts)
+    found = await verify(log, [])
+    assert (found.ok, found.violations) == (True, [])
+    told = {row.payload for row in log._facts[head:]}
+    assert len(told) == 2, "a fact for each pod"
+    assert len(await redactions(log)) == done.rows
+    (again,) = await redacted(log, done.pod)
+    assert (again.rows, again.name, await log.head()) == (0, done.name, head + 2)
+
+
+@pytest.mark.parametrize(("uid", "other"), [("u1", "u2"), ("u2", "u1")])
+async def test_one_of_several_pods_of_a_name_is_not_redacted_alone(uid: str, other: str) -> None:
+    log = await a_log()
+    before = list(log._facts)
+    with pytest.raises(UpkeepRefused, match=rf"name ns/web-0 too \(pod {other}\).*topolog log redact ns/web-0 --reason"):
+        await redacted(log, uid)
+    assert log._facts == before
+
+
+async def test_a_namesake_that_lives_keeps_all_of_them_from_being_redacted() -> None:
+    alive = HISTORY[: 2 + 9 + 9 + 6]
+    log = await a_log(alive)
+    with pytest.raises(UpkeepRefused, match="pod u2 has not ended"):
+        await redacted(log, "web-0")
+    with pytest.raises(UpkeepRefused, match=r"\(pod u2\).*when all have ended"):
+        await redacted(log, "u1")
+
+
+async def test_who_comes_with_the_name_of_one_that_was_redacted_keeps_it_and_can_be_redacted_too() -> None:
+    log = await a_log([*HISTORY[: 2 + 9], *later(20)])
+    (first,) = await redacted(log, "web-0")
+    for number, drafts in enumerate([*life("u2", "web-0", 30), *later(40)]):
+        await log.append([Commit(f"d{number}", "test", 0, number, tuple(Draft(*each) for each in drafts))])
+    head = await log.head()
+    before = await folds(log, head)
+    (second,) = await redacted(log, "u2")
+    assert second.name != first.name
+    assert await folds(log, head) == [named(state, second) for state in before]
+    assert (await verify(log, [])).ok
