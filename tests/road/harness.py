@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 import msgspec
 import psutil
+from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
@@ -61,6 +62,19 @@ class Road:
     def get(self, name: str, path: str) -> Any:
         """GET from a service; None when it does not answer."""
         return self._ask(Request(f"http://127.0.0.1:{self.services()[name]}{path}"))
+
+    def count(self, name: str, metric: str, **labels: str) -> float:
+        """What a service counts on its page of metrics, over all labels that are not given; 0 while it does not answer."""
+        with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{self.services()[name]}/metrics", timeout=10) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            samples = [each for family in families for each in family.samples if each.name == metric]
+            return sum(each.value for each in samples if labels.items() <= each.labels.items())
+        return 0.0
+
+    def child(self, pid: int) -> str:
+        """The name of the child that is this process. Raises StopIteration, psutil.Error."""
+        port = psutil.Process(pid).environ()["TOPOLOG_HTTP_PORT"]
+        return next(name for name, own in self.services().items() if str(own) == port)
 
     def kube(self, path: str, method: str = "GET", body: Any = None) -> Any:
         """Ask the simulated Kubernetes API."""

@@ -1,0 +1,96 @@
+"""Processes of a running road paused in the midst of an append, which is not in the log when they stop.
+
+While the log takes no facts, whoever sent an append sends it again until it is answered: who is paused then does so once it wakes
+up, whatever has become of its lease. Roles change hands meanwhile, as leases are no facts. Must not know what the log answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from tests.road.failing_over import Holder, holders, until
+from tests.road.harness import Road
+
+_CLOSE = """
+CREATE FUNCTION takes_no_facts() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN RAISE EXCEPTION 'the log takes no facts' USING ERRCODE = 'lock_not_available'; END $$;
+CREATE TRIGGER takes_no_facts BEFORE INSERT ON fact FOR EACH STATEMENT EXECUTE FUNCTION takes_no_facts();
+"""
+_OPEN = "DROP TRIGGER takes_no_facts ON fact; DROP FUNCTION takes_no_facts()"
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """A process, what it held when it was paused, how many appends had been refused to it by then, the log's head and
+    the relay's position."""
+
+    name: str
+    pid: int
+    held: tuple[Holder, ...]
+    refused: float
+    head: int
+    relayed: int
+
+
+@asynccontextmanager
+async def no_facts_taken(database: Any) -> AsyncIterator[None]:
+    """The log takes none meanwhile, and says to everyone that they come again."""
+    await database.execute(_CLOSE)
+    try:
+        yield
+    finally:
+        await database.execute(_OPEN)
+
+
+async def pause_in_mid_append(road: Road, database: Any, *choices: Sequence[int]) -> list[Paused]:
+    """Of each choice of processes the first that has sent an append, which is still unanswered."""
+    return [await _first(road, database, pids) for pids in choices]
+
+
+async def _first(road: Road, database: Any, pids: Sequence[int]) -> Paused:
+    found: list[int] = []
+
+    async def sent() -> bool:
+        found.extend([pid for pid in pids if await asyncio.to_thread(_unanswered, road, road.child(pid))])
+        return bool(found)
+
+    async with asyncio.timeout(20):
+        await until(sent)
+    pid, name = found[0], road.child(found[0])
+    refused = await asyncio.to_thread(refusals, road, name)
+    os.kill(pid, signal.SIGSTOP)
+    held = tuple(each for each in await holders(database) if each.pid == pid)
+    return Paused(name, pid, held, refused, await database.fetchval("SELECT position FROM counter"), await relayed(database))
+
+
+def _unanswered(road: Road, name: str) -> float:
+    answered = road.count(name, "topolog_append_outcomes_total")
+    return road.count(name, "topolog_append_batch_commits_sum") - answered
+
+
+def refusals(road: Road, name: str) -> float:
+    """Commits that the log refused to a process because a newer epoch leads."""
+    return road.count(name, "topolog_append_outcomes_total", outcome="Fenced")
+
+
+async def relayed(database: Any) -> int:
+    """Up to where facts are on the bus."""
+    return int(await database.fetchval("SELECT position FROM checkpoint WHERE consumer = 'relay'"))
+
+
+async def counted_out(database: Any, paused: Sequence[Paused]) -> None:
+    """Wait until nothing that the paused ones held is theirs."""
+    epochs = {each.lease: each.epoch for process in paused for each in process.held}
+
+    async def newer() -> bool:
+        rows = await database.fetch("SELECT role, epoch FROM writer WHERE role = ANY($1)", list(epochs))
+        return all(row["epoch"] > epochs[row["role"]] for row in rows) and len(rows) == len(epochs)
+
+    async with asyncio.timeout(30):
+        await until(newer)
