@@ -87,8 +87,9 @@ def export_command(
 ) -> None:
     """Write the log, or a range of it, to one compressed file that carries its own hash.
 
-    Replay reads such a file where it takes --database-url, and `topolog log import` restores a log from it. An interruption
-    leaves FILE as it was.
+    Replay reads a whole history where it takes --database-url, and `topolog log import` restores a log from it. A file that
+    begins later (--from) is a piece, as for a backup of what is new: replay reads it in a folder with the pieces before it,
+    import takes whole histories alone. An interruption leaves FILE as it was.
     """
     from services.upkeep.exporting import Exported, export
 

@@ -126,9 +126,10 @@ def archive_command(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Compress what is full, old and behind every consumer, to about a tenth of its size; readers notice nothing.
+    """Compress rows that are full, old and behind every consumer to about a quarter of their size; readers notice nothing.
 
-    Safe to interrupt, and to run by a CronJob. Needs the owner's login.
+    Compressed facts stay in the database, as every replay begins with the first one. Safe to interrupt, and to run by a CronJob.
+    Needs the owner's login.
     """
     from services.upkeep.archiving import Archived, Limits, archive, due
     from shared.eventlog import postgres_care as care

@@ -66,6 +66,21 @@ def test_what_cannot_be_done_is_told_with_a_remedy(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "x.topolog.gz"]
 
 
+def test_a_piece_is_read_with_the_pieces_before_it_and_neither_read_nor_imported_alone(
+    topolog: Run,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "pieces"
+    for first, last in (("1", "5"), ("6", "11")):
+        topolog("log", "export", "--from", first, "--to", last, "--out", str(folder / f"{first}.topolog.gz"))
+    code, out, err = topolog("replay", "verify", "--json", "--database-url", str(folder))
+    assert (code, json.loads(out)["positions"]) == (0, 11), err
+    piece = str(folder / "6.topolog.gz")
+    for arguments in (("replay", "verify", "--database-url", piece), ("log", "import", piece)):
+        code, _, err = topolog(*arguments)
+        assert (code > 0, "begins at position 6" in err, "topolog log export" in err) == (True, True, True), err
+
+
 def test_a_history_is_imported_into_a_new_data_folder(
     topolog: Run,  # noqa: F811
     tmp_path: Path,
