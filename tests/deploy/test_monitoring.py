@@ -5,10 +5,13 @@ import re
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
+from services.scheduler.settings import SchedulerSettings
+from shared.runtime.log_size import NEAR_PERCENT
 from shared.telemetry import names
 from shared.telemetry.declare import METRICS, Metric
-from tests.deploy.manifests import K8S, ROOT, documents
+from tests.deploy.manifests import K8S, KUSTOMIZATION, ROOT, documents
 
 MONITORING = K8S / "components" / "monitoring"
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
@@ -76,3 +79,14 @@ def test_every_alert_has_a_runbook(rule: dict[str, Any]) -> None:
 def test_the_operators_page_has_no_runbook_without_an_alert() -> None:
     headings = re.findall(r"^### (Topolog\w+)$", (ROOT / "docs" / "operate.md").read_text(encoding="utf-8"), re.M)
     assert sorted(headings) == sorted(rule["alert"] for rule in ALERTS)
+
+
+@pytest.mark.parametrize("component", ["postgres", "cloudnative-pg"])
+def test_the_log_is_near_its_limit_while_a_quarter_of_its_volume_is_free(component: str) -> None:
+    folder = K8S / "components" / component
+    (size_gib,) = re.findall(r"(?:storage|size): (\d+)Gi", "".join(path.read_text() for path in folder.glob("[!k]*.yaml")))
+    patches = [patch["patch"] for patch in documents(folder / KUSTOMIZATION)[0].get("patches", [])]
+    told_gib = re.findall(r'name: TOPOLOG_LOG_LIMIT_GIB, value: "(\d+)"', "".join(patches))
+    defaults = {field.name: field.default for field in fields(SchedulerSettings)}
+    limit_gib = int(told_gib[0]) if told_gib else defaults["log_limit_gib"]
+    assert limit_gib * NEAR_PERCENT <= int(size_gib) * 75
