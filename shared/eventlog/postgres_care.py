@@ -266,6 +266,8 @@ async def _connected(url: str) -> AsyncIterator[Any]:
     try:
         connection = await connect(url, {"statement_timeout": "0"}, command_timeout_s=None)
         yield connection
+    except asyncpg.LockNotAvailableError as error:
+        raise LogBusy("somebody reads the log in one long transaction (a dump?); the same again when it has ended") from error
     except LOST_CONNECTION as error:
         raise unavailable(url, error) from error
     finally:

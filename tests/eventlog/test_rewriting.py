@@ -19,7 +19,7 @@ from shared.eventlog import postgres_care as care
 from shared.eventlog.errors import LogBusy, LogUnavailable
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
-from shared.eventlog.postgres_connection import connect
+from shared.eventlog.postgres_connection import SERVER_SETTINGS, connect
 from shared.events.envelope import Envelope
 from shared.events.report_facts import NodeReportChanged
 from tests.eventlog.test_life import BEGIN_US, PARTITION, everything, log, relayed  # noqa: F401 - fixture
@@ -185,6 +185,23 @@ async def test_who_waits_too_long_for_another_is_told_what_to_do_and_changes_not
     go_on.set()
     await archiving_
     assert (await verify(log, [])).ok
+
+
+async def test_a_dump_that_reads_meanwhile_is_told_of_and_not_waited_for_long(
+    log: PostgresEventLog,  # noqa: F811
+    log_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(SERVER_SETTINGS, "lock_timeout", "50ms")
+    await relayed(log)
+    partition, dump = await first_due(log_url), await connect(log_url)
+    async with dump.transaction():
+        await dump.execute("LOCK TABLE fact IN ACCESS SHARE MODE")
+        with pytest.raises(LogBusy, match="in one long transaction"):
+            await care.archive(log_url, partition)
+    await dump.close()
+    assert (await care.status(log_url)).archived_to == 0
+    await care.archive(log_url, partition)
 
 
 async def test_a_partition_that_lacks_facts_is_not_archived(log: PostgresEventLog, log_url: str) -> None:  # noqa: F811
