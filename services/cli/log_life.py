@@ -138,6 +138,8 @@ def archive_command(
     source = LogSource(database_url, data_dir, writes=True)
 
     async def apply(log: EventLog) -> list[Archived]:
+        if not dry_run:
+            await care.require_owner(source.url)
         partitions = due(await care.status(source.url), limits, time.time_ns() // 1000)
         if dry_run:
             return [Archived(each.first, each.last, "") for each in partitions]

@@ -163,6 +163,12 @@ def _masked(envelope: Envelope, masked: Masked) -> Envelope:
     return envelope if payload is None else msgspec.structs.replace(envelope, payload=payload)
 
 
+async def require_owner(url: str) -> None:
+    """Raises LoginTooWeak, LogUnavailable: for whoever would find out only when there is something to do."""
+    async with _owner(url):
+        pass
+
+
 async def archive(url: str, partition: Partition) -> None:
     """Turn the rows of a full partition into compressed blocks that the log reads as if they were rows, a block at a time. A
     partition that somebody else has archived since is left as it is. Raises LogBusy, LogUnavailable."""

@@ -117,6 +117,15 @@ async def test_a_command_with_a_readers_login_names_the_login_that_may(log_url: 
     assert re.search(r"try: give --database-url with (the owner's login|the login topolog_service)", said), said
 
 
+@pytest.mark.parametrize("login", ["", "_viewer"])
+@pytest.mark.parametrize("verb", [["log", "status"], ["log", "archive", "--dry-run"]])
+async def test_services_and_readers_may_see_how_large_the_log_is(log_url: str, service: str, login: str, verb: list[str]) -> None:
+    await make_login(log_url, service + login, "a password")
+    command = [sys.executable, "-m", "services.cli.main", *verb, "--database-url", as_user(log_url, service + login)]
+    ended = await asyncio.to_thread(subprocess.run, command, capture_output=True)
+    assert ended.returncode == 0, ended.stderr
+
+
 async def test_a_login_that_is_made_later_is_waited_for(log_url: str, service: str) -> None:
     opening = asyncio.create_task(PostgresEventLog.open(as_user(log_url, service), production=True))
     done, _ = await asyncio.wait({opening}, timeout=0.5)
