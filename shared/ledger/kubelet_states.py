@@ -27,6 +27,8 @@ from shared.hints.splits import TooManyChoicesError, ways
 from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
 from shared.kubelet.topology_manager import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.kubelet.versions import is_proven
+from shared.ledger.charge import WHOLE_POD
+from shared.ledger.proof import is_seen, residual
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
 
 MOST_STATES = 64
@@ -75,10 +77,10 @@ def kubelet_states(
     report, extra = _by_uid(report, charges, ended)
     told: set[str] = set()
     try:
-        coming, unsure = _charged(charges, report, told)
+        coming, unsure = _charged(charges, listed, report, told)
     except TooManyChoicesError:
         return None
-    gone = _gone(node, charges, coming)
+    gone = _gone(node, charges, coming, report)
     if coming and (node.freed or gone is None):
         return None
     inits = inits or any(each.request.inits for each in gone or () if each.request is not None)
@@ -104,13 +106,16 @@ def order_of_ends_unknown(node: LedgerNode) -> bool:
     return len(node.ended) > 1 or any(key not in listed or _listed_torn(node, key, ended) for key, ended in node.ended.items())
 
 
-def _charged(charges: Iterable[Charge], report: Report, bounds: set[str]) -> tuple[list[Coming], list[tuple[Held, ...]]]:
+def _charged(
+    charges: Iterable[Charge], listed: Mapping[str, tuple[Placement, ...]], report: Report, bounds: set[str]
+) -> tuple[list[Coming], list[tuple[Held, ...]]]:
     """The pods on their way, and what others may hold beside what the report shows. Raises TooManyChoicesError."""
     coming: list[Coming] = []
     unsure: list[tuple[Held, ...]] = []
     for charge in charges:
         if charge.proven or not charge.demand:
-            unsure += _kept(_untold(charge.zones, report), report, bounds)
+            told = is_seen(charge, listed.get(charge.key, ()), report)
+            unsure += _kept(_untold(charge.zones, report) if told else charge.zones, report, bounds)
         elif charge.held and charge.held_boot == report.boot_id:
             unsure.append(((), _amounts(charge.held)))
             bounds.add(EARLIER)
@@ -189,7 +194,7 @@ def _held(node: LedgerNode, key: str) -> Held:
     return tuple([item for placement in (node.listed or {}).get(key, ()) for item in placement.held])
 
 
-def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming]) -> list[Gone] | None:
+def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming], report: Report) -> list[Gone] | None:
     """Those that ended, as far as the report may still count them or they may have come since; None where nobody can tell. A
     report that came after an end may have been made before it. One that was read while the kubelet admitted a pod lists it
     without all that it took: with nothing yet, it came since; with a part, nobody can tell."""
@@ -201,6 +206,8 @@ def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming])
                 return None
             listed.discard(key)
             told = None
+        if key in listed and coming and _may_have_kept(told, (node.listed or {})[key], report):
+            return None
         if key in listed and (told is not None or ended.lives is None):
             ended_at, finished_s = (told.ended_at, told.finished_s) if told is not None else (0, 0)
             found.append(Gone(_held(node, key), ended=ended_at, finished_s=finished_s))
@@ -208,6 +215,16 @@ def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming])
             return None
         found += [_came_and_went(life, node.report_position) for life in ended.lives or () if life is not told]
     return relevant(coming, found)
+
+
+def _may_have_kept(told: Life | None, listed: Sequence[Placement], report: Report) -> bool:
+    """Whether init containers of who is listed, and ended since, may have held what the listing does not show, until the end."""
+    if told is None:
+        return True
+    everywhere = tuple(zone.id for zone in report.zones)
+    uid = next((each.pod_uid for each in listed if each.pod_uid), "unknown")
+    life = Charge(uid, "", 0, told.demand, {WHOLE_POD: everywhere, "apart": everywhere}, runs_at=told.runs_at)
+    return bool(residual(life, listed, report))
 
 
 def _listed_torn(node: LedgerNode, key: str, ended: Ended) -> bool:

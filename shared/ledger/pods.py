@@ -8,6 +8,7 @@ from shared.events import scheduling_facts as scheduling
 from shared.events.envelope import Envelope
 from shared.ledger.charging import put, take
 from shared.ledger.nodes import node_of
+from shared.ledger.proof import has_only_inits
 from shared.ledger.settle import narrow_charge, redemand, settle
 from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import restore, subtract
@@ -74,14 +75,14 @@ def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
 
 
 def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
-    """Once a pod runs, the memory of its init containers is free."""
+    """Once a pod runs, the memory of its init containers is free, and the pod is proven where only they demand anything."""
     charge = node.charges[uid]
     if (charge.runs_at > 0) == (runs_at > 0):
         return
     charge.runs_at = runs_at
     if started_s:
         _started(charge, started_s)
-    if charge.proven and charge.zones:
+    if charge.zones and (charge.proven or has_only_inits(charge)):
         settle(node, (charge.key,))
 
 

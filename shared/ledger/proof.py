@@ -2,7 +2,9 @@
 
 A listing alone proves nothing (kubelet 1.36 lists a pod before and half-way through its admission): a pod is proven when its
 placements cover its whole demand in every tracked resource, or when it demands none. podresources knows no uid, so a
-name that another uid carried on this node proves nothing until a report lacks it or shows other, complete placements.
+name that another uid carried on this node proves nothing until a report lacks it or shows other, complete placements. Ordinary
+init containers are not listed: where only they demand anything no listing lacks any of it, and what is told by uid, or that the
+kubelet runs the pod, proves it instead.
 """
 
 from __future__ import annotations
@@ -30,6 +32,21 @@ def covers(demand: Sequence[ContainerDemand], listed: Iterable[Placement]) -> bo
             if shown.get(name, 0) < amount:
                 return False
     return True
+
+
+def is_seen(charge: Charge, listed: Iterable[Placement], report: Report) -> bool:
+    """Whether the report was made with the pod: its kubelet had admitted it. A listing that holds something says so, and, where
+    only init containers demand anything, a checkpoint that knows the uid."""
+    init = _init_of(charge.demand)
+    if init is None or not init.alone:
+        return True
+    return any(each.pod_uid == charge.uid for each in (*listed, *report.hidden))
+
+
+def has_only_inits(charge: Charge) -> bool:
+    """Whether init containers alone demand anything, so that it matters for the proof whether the kubelet runs the pod."""
+    init = _init_of(charge.demand)
+    return init is not None and init.alone
 
 
 def _totals(placement: Placement) -> Amounts:
@@ -94,9 +111,10 @@ def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> Zon
 class _Init(NamedTuple):
     """A pod's ordinary init containers: their `names`; the devices that they may keep beside those of the others; the millicpu
     that they may keep, where the pod's containers share a mask and where they may be `apart`; and (memory or hugepages, the most
-    that they hold of it in one zone)."""
+    that they hold of it in one zone). `alone`: no other container demands anything."""
 
     names: frozenset[str]
+    alone: bool
     kept: Amounts
     cpu: tuple[int, int]
     memory: tuple[tuple[str, int], ...]
@@ -120,7 +138,8 @@ def _init_parts(demand: tuple[ContainerDemand, ...]) -> _Init | None:
     beyond = {name: amount - beside.get(name, 0) for name, amount in peak(demand).items()}
     one, several = (max(0, beyond.get(CPU, 0), kept_init_cpu(demand, differing)) for differing in (False, True))
     kept = {name: amount for name, amount in beyond.items() if amount > 0 and is_device(name)}
-    return _Init(frozenset(part.name for part in init), kept, (one, several), tuple(_init_memory(init)))
+    alone = not any(part.amounts for part in demand if part.kind != "init")
+    return _Init(frozenset(part.name for part in init), alone, kept, (one, several), tuple(_init_memory(init)))
 
 
 _inits: dict[int, tuple[tuple[ContainerDemand, ...], _Init | None]] = {}

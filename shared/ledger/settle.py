@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping
 from shared.domain.report import Placement, Report
 from shared.ledger.alike import kind_of
 from shared.ledger.charge import charge_zones, narrow, pending_zones, possible_zones, widen
-from shared.ledger.proof import alias_stands, covers, held_zones, residual
+from shared.ledger.proof import alias_stands, covers, held_zones, is_seen, residual
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import base_bound, listed_of, lower_bound, restore, subtract, upper_bound
 
@@ -67,8 +67,10 @@ def _settle_alias(node: LedgerNode, charge: Charge) -> None:
 def _proven(node: LedgerNode, charge: Charge) -> bool:
     if node.listed is None:
         return 0 < charge.charged_at <= node.settled_to
-    listed = node.listed.get(charge.key, ())
-    return charge.alias is None and covers(charge.demand, listed)
+    listed, basis = node.listed.get(charge.key, ()), node.basis
+    if charge.alias is not None or not covers(charge.demand, listed):
+        return False
+    return charge.admitted or basis is None or is_seen(charge, listed, basis)
 
 
 def widen_possible(node: LedgerNode, charge: Charge) -> None:

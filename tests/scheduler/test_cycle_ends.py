@@ -249,3 +249,20 @@ def reserve(world: World, pod: Pod) -> None:
     world.fold(f"pod/{pod.uid}", PodObserved(pod))
     world.fold(f"pod/{pod.uid}", PodReserved(pod.uid, "n"))
     world.fold("node/n", NodeCharged("n", pod.uid))
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize(("policy", "scope"), [rule for rule in RULES if rule[0] in ("single-numa-node", "restricted")])
+def test_what_init_containers_kept_until_the_end_stood_in_the_way_of_who_came_before_it(
+    policy: str, scope: str, checkpoints: bool
+) -> None:
+    """No listing shows it: the second pod went to the other zone if it came before the end, and to this one if after it."""
+    old = guaranteed("old", container("i", amounts(2, 1), kind="init"), container("c", amounts(0.5, 1)))
+    coming, newcomer = guaranteed("a", container("c", amounts(2, 1))), guaranteed("new", container("c", amounts(4, 1)))
+    before = drop_stale(start_containers(admit(kubelet(2, policy, scope, cores_per_zone=2), old).state, old))
+    world = proven_world(before, CycleConfig(), checkpoints)
+    world.bound(coming, NODE)
+    world.fold("pod/old", PodEnded("old", "succeeded", NODE))
+    after = drop_stale(remove(admit(before, coming).state, "old"))
+    assert not admit(after, newcomer).admitted
+    assert world.cluster.verdict(newcomer, NODE) is not None

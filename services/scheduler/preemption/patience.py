@@ -23,6 +23,7 @@ from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
 from shared.ledger.kubelet_states import OTHER_KUBELET
+from shared.ledger.proof import is_seen
 from shared.ledger.state import LedgerNode
 from shared.ledger.view import subtract
 
@@ -34,9 +35,12 @@ def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
     """The kubelet's state where every pod is proven and the report leaves nothing open, else None. `pods` are the node's."""
     if node.report is None or node.basis is not node.report or node.listed is None or node.claims:
         return None
-    if any(not charge.proven or charge.alias is not None for charge in node.charges.values()):
+    listed, charges = node.listed, node.charges.values()
+    if any(not charge.proven or charge.alias is not None for charge in charges):
         return None
-    placements: list[Placement] = [placement for key in sorted(node.listed) for placement in node.listed[key]]
+    if not all(is_seen(charge, listed.get(charge.key, ()), node.report) for charge in charges):
+        return None
+    placements: list[Placement] = [placement for key in sorted(listed) for placement in listed[key]]
     state = observed(msgspec.structs.replace(node.report, placements=tuple(placements)), pods)
     return None if isinstance(state, Open) else state
 
