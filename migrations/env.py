@@ -9,6 +9,7 @@ from alembic import context
 from sqlalchemy.engine import Connection
 
 from shared.eventlog.postgres_engine import make_engine
+from shared.runtime.secret_file import given
 
 
 def run(connection: Connection) -> None:
@@ -20,7 +21,7 @@ def run(connection: Connection) -> None:
 
 async def run_from_environment() -> None:
     """The way of the alembic command."""
-    url = os.environ.get("TOPOLOG_DATABASE_URL", "")
+    url = given(os.environ, "TOPOLOG_DATABASE_URL")
     if not url:
         raise SystemExit("TOPOLOG_DATABASE_URL is not set; try: TOPOLOG_DATABASE_URL=postgresql://... alembic upgrade head")
     engine = make_engine(url)

@@ -29,7 +29,7 @@ from shared.runtime.projector import Fold, Folded, Projector
 
 async def build(service: Service, settings: BinderSettings) -> None:
     """Open what the service needs and name its tasks."""
-    log = await PostgresEventLog.open(settings.database_url, production=settings.production)
+    log = await PostgresEventLog.open(settings.database(), production=settings.production)
     service.on_close("log", log.close)
     kube = KubeClient(settings.kubeconfig)
     service.on_close("kube", kube.close)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.addresses import database_option
 from services.cli.output import EXIT_USAGE, CommandError, json_line
 from services.upkeep.errors import UpkeepRefused
 
@@ -27,7 +28,7 @@ def _group() -> None:
 @database_app.command("roles")
 def roles_command(
     password_dir: Annotated[Path, typer.Option(help="Folder of the passwords, a file each; made where they are not there.")],
-    database_url: Annotated[str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="The owner's URL.")] = "",
+    database_url: Annotated[str, database_option("The owner's URL.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="A JSON line instead of sentences.")] = False,
 ) -> None:
     """Make logins of their own for services (topolog_service) and readers (topolog_viewer).

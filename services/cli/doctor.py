@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from services.cli.addresses import bus_option, database_option
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandError, console, json_line, table
 from services.doctor import bus, cluster, database, nodes, reading
@@ -26,6 +27,7 @@ from shared.events.setting_aside import Aside
 from shared.kube.port import Answer, Kube, KubeUnavailableError, Lost
 from shared.kube.rights import BY_SERVICE, TOPOLOGY_GROUP, Right
 from shared.ledger.state import Ledger
+from shared.telemetry.logs import scrub_text
 
 LATELY_US = 24 * 3600 * 1_000_000
 BUS_PATIENCE_S = 15
@@ -38,8 +40,8 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor_command(
-    database_url: Annotated[str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="The log's Postgres.")] = "",
-    nats_url: Annotated[str, typer.Option("--nats-url", envvar="TOPOLOG_NATS_URL", help="The bus.")] = "",
+    database_url: Annotated[str, database_option()] = "",
+    nats_url: Annotated[str, bus_option()] = "",
     kubeconfig: Annotated[
         str, typer.Option("--kubeconfig", envvar="TOPOLOG_KUBECONFIG", help="A kubeconfig or URL; else this pod's account.")
     ] = "",
@@ -99,7 +101,7 @@ async def _database(url: str, *, pods: bool) -> list[Finding]:
     try:
         return list(database.judge(await inspect(url), pods=pods))
     except Exception as error:  # the driver's errors have no names out here
-        raise CommandError(f"the database does not answer: {error}", "check TOPOLOG_DATABASE_URL") from error
+        raise CommandError(f"the database does not answer: {scrub_text(str(error))}", "check TOPOLOG_DATABASE_URL") from error
 
 
 async def _bus(url: str) -> list[Finding]:
@@ -111,11 +113,8 @@ async def _bus(url: str) -> list[Finding]:
         async with asyncio.timeout(BUS_PATIENCE_S):
             return list(bus.judge(await describe(url)))
     except Exception as error:  # the client's errors have no names out here
-        return [
-            problem(
-                bus.ABOUT, f"NATS does not answer: {error or type(error).__name__}", "kubectl -n topolog get pods -l app=nats"
-            )
-        ]
+        told = scrub_text(str(error)) or type(error).__name__
+        return [problem(bus.ABOUT, f"NATS does not answer: {told}", "kubectl -n topolog get pods -l app=nats")]
 
 
 async def _cluster(kubeconfig: str, namespace: str) -> tuple[list[Finding], dict[str, Machine]]:

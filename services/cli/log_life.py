@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.addresses import database_option
 from services.cli.log import Database, DataDir, Json, log_app, run, who
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_USAGE, CommandError, console, json_line, table
@@ -40,9 +41,7 @@ WHAT = {
 @log_app.command("import")
 def import_command(
     file: Annotated[Path, typer.Argument(help="A whole history, as `topolog log export` wrote it.")],
-    database_url: Annotated[
-        str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="An empty database, with its owner's login.")
-    ] = "",
+    database_url: Annotated[str, database_option("An empty database, with its owner's login.")] = "",
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="A data folder for `topolog up`, made where it is not there.")
     ] = None,

@@ -8,9 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 
+from services.cli.addresses import FILE, check_database
 from services.cli.output import EXIT_USAGE, CommandError
 from services.replay.filters import FilterError
 from services.replay.suggestions import did_you_mean
+from shared.domain.secret_url import looks_like_url
 from shared.eventlog.port import EventLog
 
 
@@ -26,9 +28,10 @@ class LogSource:
         """Of the database, once it is open."""
 
     def file(self) -> Path | None:
-        """The exported history that was named instead of a URL."""
-        url = self._url.removeprefix("file://")
-        return Path(url).expanduser() if url and "://" not in url else None
+        """The exported history that was named instead of a URL. Raises CommandError for what is neither."""
+        check_database(self._url)
+        path = Path(self._url.removeprefix(FILE)).expanduser()
+        return path if self._url and (path.exists() or not looks_like_url(self._url.removeprefix(FILE))) else None
 
     def state_urls(self) -> list[str]:
         """`/state` of the services that run on the data folder, for `verify`."""

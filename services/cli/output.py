@@ -12,6 +12,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from shared.telemetry.logs import scrub_text
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -37,7 +39,7 @@ def complain(error: CommandError) -> None:
     remedy = error.remedy or "topolog --help"
     if remedy[1:2].islower():
         remedy = remedy[0].lower() + remedy[1:]
-    print(f"topolog: {error.problem.removesuffix('.')}", file=sys.stderr)
+    print(f"topolog: {scrub_text(error.problem.removesuffix('.'))}", file=sys.stderr)
     print(f"  try: {remedy}", file=sys.stderr)
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from services.cli import replay_print, window
+from services.cli.addresses import database_option
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
 from services.cli.window import From, To
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 replay_app = typer.Typer(help="Read the log again: what happened, why, and whether it all holds together.", no_args_is_help=True)
 
-Database = Annotated[str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="The log's Postgres.")]
+Database = Annotated[str, database_option()]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="A data folder of `topolog up`, running or stopped.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines, with everything in full.")]
 NEGATIVE_POSITIONS = {"ignore_unknown_options": True}

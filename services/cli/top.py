@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.addresses import database_option
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_USAGE, CommandError, is_screen
 
@@ -18,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def top(
-    database_url: Annotated[str, typer.Option("--database-url", envvar="TOPOLOG_DATABASE_URL", help="The log's Postgres.")] = "",
+    database_url: Annotated[str, database_option()] = "",
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="A data folder of `topolog up`, running or stopped.")
     ] = None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from services.cli.addresses import BUS, DATABASE, bus_option, database_option, file_of
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, is_screen
 
 PODS_UNTIL_IDLE = 60
@@ -35,8 +36,8 @@ ExitWhenIdle = Annotated[bool, typer.Option("--exit-when-idle", help="End when e
 IdleAfter = Annotated[float, typer.Option(help="Seconds without progress that count as the end.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a picture.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of a picture.")]
-DatabaseUrl = Annotated[str, typer.Option(envvar="TOPOLOG_DATABASE_URL", help="An outside Postgres.")]
-NatsUrl = Annotated[str, typer.Option(envvar="TOPOLOG_NATS_URL", help="An outside NATS.")]
+DatabaseUrl = Annotated[str, database_option("An outside Postgres.")]
+NatsUrl = Annotated[str, bus_option("An outside NATS.")]
 Kubeconfig = Annotated[str, typer.Option(envvar="TOPOLOG_KUBECONFIG", help="An outside cluster; nothing is simulated.")]
 
 Schedulers = Annotated[int, typer.Option(help="Schedulers that share the pods out among them, 1 to 8.")]
@@ -102,12 +103,20 @@ def _run(data_dir: Path | None, given: dict[str, Any], rest: dict[str, Any], pla
     try:
         shape = shape_for(folder, Given(**given), rest["fresh"])
         wanted = {name: getattr(shape, name) for name in shape.__struct_fields__}
-        options = check(UpOptions(data_dir=folder, declared=declared(), **wanted, **rest))
+        options = check(UpOptions(data_dir=folder, declared=declared(), **wanted, **(rest | _files(rest))))
         return asyncio.run(Up(options, _picture(options.json or plain)).run())
     except UsageError as error:
         raise CommandError(error.problem, error.remedy, EXIT_USAGE) from error
     except EmbeddedError as error:
         raise CommandError(error.problem, error.remedy, EXIT_FAILED) from error
+
+
+def _files(rest: dict[str, Any]) -> dict[str, str]:
+    """Where the URLs of outside servers stand in files, the services are given these: they read them again."""
+    return {
+        "database_url_file": file_of(DATABASE, rest["database_url"]),
+        "nats_url_file": file_of(BUS, rest["nats_url"]),
+    }
 
 
 def _picture(without: bool) -> Any:

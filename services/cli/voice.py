@@ -39,7 +39,7 @@ def spoken(app: typer.Typer) -> None:
         told = as_command_error(error)
         complain(told)
         if os.environ.get(TRACEBACK):
-            traceback.print_exception(error)
+            print(scrub_text("".join(traceback.format_exception(error))), file=sys.stderr)
         sys.exit(told.exit_code)
 
 

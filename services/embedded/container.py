@@ -14,6 +14,8 @@ from pathlib import Path
 from services.embedded.child import ChildEvent
 from services.embedded.errors import ChildFailedError, EmbeddedError
 from services.embedded.supervisor import Supervisor
+from shared.runtime.secret_file import SecretUnreadable, given
+from shared.telemetry.logs import scrub_text
 
 DEFAULT_DATA_DIR = "/var/lib/topolog"
 _EXIT_CONFIGURATION = 2
@@ -26,11 +28,21 @@ def data_dir_setting() -> Path:
 
 
 def required(*names: str) -> tuple[str, ...]:
-    """Values of variables that must be set. Raises EmbeddedError naming all that are not."""
-    missing = [name for name in names if not os.environ.get(name)]
+    """Values of variables that must be set, or of their files (NAME_FILE). Raises EmbeddedError naming all that are not."""
+    found = {name: secret(name) for name in names}
+    missing = [name for name, value in found.items() if not value]
     if missing:
         raise EmbeddedError(f"not set: {', '.join(missing)}", "Set them in the container's environment")
-    return tuple(os.environ[name] for name in names)
+    return tuple(found.values())
+
+
+def secret(name: str) -> str:
+    """A variable's value, or what stands in the file that NAME_FILE names; "" for neither. Raises EmbeddedError."""
+    try:
+        return given(os.environ, name)
+    except SecretUnreadable as error:
+        problem, _, remedy = str(error).partition("; ")
+        raise EmbeddedError(f"{name}_FILE: {problem}", remedy.capitalize()) from None
 
 
 def number(name: str, default: int, low: int, high: int) -> int:
@@ -70,7 +82,7 @@ def main(serve: Callable[[], Awaitable[None]]) -> int:
         try:
             await serve()
         except EmbeddedError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(scrub_text(f"error: {error}"), file=sys.stderr)
             return _EXIT_SERVER if isinstance(error, ChildFailedError) else _EXIT_CONFIGURATION
         return 0
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from services.embedded.child import HttpReady
-from services.embedded.container import data_dir_setting, main, number, print_event, required, run_until_stopped
+from services.embedded.container import data_dir_setting, main, number, print_event, required, run_until_stopped, secret
 from services.embedded.errors import EmbeddedError
 from services.embedded.nats import NatsSettings, TlsFiles
 from services.embedded.nats_credentials import REGISTER, load
@@ -50,7 +50,7 @@ async def serve() -> None:
         password=password,
         host=EVERYWHERE,
         monitor_host=os.environ.get("TOPOLOG_NATS_MONITOR_HOST", "127.0.0.1"),
-        exporter_password=os.environ.get("TOPOLOG_NATS_EXPORTER_PASSWORD", ""),
+        exporter_password=secret("TOPOLOG_NATS_EXPORTER_PASSWORD"),
         credentials=credentials,
         tls=given_tls(os.environ.get("TOPOLOG_NATS_TLS_DIR", ""), os.environ.get("TOPOLOG_NATS_TLS_VERIFY") == "true"),
         tls_names=tuple(filter(None, os.environ.get("TOPOLOG_NATS_TLS_NAMES", "").split(","))),

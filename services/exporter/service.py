@@ -156,7 +156,7 @@ async def build(service: Service, settings: ExporterSettings) -> None:
     """Open what the service needs and name its tasks. Nothing is awaited: bus and kubelets may come later."""
     service.loop_watch_s = AT_REST_S
     set_gauge(names.NFD_BUILD_INFO, int(time.time()), version=VERSION)
-    bus = JetStreamBus(settings.nats_url, name=NAME, keeps_streams=False)
+    bus = JetStreamBus(settings.bus(), name=NAME, keeps_streams=False)
     service.on_close("bus", bus.close)
     kube = _kube(settings)
     exporter = Exporter(bus, settings, kube)
@@ -224,7 +224,7 @@ def main(argv: Sequence[str], environment: dict[str, str]) -> int:
 
 
 async def _once(settings: ExporterSettings) -> int:
-    bus, kube = JetStreamBus(settings.nats_url, name=NAME, keeps_streams=False), _kube(settings)
+    bus, kube = JetStreamBus(settings.bus(), name=NAME, keeps_streams=False), _kube(settings)
     exporter = Exporter(bus, settings, kube)
     try:
         problems = await exporter.once()

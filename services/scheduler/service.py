@@ -53,7 +53,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     choice = chosen(settings)
     for warning in choice.warnings:
         logs.get("scheduler").warning(names.UNWISE_ARGUMENT, problem=warning)
-    log = await PostgresEventLog.open(settings.database_url, production=settings.production)
+    log = await PostgresEventLog.open(settings.database(), production=settings.production)
     service.on_close("log", log.close)
     held = Held()
     decider = Decider(log, held, service.clock, settings.batch_pods, choice.resync_period_s)
@@ -118,7 +118,7 @@ def _relay(service: Service, settings: SchedulerSettings, log: EventLog, decider
         await set_within(decider.looked, DECIDES_FIRST_S)
         from shared.bus.jetstream import JetStreamBus
 
-        bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
+        bus = JetStreamBus(settings.bus(), limits=StreamLimits(replicas=settings.nats_replicas))
         service.on_close("bus", bus.close)
         await Relay(log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s).run()
 

@@ -43,9 +43,9 @@ LINGER_S = 0.1
 
 async def build(service: Service, settings: TopologyStoreSettings) -> None:
     """Open what the service needs and name its tasks."""
-    log = await PostgresEventLog.open(settings.database_url, production=settings.production)
+    log = await PostgresEventLog.open(settings.database(), production=settings.production)
     service.on_close("log", log.close)
-    bus = JetStreamBus(settings.nats_url, limits=StreamLimits(replicas=settings.nats_replicas))
+    bus = JetStreamBus(settings.bus(), limits=StreamLimits(replicas=settings.nats_replicas))
     service.on_close("bus", bus.close)
     await bus.ensure_streams()
     held = Held()

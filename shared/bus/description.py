@@ -8,8 +8,7 @@ import msgspec
 from nats.js.errors import NotFoundError
 
 from shared.bus import subjects
-from shared.bus.jetstream import split_credentials
-from shared.bus.jetstream_client import Insistent
+from shared.bus.jetstream_client import Insistent, split_credentials
 from shared.bus.jetstream_tls import context, wanted
 
 PATIENCE_S = 5

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from typing import Any, cast
 
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
@@ -19,12 +18,13 @@ from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, Not
 
 from shared.bus import subjects
 from shared.bus.buffers import Doorbell, LatestReports, position_in
-from shared.bus.jetstream_client import Insistent, inbox_prefix
+from shared.bus.jetstream_client import Insistent, inbox_prefix, split_credentials
 from shared.bus.jetstream_streams import heal, stream_configs
 from shared.bus.jetstream_subscription import HEARTBEAT_S, Subscription, pass_on_cancellation, stored_at
 from shared.bus.jetstream_tls import context, wanted
 from shared.bus.port import BusUnavailable, Message
 from shared.bus.streams import StreamLimits
+from shared.domain.secret_url import Address, text_of
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
 from shared.telemetry.reasons import plain
@@ -44,7 +44,7 @@ class JetStreamBus:
 
     def __init__(
         self,
-        url: str,
+        address: Address,
         *,
         name: str = "topolog",
         patience_s: float = 5.0,
@@ -52,14 +52,13 @@ class JetStreamBus:
         heartbeat_s: float = HEARTBEAT_S,
         keeps_streams: bool = True,
     ) -> None:
-        self._url = url
-        self._servers, credentials = split_credentials(url)
-        self._credentials: dict[str, Any] = dict(credentials)
+        self._address = address
+        self._servers: list[str] = [] if callable(address) else split_credentials(address)[0]
         self._name = name
         self._patience_s = patience_s
         self._limits = limits
         self._heartbeat_s = heartbeat_s
-        self._client = Insistent(url)
+        self._client = Insistent(address)
         self._js: JetStreamContext = self._client.jetstream()
         self._connecting: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
@@ -275,9 +274,11 @@ class JetStreamBus:
         while True:
             self._ended.clear()
             try:
+                url = text_of(self._address)
+                self._servers, credentials = split_credentials(url)
                 await self._client.connect(
                     self._servers,
-                    tls=context(self._url) if wanted(self._url) else None,
+                    tls=context(url) if wanted(url) else None,
                     name=self._name,
                     connect_timeout=2,
                     reconnect_time_wait=0.2,  # type: ignore[arg-type]
@@ -285,19 +286,19 @@ class JetStreamBus:
                     ping_interval=10,
                     max_outstanding_pings=2,
                     pending_size=PENDING_BYTES,
-                    inbox_prefix=inbox_prefix(self._url, self._credentials.get("user", "")),
+                    inbox_prefix=inbox_prefix(url, credentials.get("user", "")),
                     error_cb=self._on_error,
                     disconnected_cb=self._on_disconnected,
                     reconnected_cb=self._on_reconnected,
                     closed_cb=self._on_ended,
-                    **self._credentials,
+                    **cast(dict[str, Any], credentials),
                 )
-            except _TROUBLE as error:
+            except (*_TROUBLE, BusUnavailable) as error:
                 await self._on_error(error)
             else:
                 await self._on_reconnected()
                 await self._ended.wait()
-                self._client = Insistent(self._url)
+                self._client = Insistent(self._address)
                 self._js = self._client.jetstream()
             await asyncio.sleep(1.0)
 
@@ -337,20 +338,6 @@ class JetStreamBus:
             f"NATS at {servers} did not take {subject} within {self._patience_s:g} s "
             f"({reason}); is it up, with JetStream? check TOPOLOG_NATS_URL"
         )
-
-
-def split_credentials(url: str) -> tuple[list[str], dict[str, str]]:
-    """Server URLs without userinfo, and the user and password that the first URL with any names."""
-    servers: list[str] = []
-    credentials: dict[str, str] = {}
-    for one in url.split(","):
-        parts = urlsplit(one.strip() if "://" in one else f"nats://{one.strip()}")
-        servers.append(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl())
-        if parts.username and parts.password is None:
-            credentials = credentials or {"token": unquote(parts.username)}
-        elif parts.username:
-            credentials = credentials or {"user": unquote(parts.username), "password": unquote(parts.password or "")}
-    return servers, credentials
 
 
 def _window(messages: list[Message], start: int) -> list[Message]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import asyncpg
 import stamina
 
+from shared.domain.secret_url import Address
 from shared.eventlog.errors import LoginTooWeak, LogUnavailable
 from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, MAX_SNAPSHOT_BYTES
 from shared.eventlog.port import Commit, Lease, LogIdentity, Mark, Outcome, Place
@@ -80,28 +81,28 @@ class PostgresEventLog:
 
     def __init__(
         self,
-        url: str,
+        address: Address,
         *,
         pool_size: int = 6,
         retry_for_s: float = 30.0,
         settings: dict[str, str] | None = None,
         role: str = WRITER,
     ) -> None:
-        self._url = url
+        self._address = address
         self._retry_for_s = retry_for_s
-        self._pool = make_pool(url, pool_size, settings, role)
+        self._pool = make_pool(address, pool_size, settings, role)
         self._archived = Archived(self._fetch)
-        self._watch = HeadWatch(lambda: connect(url, settings, role=role), self._head_once)
-        self._appender = Appender(lambda: connect(url, settings, role=role), self._watch.heard, retry_for_s)
-        self._session = Session(lambda: connect(url, settings, role=role))
-        self._reader = Session(lambda: connect(url, settings, role=role))
+        self._watch = HeadWatch(lambda: connect(address, settings, role=role), self._head_once)
+        self._appender = Appender(lambda: connect(address, settings, role=role), self._watch.heard, retry_for_s)
+        self._session = Session(lambda: connect(address, settings, role=role))
+        self._reader = Session(lambda: connect(address, settings, role=role))
 
     @classmethod
-    async def open(cls, url: str, *, production: bool | None = None, **options: Any) -> PostgresEventLog:
+    async def open(cls, address: Address, *, production: bool | None = None, **options: Any) -> PostgresEventLog:
         """Connect and check the revision. Raises LogUnavailable, LogNotMigrated. Services say whether this is `production`: then
         a login that may change facts is refused (LoginTooStrong), else it is warned of; one that may only read is refused always
         (LoginTooWeak)."""
-        log = cls(url, **options)
+        log = cls(address, **options)
         try:
             await log._retried(require_current)
             if production is not None:
@@ -117,7 +118,7 @@ class PostgresEventLog:
 
     async def begin_timeline(self) -> LogIdentity:
         """After a restore: consumers of the timeline before discard their state and refold. For the owner's role only."""
-        owner = await connect(self._url)
+        owner = await connect(self._address)
         try:
             await owner.execute("SELECT topolog_begin_timeline()")
         except asyncpg.InsufficientPrivilegeError as error:
@@ -251,4 +252,4 @@ class PostgresEventLog:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> LogUnavailable:
-        return unavailable(self._url, error)
+        return unavailable(self._address, error)

@@ -1,4 +1,5 @@
-"""How to reach Postgres: a connection, or a pool of them a process, and what a URL may show of itself in a log line.
+"""How to reach Postgres: a connection, or a pool of them a process, and what a URL may show of itself in a log line. An address
+that is a file of a URL is read at every connection, so that a password in it is rotated without a restart.
 
 Connections are made from the URL by asyncpg itself, so that every libpq form works (unix sockets, sslmode, pgpass). What services
 run on: must not import SQLAlchemy, whose engine only migrations need and which takes a third of a service's start.
@@ -7,10 +8,10 @@ run on: must not import SQLAlchemy, whose engine only migrations need and which 
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from shared.domain.secret_url import POSTGRES, Address, database_trouble, shown, text_of
 from shared.eventlog.errors import LogUnavailable
 from shared.telemetry.reasons import plain
 
@@ -45,30 +46,31 @@ _STEP_DOWN = "SELECT set_config('role', rolname, false) FROM pg_roles WHERE roln
 
 
 def plain_url(url: str) -> str:
-    """The URL without an SQLAlchemy driver name, as asyncpg reads it. Raises LogUnavailable for another scheme."""
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme.split("+")[0] not in ("postgresql", "postgres"):
-        raise LogUnavailable("the database URL must begin with postgresql://; check TOPOLOG_DATABASE_URL")
-    return f"postgresql://{rest}"
+    """The URL without an SQLAlchemy driver name, as asyncpg reads it. Raises LogUnavailable for one that cannot be read as it was
+    meant."""
+    if trouble := database_trouble(url):
+        raise LogUnavailable(f"the database URL {trouble}; check TOPOLOG_DATABASE_URL")
+    return f"postgresql://{url.partition('://')[2]}"
 
 
-def masked_url(url: str) -> str:
-    """The URL as it may be logged: without user and password."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+def masked_url(address: Address) -> str:
+    """The URL as it may be logged: without user, password and options."""
+    try:
+        return shown(text_of(address), POSTGRES)
+    except OSError as error:
+        return f"an address that cannot be had ({plain(error)})"
 
 
-def unavailable(url: str, error: Exception) -> LogUnavailable:
+def unavailable(address: Address, error: Exception) -> LogUnavailable:
     """What a lost connection is told as: which database, why, and what to look at."""
     return LogUnavailable(
-        f"Postgres at {masked_url(url)} does not answer ({plain(error)}); "
+        f"Postgres at {masked_url(address)} does not answer ({plain(error)}); "
         "is it up, and does TOPOLOG_DATABASE_URL name it and a login of its?"
     )
 
 
 async def connect(
-    url: str,
+    address: Address,
     settings: dict[str, str] | None = None,
     timeout_s: float = 5.0,
     role: str = "",
@@ -77,20 +79,24 @@ async def connect(
     """A raw asyncpg connection outside any pool, which steps down to `role` where that exists and the user belongs to it (the
     owner does). Raises what asyncpg raises."""
     connection = await asyncpg.connect(
-        plain_url(url), timeout=timeout_s, command_timeout=command_timeout_s, server_settings=SERVER_SETTINGS | (settings or {})
+        plain_url(text_of(address)),
+        timeout=timeout_s,
+        command_timeout=command_timeout_s,
+        server_settings=SERVER_SETTINGS | (settings or {}),
     )
     if role:
         await connection.fetchval(_STEP_DOWN, role)
     return connection
 
 
-def make_pool(url: str, size: int, settings: dict[str, str] | None = None, role: str = "") -> Any:
+def make_pool(address: Address, size: int, settings: dict[str, str] | None = None, role: str = "") -> Any:
     """At most `size` connections, made when they are needed and given back as they are: nothing that runs on them changes its
     session. To be awaited before it is used."""
-    plain_url(url)
+    if isinstance(address, str):
+        plain_url(address)
 
     async def made(*_: object, **__: object) -> Any:
-        return await connect(url, settings, role=role)
+        return await connect(address, settings, role=role)
 
     async def as_it_is(_connection: Any) -> None:
         pass

@@ -1,7 +1,8 @@
 """Settings: a frozen msgspec struct filled from a YAML or TOML file and from TOPOLOG_* variables, every error told at once.
 
 A field `lease_ttl_s` is TOPOLOG_LEASE_TTL_S; a field `cycle` that is itself a struct with a field `batch` is
-TOPOLOG_CYCLE_BATCH. Environment wins over file, file over default. A secret may be named by a file: TOPOLOG_X_FILE.
+TOPOLOG_CYCLE_BATCH. Environment wins over file, file over default. A secret may be named by a file, TOPOLOG_X_FILE, which counts
+where the variable itself is not set; the URLs of Postgres and NATS are read from theirs again at every connection.
 Unknown keys of a file are errors; unknown variables are not, because Kubernetes puts TOPOLOG_..._PORT there by itself.
 """
 
@@ -12,12 +13,14 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from shared.domain.secret_url import Address, bus_trouble, database_trouble
+from shared.runtime.secret_file import ENDING, SecretUnreadable, UrlFile, read
 from shared.telemetry.logs import scrub
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -31,12 +34,13 @@ Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
 DatabaseUrl = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^(postgres(ql)?(\+\w+)?://.*)?$",
         description="postgresql://USER:PASSWORD@HOST/DATABASE",
-        extra={"secret": True},
+        extra={"secret": True, "trouble": database_trouble},
     ),
 ]
 """Empty where a service needs none."""
+
+BusUrl = Annotated[str, msgspec.Meta(description="nats://HOST:PORT", extra={"secret": True, "trouble": bus_trouble})]
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 TlsVersion = typing.Literal["1.2", "1.3"]
@@ -66,11 +70,14 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every service takes. Seconds for `_s`; an `http_port` of 0 lets the system choose; `nats_replicas` is on how many
     servers of a NATS cluster each stream lies (for services that make streams). `http_token` is asked of whoever reads metrics
     and state. With `production` a service refuses to start that is open to the network without it or clients' certificates, or
-    that finds itself the owner of the database. `fold_differs`: whether a process becomes ready that finds, catching up, that it
-    promises pods something else than the release at work (`shared.runtime.marks`)."""
+    that finds itself the owner of the database. `database_url_file` and `nats_url_file` name files of these URLs, which are read
+    again at every connection. `fold_differs`: whether a process becomes ready that finds, catching up, that it promises pods
+    something else than the release at work (`shared.runtime.marks`)."""
 
     database_url: DatabaseUrl = ""
-    nats_url: Secret = "nats://127.0.0.1:4222"
+    database_url_file: str = ""
+    nats_url: BusUrl = "nats://127.0.0.1:4222"
+    nats_url_file: str = ""
     nats_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
     http_host: str = "127.0.0.1"
     http_port: Port = 0
@@ -85,6 +92,14 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_grace_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 10.0
     instance: str = ""
 
+    def database(self) -> Address:
+        """The log's Postgres."""
+        return UrlFile(self.database_url_file, database_trouble) if self.database_url_file else self.database_url
+
+    def bus(self) -> Address:
+        """NATS."""
+        return UrlFile(self.nats_url_file, bus_trouble) if self.nats_url_file else self.nats_url
+
     def tls(self) -> HttpTls:
         """The HTTP port's TLS."""
         return self.http_tls
@@ -97,6 +112,13 @@ class _Leaf(msgspec.Struct, frozen=True):
     variable: str
     type: Any
     secret: bool
+    trouble: Callable[[str], str] | None
+    """Tells what is wrong with a URL, and nothing of it."""
+
+    @property
+    def file_path(self) -> tuple[str, ...]:
+        """Where the name of this secret's file stands, if it is a setting too."""
+        return (*self.path[:-1], f"{self.path[-1]}_file")
 
 
 def load(kind: type[T], environment: Mapping[str, str], file: Path | None = None) -> T:
@@ -105,10 +127,14 @@ def load(kind: type[T], environment: Mapping[str, str], file: Path | None = None
     named = environment.get(FILE_VARIABLE, "")
     path = file or (Path(named) if named else None)
     values = _read_file(path, kind, problems) if path else {}
-    for leaf in _leaves(kind):
-        text = _text_of(leaf, environment, problems)
+    leaves = list(_leaves(kind))
+    for leaf in leaves:
+        text = _text_of(leaf, environment, _get(values, leaf.file_path), problems)
         if text is not None:
             _set(values, leaf.path, text)
+    for leaf in leaves:
+        if leaf.secret and leaf.variable in environment and _get(values, leaf.file_path):
+            _set(values, leaf.file_path, "")
     settings = _convert(kind, values, problems)
     if problems or settings is None:
         raise SettingsInvalid(problems)
@@ -132,7 +158,7 @@ def variables(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
 def names(kind: type[msgspec.Struct]) -> set[str]:
     """Every variable that `load` looks at."""
     leaves = list(_leaves(kind))
-    return {FILE_VARIABLE, *(leaf.variable for leaf in leaves), *(f"{leaf.variable}_FILE" for leaf in leaves if leaf.secret)}
+    return {FILE_VARIABLE, *(leaf.variable for leaf in leaves), *(leaf.variable + ENDING for leaf in leaves if leaf.secret)}
 
 
 def _leaves(kind: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[_Leaf]:
@@ -142,21 +168,23 @@ def _leaves(kind: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
             yield from _leaves(hint, here)
         else:
-            yield _Leaf(here, PREFIX + "_".join(here).upper(), hint, _is_secret(hint))
+            yield _Leaf(here, PREFIX + "_".join(here).upper(), hint, bool(_extra(hint, "secret")), _extra(hint, "trouble"))
 
 
-def _is_secret(hint: Any) -> bool:
-    metas = getattr(hint, "__metadata__", ())
-    return any(isinstance(meta, msgspec.Meta) and (meta.extra or {}).get("secret") for meta in metas)
+def _extra(hint: Any, key: str) -> Any:
+    metas = [meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+    return next((meta.extra[key] for meta in metas if meta.extra and key in meta.extra), None)
 
 
-def _text_of(leaf: _Leaf, environment: Mapping[str, str], problems: list[str]) -> Any:
+def _text_of(leaf: _Leaf, environment: Mapping[str, str], named: Any, problems: list[str]) -> Any:
+    """`named` is what the settings file names as the secret's file."""
     text = environment.get(leaf.variable)
-    if text is None and leaf.secret and environment.get(leaf.variable + "_FILE"):
+    file = environment.get(leaf.variable + ENDING) or named
+    if text is None and leaf.secret and file:
         try:
-            text = Path(environment[leaf.variable + "_FILE"]).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            problems.append(f"{leaf.variable}_FILE: cannot be read ({error}); name a readable file that holds the value")
+            text = read(str(file))
+        except SecretUnreadable as error:
+            problems.append(f"{leaf.variable}{ENDING}: {error}")
     if text is None or not _is_structured(leaf.type):
         return text
     return _structured(leaf, text, problems)
@@ -231,7 +259,11 @@ def _convert(kind: type[T], values: dict[str, Any], problems: list[str]) -> T | 
         if value is None:
             continue
         try:
-            _set(good, leaf.path, msgspec.convert(value, leaf.type, strict=False))
+            converted = msgspec.convert(value, leaf.type, strict=False)
+            if leaf.trouble is not None and converted and (trouble := leaf.trouble(converted)):
+                problems.append(f"{leaf.variable}: {trouble}")
+            else:
+                _set(good, leaf.path, converted)
         except msgspec.ValidationError as error:
             shown = "" if leaf.secret else f", got {scrub(str(value)[:80])!r}"
             problems.append(f"{leaf.variable}: {_plain(error)}{shown}; give {_wanted(leaf.type)}")

@@ -16,6 +16,7 @@ import msgspec
 import stamina.instrumentation
 import structlog
 
+from shared.domain.secret_url import masked
 from shared.telemetry import names
 from shared.telemetry.instruments import count
 from shared.telemetry.reasons import plain
@@ -23,7 +24,6 @@ from shared.telemetry.reasons import plain
 Format = Literal["json", "console"]
 
 _SECRET_KEY = re.compile(r"passw|secret|token|authorization|credential|private_key", re.IGNORECASE)
-_URL_USERINFO = re.compile(r"(\w+://)[^/@\s'\"]*@")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}")
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -40,7 +40,7 @@ def bound(**keys: object) -> AbstractContextManager[Any]:
 
 def scrub_text(text: str) -> str:
     """The text without what looks like a credential: userinfo of URLs, authorization values."""
-    return _BEARER.sub(r"\1 ***", _URL_USERINFO.sub(r"\1***@", text))
+    return _BEARER.sub(r"\1 ***", masked(text))
 
 
 def scrub(value: object, key: str = "") -> object:

@@ -85,8 +85,8 @@ def service_names(options: UpOptions) -> list[tuple[str, str, str]]:
 def environment(options: UpOptions, database_url: str, nats_url: str, kubeconfig: str, trace_file: Path) -> dict[str, str]:
     """What all services are told."""
     return {
-        "TOPOLOG_DATABASE_URL": database_url,
-        "TOPOLOG_NATS_URL": nats_url,
+        **_said(DATABASE, database_url, options.database_url_file),
+        **_said(BUS, nats_url, options.nats_url_file),
         "TOPOLOG_KUBECONFIG": kubeconfig,
         "TOPOLOG_CACHE": options.cache,
         "TOPOLOG_TRACE_FILE": os.environ.get("TOPOLOG_TRACE_FILE", str(trace_file)),
@@ -94,6 +94,11 @@ def environment(options: UpOptions, database_url: str, nats_url: str, kubeconfig
         **_patience(options),
         **options.extra_env,
     }
+
+
+def _said(variables: tuple[str, str], url: str, file: str) -> dict[str, str]:
+    """An address, or the file in which it stands, to be read again when a password is rotated."""
+    return {variables[1]: os.path.abspath(file)} if file else {variables[0]: url}
 
 
 def _patience(options: UpOptions) -> dict[str, str]:
@@ -162,7 +167,7 @@ def exporters(
     for name, share in shares(options, folder).items():
         port = ports.by_name[name]
         argv = ["--nodes-file", str(share), "--interval", f"{options.report_interval_s:g}", "--http-port", str(port)]
-        own = {"TOPOLOG_TRACE_RATIO": env["TOPOLOG_TRACE_RATIO"], "TOPOLOG_NATS_URL": nats_urls[name]}
+        own = {"TOPOLOG_TRACE_RATIO": env["TOPOLOG_TRACE_RATIO"], **_said(BUS, nats_urls[name], options.nats_url_file)}
         own["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
         specs.append(
             _python(

@@ -20,7 +20,8 @@ ENDLESS = -1
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for `_s`. `fresh` empties the data folder first. `pods` may be ENDLESS.
     `speed` is `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing
-    is simulated. Empty `database_url` and `nats_url` mean the embedded servers. `schedulers` share the pods; `standbys` are
+    is simulated. Empty `database_url` and `nats_url` mean the embedded servers; the services
+    are given their files where these are named. `schedulers` share the pods; `standbys` are
     further binders and topology-stores, ready to take over. `declared`: by service, the variables that its settings know and
     that it gets of this process' environment."""
 
@@ -42,7 +43,9 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     idle_after_s: float = 60.0
     json: bool = False
     database_url: str = ""
+    database_url_file: str = ""
     nats_url: str = ""
+    nats_url_file: str = ""
     kubeconfig: str = ""
     advertise: str = ""
     exporters: int = 2

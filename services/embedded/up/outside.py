@@ -12,7 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from services.embedded.errors import EmbeddedError
 from services.embedded.up.options import UpOptions
-from shared.bus.jetstream import split_credentials
+from shared.bus.jetstream_client import split_credentials
+from shared.domain.secret_url import bus_trouble, database_trouble
 from shared.eventlog.errors import LogNotMigrated, LogUnavailable
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.postgres_connection import connect, masked_url
@@ -61,10 +62,10 @@ async def migrate(database_url: str) -> None:
 async def _database(url: str) -> str:
     if not url:
         return ""
+    if trouble := database_trouble(url):
+        return f"--database-url {trouble}"
     try:
         connection = await connect(url, timeout_s=_PATIENCE_S)
-    except LogUnavailable as error:
-        return str(error)
     except Exception as error:  # whatever it is: the driver's errors have no names outside shared.eventlog
         return f"no Postgres answers at {masked_url(url)}: {plain(error)}"
     await connection.close()
@@ -74,16 +75,16 @@ async def _database(url: str) -> str:
 async def _nats(url: str) -> str:
     if not url:
         return ""
+    if trouble := bus_trouble(url):
+        return f"--nats-url {trouble}"
     servers, _ = split_credentials(url)
     told = [await _no_nats(server) for server in servers]
     return "" if "" in told else "; ".join(told)
 
 
 async def _no_nats(server: str) -> str:
-    scheme, _, address = server.partition("://")
+    address = server.partition("://")[2]
     host, _, port = address.rpartition(":") if ":" in address else (address, "", str(_NATS_PORT))
-    if scheme not in ("nats", "tls") or not host or not port.isdigit():
-        return f"TOPOLOG_NATS_URL is {server!r}; give nats://HOST:PORT"
     try:
         async with asyncio.timeout(_PATIENCE_S):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
