@@ -36,8 +36,12 @@ def required(*names: str) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-def secret(name: str) -> str:
-    """A variable's value, or what stands in the file that NAME_FILE names; "" for neither. Raises EmbeddedError."""
+def secret(name: str, optional: bool = False) -> str:
+    """A variable's value, or what stands in the file that NAME_FILE names; "" for neither, and where `optional` for a file that
+    is not there (a Secret without that key). Raises EmbeddedError."""
+    file = os.environ.get(f"{name}_FILE", "")
+    if optional and file and not os.environ.get(name) and not os.path.exists(file):
+        return ""
     try:
         return given(os.environ, name)
     except SecretUnreadable as error:

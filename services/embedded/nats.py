@@ -128,6 +128,11 @@ class EmbeddedNats:
             self.tls = TlsFiles(str(made.certificate), str(made.key), str(made.ca))
         self.write_config()
 
+    def take_passwords(self, password: str, exporter_password: str) -> None:
+        """Other passwords, from the next `write_config` on. Call after `prepare`."""
+        self._settings = msgspec.structs.replace(self._settings, password=password, exporter_password=exporter_password)
+        self._address = msgspec.structs.replace(self._settled(), password=password)
+
     def write_config(self) -> None:
         """Write the configuration; a server that runs takes it up at SIGHUP. Call after `prepare`. Raises DataFolderError."""
         folder = self._data_dir.folder("nats")

@@ -22,7 +22,7 @@ async def serve() -> None:
     except Exception as error:  # whatever the driver raises, the reader needs its words and the variable's name
         raise EmbeddedError(f"the database could not be migrated: {error}", "Check TOPOLOG_DATABASE_URL") from error
     print("migrated to the newest revision" if changed else "already at the newest revision")
-    password = secret("TOPOLOG_SERVICE_PASSWORD")
+    password = secret("TOPOLOG_SERVICE_PASSWORD", optional=True)
     if password:
         await make_login(url, SERVICE, password)
         print(f"the login of services is {SERVICE}")

@@ -3,6 +3,7 @@
 Environment: TOPOLOG_NATS_PASSWORD (user topolog), and for exporters one of TOPOLOG_NATS_CREDENTIALS_DIR (a folder made by
 `topolog nats credentials`: each exporter speaks for its own nodes; read again when it changes) and
 TOPOLOG_NATS_EXPORTER_PASSWORD (user exporter, who may publish reports of any node, as long as that folder is empty);
+each password may stand in a file, TOPOLOG_NATS_..._FILE, and is taken up anew when that changes;
 TOPOLOG_DATA_DIR; TOPOLOG_NATS_PORT (4222), TOPOLOG_NATS_MONITOR_PORT (8222, `/healthz`) on
 TOPOLOG_NATS_MONITOR_HOST (127.0.0.1, as it asks for no password and shows every connection; probes of Kubernetes need 0.0.0.0).
 TOPOLOG_NATS_LOGINS, the service account of exporters (system:serviceaccount:NAMESPACE:NAME), lets pods of it in by the tokens
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 PORT = 4222
 MONITOR_PORT = 8222
 EVERYWHERE = "0.0.0.0"
+PASSWORDS = ("TOPOLOG_NATS_PASSWORD", "TOPOLOG_NATS_EXPORTER_PASSWORD")
 CREDENTIALS_EVERY_S = 2.0
 
 
@@ -41,7 +43,7 @@ async def serve() -> None:
     """Start the server, wait for the signal to stop."""
     credentials = os.environ.get("TOPOLOG_NATS_CREDENTIALS_DIR", "")
     user = os.environ.get("TOPOLOG_NATS_LOGINS", "")
-    needed = ("TOPOLOG_NATS_PASSWORD",) if credentials or user else ("TOPOLOG_NATS_PASSWORD", "TOPOLOG_NATS_EXPORTER_PASSWORD")
+    needed = PASSWORDS[:1] if credentials or user else PASSWORDS
     password = required(*needed)[0]
     logins = _logins(user)
     settings = NatsSettings(
@@ -50,7 +52,7 @@ async def serve() -> None:
         password=password,
         host=EVERYWHERE,
         monitor_host=os.environ.get("TOPOLOG_NATS_MONITOR_HOST", "127.0.0.1"),
-        exporter_password=secret("TOPOLOG_NATS_EXPORTER_PASSWORD"),
+        exporter_password=secret(PASSWORDS[1], optional=True),
         credentials=credentials,
         tls=given_tls(os.environ.get("TOPOLOG_NATS_TLS_DIR", ""), os.environ.get("TOPOLOG_NATS_TLS_VERIFY") == "true"),
         tls_names=tuple(filter(None, os.environ.get("TOPOLOG_NATS_TLS_NAMES", "").split(","))),
@@ -64,7 +66,7 @@ async def serve() -> None:
     async with EmbeddedServers(data_dir_setting(), want_postgres=False, nats_settings=settings, on_event=print_event) as servers:
         if servers.nats is not None and servers.nats.tls is not None:
             publish(servers.nats.tls.ca, os.environ.get("TOPOLOG_NATS_CA_DIR", ""))
-        tasks = [asyncio.create_task(follow_credentials(servers, credentials))] if credentials else []
+        tasks = [asyncio.create_task(follow_files(servers, credentials))]
         if logins is not None and servers.nats is not None:
             tasks.append(asyncio.create_task(logins.run(servers.nats)))
         await run_until_stopped(servers.supervisor)
@@ -83,21 +85,26 @@ def _logins(user: str) -> Logins | None:
     return Logins(user)
 
 
-async def follow_credentials(servers: EmbeddedServers, folder: str) -> None:
-    """Have the server take up credentials that were made, replaced or withdrawn, for ever; damaged ones are told and wait."""
-    path = os.path.join(folder, REGISTER)
-    seen = signature(path)
-    while True:
+async def follow_files(servers: EmbeddedServers, folder: str) -> None:
+    """Have the server take up keys and passwords that were made, replaced or withdrawn, for ever; damaged ones are told and
+    wait for better ones."""
+    named = [os.environ.get(f"{name}_FILE", "") for name in PASSWORDS]
+    paths = list(filter(None, [os.path.join(folder, REGISTER) if folder else "", *named]))
+    seen = [signature(path) for path in paths]
+    while paths:
         await asyncio.sleep(CREDENTIALS_EVERY_S)
-        found = signature(path)
+        found = [signature(path) for path in paths]
         if found != seen:
             seen = found
             try:
+                if servers.nats is not None and any(named):
+                    servers.nats.take_passwords(required(PASSWORDS[0])[0], secret(PASSWORDS[1], optional=True))
                 await servers.reload_nats()
             except EmbeddedError as error:
                 print(f"nats: the credentials stay as they were: {error}", file=sys.stderr, flush=True)
             else:
-                print(f"nats: credentials of {len(load(Path(folder)))} exporters", file=sys.stderr, flush=True)
+                exporters = len(load(Path(folder))) if folder else 0
+                print(f"nats: credentials taken up anew, of {exporters} exporters", file=sys.stderr, flush=True)
 
 
 def signature(path: str) -> tuple[int, int, int]:

@@ -73,7 +73,7 @@ def _of_server(url: str) -> str:
 
 
 def _trouble(url: str, schemes: Sequence[str]) -> str:
-    if any(not each.isprintable() or each.isspace() for each in url):
+    if not url.isprintable() or any(each.isspace() for each in url.partition("?")[0]):
         return "holds a blank, a line break or a control character; percent-encode it, as %20 for a blank"
     scheme = _SCHEME.match(url)
     if scheme is None or scheme[1] not in schemes:
