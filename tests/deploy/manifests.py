@@ -51,6 +51,29 @@ def pod_of(workload: Document) -> Document:
     return dict(workload["spec"]["template"]["spec"])
 
 
+def secrets_of(workload: Document) -> Iterator[tuple[str, str, bool]]:
+    """(secret, key, whether it may be missing) of what a workload is told: by variables, and by files that `..._FILE` names. Such
+    a file must be mounted, and not by itself: the mount of a single file keeps the old one."""
+    volumes = {volume["name"]: volume for volume in pod_of(workload)["volumes"]}
+    for container in containers(workload):
+        for variable in container.get("env", []):
+            if "secretKeyRef" in variable.get("valueFrom", {}):
+                reference = variable["valueFrom"]["secretKeyRef"]
+                yield reference["name"], reference["key"], bool(reference.get("optional"))
+            elif variable["name"].endswith(("_URL_FILE", "_PASSWORD_FILE")):
+                folder, _, file = variable["value"].rpartition("/")
+                (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == folder]
+                assert mount["readOnly"]
+                assert "subPath" not in mount
+                yield _held(volumes[mount["name"]], file)
+
+
+def _held(volume: Document, file: str) -> tuple[str, str, bool]:
+    sources = [source["secret"] for source in volume.get("projected", {}).get("sources", [])] or [volume["secret"]]
+    ((source, item),) = [(source, item) for source in sources for item in source["items"] if item["path"] == file]
+    return source.get("secretName") or source["name"], item["key"], bool(source.get("optional"))
+
+
 def containers(workload: Document) -> Iterator[Document]:
     pod = pod_of(workload)
     yield from pod.get("initContainers", [])

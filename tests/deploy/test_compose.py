@@ -11,6 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
+from shared.domain.secret_url import bus_trouble, database_trouble
+
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -19,14 +21,14 @@ OURS = {name: service for name, service in SERVICES.items() if service["image"].
 
 BOTH_VERSIONS_READ = {
     "image", "build", "command", "environment", "volumes", "ports", "depends_on", "healthcheck", "profiles", "init", "user",
-    "entrypoint", "read_only", "tmpfs", "cap_drop", "cap_add", "security_opt", "stop_grace_period", "restart",
+    "entrypoint", "read_only", "tmpfs", "cap_drop", "cap_add", "security_opt", "stop_grace_period", "restart", "secrets",
 }  # fmt: skip
 ROOTS = {"exporter-real", "kubeconfig", "credentials-real"}
 MORE = {"kubeconfig": ["DAC_OVERRIDE", "CHOWN"], "credentials-real": ["DAC_OVERRIDE"]}
 
 
 def test_only_keys_that_compose_1_and_2_both_read() -> None:
-    assert {key for key in COMPOSE if not key.startswith("x-")} == {"services", "volumes"}
+    assert {key for key in COMPOSE if not key.startswith("x-")} == {"services", "volumes", "secrets"}
     for name, service in SERVICES.items():
         assert service.keys() <= BOTH_VERSIONS_READ, name
 
@@ -60,14 +62,50 @@ def test_dependencies_name_services_whose_condition_can_come_true_and_that_run_w
             assert SERVICES[name].get("profiles", service.get("profiles")) == service.get("profiles")
 
 
+def secret(name: str) -> str:
+    """What stands in a file of the checkout, which another folder may hold instead."""
+    declared = COMPOSE["secrets"][name]["file"]
+    assert declared == f"${{TOPOLOG_SECRETS:-./compose/secrets}}/{name}"
+    return (ROOT / "compose" / "secrets" / name).read_text(encoding="utf-8").strip()
+
+
 def test_nothing_needs_to_be_set_and_every_password_can_be() -> None:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     body = text.split("x-image:", 1)[1]
     assert ":?" not in body
-    for value in re.findall(r"^\s+\w*PASSWORD\w*: (.*)$", body, re.MULTILINE):
-        assert re.fullmatch(r"\$\{\w+:-\w+\}", value)
-    for user, password in re.findall(r"//(\w+):(\S+?)@", body):
-        assert password.startswith("${"), user
+    assert not re.findall(r"//(\w+):(\S+?)@", body), "passwords stand in files"
+    assert not [
+        line for line in re.findall(r"^\s+\w*PASSWORD\w*: .*$", body, re.MULTILINE) if "_PASSWORD_FILE: /run/" not in line
+    ]
+    assert {file.name for file in (ROOT / "compose" / "secrets").iterdir()} == set(COMPOSE["secrets"])
+    assert all(secret(name) for name in COMPOSE["secrets"])
+
+
+def test_a_container_is_given_the_secrets_that_it_is_told_of_and_no_other() -> None:
+    for name, service in SERVICES.items():
+        environment = service.get("environment", {})
+        told = {value.removeprefix("/run/secrets/") for value in environment.values() if value.startswith("/run/secrets/")}
+        assert told == set(service.get("secrets", [])), name
+    holders = {
+        each: {name for name, service in OURS.items() if each in service.get("secrets", [])} for each in COMPOSE["secrets"]
+    }
+    assert holders == {
+        "database-url": {"topology-store", "scheduler", "binder"},
+        "nats-url": {"topology-store", "scheduler"},
+        "owner-url": {"migrations"},
+        "postgres-password": {"postgres"},
+        "service-password": {"migrations"},
+        "nats-password": {"nats"},
+    }
+
+
+def test_urls_and_passwords_of_the_checkout_belong_together() -> None:
+    assert urlsplit(secret("owner-url")).password == secret("postgres-password")
+    assert urlsplit(secret("database-url")).password == secret("service-password")
+    assert urlsplit(secret("nats-url")).password == secret("nats-password")
+    assert urlsplit(secret("database-url")).username == "topolog_service"
+    assert not [url for url in ("owner-url", "database-url") if database_trouble(secret(url))]
+    assert not bus_trouble(secret("nats-url"))
 
 
 def test_nothing_of_the_checkout_is_made_by_a_mount() -> None:
@@ -142,10 +180,11 @@ def test_nats_speaks_tls_under_the_name_by_which_it_is_called_and_only_its_autho
     nats = SERVICES["nats"]
     shared_folder = nats["environment"]["TOPOLOG_NATS_CA_DIR"]
     assert f"nats-ca:{shared_folder}" in nats["volumes"]
-    clients = [service for service in OURS.values() if "TOPOLOG_NATS_URL" in service.get("environment", {})]
-    assert len(clients) == 5
+    told = {"TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE"}
+    clients = [service for service in OURS.values() if told & {*service.get("environment", {})}]
+    assert len(clients) == 4
     for client in clients:
-        url = client["environment"]["TOPOLOG_NATS_URL"]
+        url = client["environment"].get("TOPOLOG_NATS_URL") or secret("nats-url")
         assert url.startswith("tls://")
         assert urlsplit(url).netloc.rpartition("@")[2] == f"{nats['environment']['TOPOLOG_NATS_TLS_NAMES']}:4222"
         assert parse_qs(urlsplit(url).query)["ca"] == [f"{shared_folder}/ca.crt"]

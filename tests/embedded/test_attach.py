@@ -21,6 +21,7 @@ from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import BusUnavailable
 from shared.kube.client import KubeClient
 from shared.kube.port import Answer
+from tests.deploy.manifests import secrets_of
 
 
 def test_the_manifest_is_complete_and_names_the_bus_and_the_image(tmp_path: Path) -> None:
@@ -35,9 +36,9 @@ def test_the_manifest_is_complete_and_names_the_bus_and_the_image(tmp_path: Path
     assert len(secrets["topolog-http"]["token"]) > 20
     container = documents["DaemonSet"]["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == attach.IMAGE
-    used = [entry["valueFrom"]["secretKeyRef"] for entry in container["env"] if "secretKeyRef" in entry.get("valueFrom", {})]
-    assert all(one["key"] in secrets[one["name"]] for one in used)
-    assert {"name": "topolog-nats", "key": "exporter-url"} in used
+    used = {(name, key) for name, key, _optional in secrets_of(documents["DaemonSet"])}
+    assert all(key in secrets[name] for name, key in used)
+    assert ("topolog-nats", "exporter-url") in used
     (ca,) = [mount for mount in container["volumeMounts"] if mount["name"] == "nats-ca"]
     assert f"{ca['mountPath']}/ca.crt" == attach.CA_IN_PODS
     assert {one["metadata"].get("namespace", attach.NAMESPACE) for one in documents.values()} == {attach.NAMESPACE}
