@@ -288,6 +288,17 @@ def test_in_production_an_exporter_sees_the_seed_of_its_own_node_where_its_url_n
     assert "exporter-password" not in str(built(K8S / "overlays" / "production"))
 
 
+def test_with_the_operator_the_migration_finds_its_url_in_the_operators_secret() -> None:
+    (patch,) = kustomization(K8S / "components" / "cloudnative-pg")["patches"]
+    (operation,) = yaml.safe_load(patch["patch"])
+    (migration,) = [workload for workload in workloads("base") if workload["kind"] == "Job"]
+    at: Any = migration
+    for part in operation["path"].split("/")[1:]:
+        at = at[int(part)] if part.isdigit() else at[part]
+    assert at["name"] == operation["value"]["name"]
+    assert [item["path"] for item in at["secret"]["items"]] == [item["path"] for item in operation["value"]["secret"]["items"]]
+
+
 def test_services_in_production_refuse_what_is_open_and_owners_logins() -> None:
     objects = built(K8S / "overlays" / "production")
     for found in objects:

@@ -81,6 +81,13 @@ def test_servers_addresses_reach_only_who_speaks_with_them(tmp_path: Path) -> No
     assert knows["TOPOLOG_NATS_URL"] == {"topology-store", "scheduler", "exporter-0", "exporter-1"}
 
 
+def test_services_are_given_the_file_of_an_address_and_not_what_stands_in_it(tmp_path: Path) -> None:
+    options = UpOptions(data_dir=tmp_path, database_url_file="/s/db", nats_url_file="/s/bus")
+    told = children.environment(options, "postgresql://u:s3cret@h/x", "nats://u:s3cret@h", "", tmp_path)
+    assert (told["TOPOLOG_DATABASE_URL_FILE"], told["TOPOLOG_NATS_URL_FILE"]) == ("/s/db", "/s/bus")
+    assert "s3cret" not in str(told)
+
+
 def test_libpqs_variables_are_for_an_outside_database_alone(tmp_path: Path) -> None:
     assert not inherited(SECRETS, specs(tmp_path)["binder"].passes).get("PGPASSWORD")
     outside = specs(tmp_path, database_url="postgresql://h/x")

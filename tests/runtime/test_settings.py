@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from shared.runtime.settings import CommonSettings, Secret, SettingsInvalid, load, masked, variables
+from shared.domain.secret_url import text_of
+from shared.runtime.secret_file import SecretUnreadable
+from shared.runtime.settings import CommonSettings, Secret, SettingsInvalid, load, masked, names, variables
 
 
 class Cycle(msgspec.Struct, frozen=True):
@@ -103,6 +105,38 @@ def test_a_secret_may_be_named_by_a_file(tmp_path: Path) -> None:
     assert "TOPOLOG_DATABASE_URL_FILE" in problems_of({"TOPOLOG_NODE": "n", "TOPOLOG_DATABASE_URL_FILE": "absent"})[0]
 
 
+def test_a_url_in_a_file_is_read_again_whenever_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://u:first@h/db\n")
+    named = load(Sample, {"TOPOLOG_NODE": "n", "TOPOLOG_DATABASE_URL_FILE": str(tmp_path / "url")}).database()
+    assert text_of(named) == "postgresql://u:first@h/db"
+    (tmp_path / "url").write_text("postgresql://u:second@h/db\n")
+    assert text_of(named) == "postgresql://u:second@h/db"
+    (tmp_path / "url").write_text("postgresql://u:hunter2#@h/db\n")
+    with pytest.raises(SecretUnreadable, match="%23") as told:
+        text_of(named)
+    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in problems_of({"TOPOLOG_NODE": "n", "TOPOLOG_DATABASE_URL_FILE": str(tmp_path / "url")})[0]
+
+
+def test_a_url_itself_counts_before_its_file_and_the_settings_file_may_name_it(tmp_path: Path) -> None:
+    (tmp_path / "bus").write_text("nats://u:p@h:1")
+    (tmp_path / "s.yaml").write_text(f"node: n\nnats_url_file: {tmp_path / 'bus'}\n")
+    by_file = load(Sample, {}, tmp_path / "s.yaml")
+    assert (by_file.nats_url, text_of(by_file.bus())) == ("nats://u:p@h:1", "nats://u:p@h:1")
+    itself = load(Sample, {"TOPOLOG_NATS_URL": "nats://g:2"}, tmp_path / "s.yaml")
+    assert itself.bus() == "nats://g:2"
+    both = {"TOPOLOG_NODE": "n", "TOPOLOG_NATS_URL": "nats://g:2", "TOPOLOG_NATS_URL_FILE": str(tmp_path / "bus")}
+    assert load(Sample, both).bus() == "nats://g:2"
+
+
+@pytest.mark.parametrize("content", [b"", b"  \n", b"\xff\xfe"])
+def test_a_file_of_a_secret_that_holds_none_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "token").write_bytes(content)
+    (problem,) = problems_of({"TOPOLOG_NODE": "n", "TOPOLOG_HTTP_TOKEN_FILE": str(tmp_path / "token")})
+    assert problem.startswith("TOPOLOG_HTTP_TOKEN_FILE: ")
+    assert str(tmp_path / "token") in problem
+
+
 def test_secrets_are_masked_wherever_settings_are_shown() -> None:
     environment = {"TOPOLOG_NODE": "n", "TOPOLOG_DATABASE_URL": "postgresql://me:hunter2@h/db", "TOPOLOG_CYCLE_TOKEN": "hunter2"}
     shown = masked(load(Sample, environment))
@@ -118,3 +152,5 @@ def test_a_wrong_secret_is_not_told(tmp_path: Path) -> None:
 
 def test_every_setting_has_a_variable() -> None:
     assert ("TOPOLOG_CYCLE_BATCH", "int") in variables(Sample)
+    assert {"TOPOLOG_CYCLE_BATCH", "TOPOLOG_CYCLE_TOKEN_FILE", "TOPOLOG_NATS_URL_FILE", "TOPOLOG_CONFIG"} <= names(Sample)
+    assert "TOPOLOG_NODE_FILE" not in names(Sample)
