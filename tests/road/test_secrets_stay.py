@@ -30,7 +30,7 @@ ON_THE_BUS = {"topology-store", "scheduler", "exporter-0"}
 
 
 @contextlib.contextmanager
-def servers() -> Iterator[EmbeddedServers]:
+def servers() -> Iterator[ServerThread]:
     """Postgres by TCP and NATS, which both want a password."""
     postgres = PostgresSettings(
         shared_buffers_mb=64, durable=False, listen_addresses="127.0.0.1", password=DATABASE, port=free_port()
@@ -43,9 +43,32 @@ def servers() -> Iterator[EmbeddedServers]:
         try:
             assert thread.servers.postgres is not None
             thread.servers.postgres.apply_password()
-            yield thread.servers
+            yield thread
         finally:
             thread.close()
+
+
+def database_url(outside: ServerThread, password: str) -> str:
+    port = urlsplit(plain_url(outside.servers.database_url)).query.rpartition("port=")[2]
+    return f"postgresql://postgres:{quote(password, safe='')}@127.0.0.1:{port}/topolog"
+
+
+def bus_url(outside: ServerThread, password: str) -> str:
+    return f"nats://topolog:{quote(password, safe='')}@127.0.0.1:{urlsplit(outside.servers.nats_url).port}"
+
+
+async def rotate(servers: EmbeddedServers, password: str) -> None:
+    """Another password for Postgres and NATS, and everybody thrown out."""
+    assert servers.postgres is not None
+    assert servers.nats is not None
+    connection = await asyncpg.connect(plain_url(servers.database_url))
+    try:
+        await connection.execute(f"ALTER ROLE postgres PASSWORD '{password}'")
+        await connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    finally:
+        await connection.close()
+    servers.nats.take_passwords(password, "")
+    await servers.reload_nats()
 
 
 def forms(secret: str) -> set[bytes]:
@@ -107,19 +130,24 @@ def _bytes(row: asyncpg.Record) -> list[bytes]:
     return [value for value in row if isinstance(value, bytes)]
 
 
-def has_run(road: Road) -> None:
-    ran = lambda: road.summary().get("workload", {}).get("to_running", {}).get("count", 0) > 3  # noqa: E731
-    wait_until(ran, 90, "no pod ran", road.output)
+def ran(road: Road) -> int:
+    return int(road.summary().get("workload", {}).get("to_running", {}).get("count", 0))
+
+
+def has_run(road: Road, more_than: int = 3) -> None:
+    wait_until(lambda: ran(road) > more_than, 90, "no pod ran", road.output)
+
+
+def pids(road: Road) -> dict[str, int]:
+    return {name: road.pid(name) for name in LOGGED_IN | ON_THE_BUS}
 
 
 def test_secrets_of_outside_servers_reach_whom_they_are_for_and_stand_nowhere_else() -> None:
     with servers() as outside, folder() as path:
-        assert outside.postgres is not None
-        where = urlsplit(plain_url(outside.database_url)).query.rpartition("port=")[2]
-        url = f"postgresql://postgres:{quote(DATABASE, safe='')}@127.0.0.1:{where}/topolog"
+        url = database_url(outside, DATABASE)
         secrets = {
             "TOPOLOG_DATABASE_URL": url,
-            "TOPOLOG_NATS_URL": f"nats://topolog:{quote(BUS, safe='')}@127.0.0.1:{urlsplit(outside.nats_url).port}",
+            "TOPOLOG_NATS_URL": bus_url(outside, BUS),
             "TOPOLOG_HTTP_TOKEN": TOKEN,
             "TOPOLOG_POSTGRES_PASSWORD": OWNERS,
             "AWS_SECRET_ACCESS_KEY": CLOUD,
@@ -168,3 +196,32 @@ def test_the_password_that_a_run_makes_for_its_bus_stays_with_the_bus_and_the_se
         for seed in seeds:
             assert not who_has(found, seed)
             assert len(files_with(path, seed)) == 1
+
+
+def test_secrets_in_files_are_in_no_environment_and_are_rotated_under_running_services() -> None:
+    with servers() as outside, folder() as path:
+        files = {variable: path.with_name(variable.lower()) for variable in ("TOPOLOG_DATABASE_URL", "TOPOLOG_NATS_URL")}
+
+        def write(database: str, bus: str) -> None:
+            files["TOPOLOG_DATABASE_URL"].write_text(database_url(outside, database))
+            files["TOPOLOG_NATS_URL"].write_text(bus_url(outside, bus))
+
+        write(DATABASE, BUS)
+        named = {f"{variable}_FILE": str(file) for variable, file in files.items()}
+        endless = ("--nodes", "3", "--speed", "30", "--report-interval", "1")
+        with running(path, *endless, env=named) as road:
+            has_run(road)
+            before = pids(road)
+            outside.run(rotate(outside.servers, "LEAKsecond"))
+            write("LEAKsecond", "LEAKsecond")
+            has_run(road, more_than=ran(road) + 10)
+            assert pids(road) == before, "a service was started again"
+            found = processes(road)
+            logs = b"".join(file.read_bytes() for file in (path / "logs").iterdir())
+            out = path.with_name(f"{path.name}.out").read_bytes()
+        assert b"password authentication failed" in logs or b"terminating connection" in logs
+        for secret in (DATABASE, BUS, "LEAKsecond"):
+            assert not who_has(found, secret)
+            assert not holds(logs, secret)
+            assert not holds(out, secret)
+            assert files_with(path, secret) == set()
