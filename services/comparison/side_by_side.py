@@ -14,6 +14,7 @@ from services.comparison.cells import DENSE, DENSE_HORIZON_S, DENSE_NODES, Cell,
 from services.comparison.measures import Measures
 from services.comparison.runner import run_cell
 from shared.runtime import lean
+from shared.runtime.secret_file import withheld
 
 NAMES: dict[RowName, str] = {
     "no awareness": "without NUMA awareness",
@@ -54,7 +55,8 @@ def play(cells: Sequence[Cell], show: Callable[[Snapshot], None], jobs: int) -> 
                 cell = waiting.pop(0)
                 ours, theirs = context.Pipe(duplex=False)
                 process = context.Process(target=_play_one, args=(cell, theirs), daemon=True)
-                process.start()
+                with withheld():
+                    process.start()
                 theirs.close()
                 running[ours] = cell.row, process
             for ready in cast("list[Connection]", wait(list(running))):

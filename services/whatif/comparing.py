@@ -20,6 +20,7 @@ from services.whatif.playing import Asked, Decided, Side, play
 from services.whatif.recorded import Past, Recorded
 from services.whatif.world import World
 from shared.runtime import lean
+from shared.runtime.secret_file import withheld
 
 NOBODY = (-1, "")
 
@@ -141,7 +142,8 @@ def _played(players: Sequence[Player], progress: Callable[[float], None], jobs: 
                 number, player = waiting.pop(0)
                 ours, theirs = context.Pipe(duplex=False)
                 process = context.Process(target=_play_one, args=(player, theirs), daemon=True)
-                process.start()
+                with withheld():
+                    process.start()
                 theirs.close()
                 running[ours] = number, process
             for ready in cast("list[Connection]", wait(list(running))):

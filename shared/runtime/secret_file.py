@@ -5,7 +5,9 @@ Whoever rotates a password writes the file; a mounted Secret is replaced so too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from shared.telemetry.reasons import plain
@@ -13,6 +15,9 @@ from shared.telemetry.reasons import plain
 MAX_BYTES = 65_536
 ENDING = "_FILE"
 """Of a variable that names the file of a secret: TOPOLOG_X_FILE."""
+
+
+SECRETS = ("TOPOLOG_DATABASE_URL", "TOPOLOG_NATS_URL", "TOPOLOG_HTTP_TOKEN")
 
 
 class SecretUnreadable(OSError):
@@ -49,6 +54,16 @@ def read(path: str) -> str:
     if not text:
         raise SecretUnreadable(f"{path} is empty; write the value into it")
     return text
+
+
+@contextmanager
+def withheld() -> Iterator[None]:
+    """For the start of processes that inherit the environment and need none of its addresses and tokens: they are out of it."""
+    held = {name: os.environ.pop(name) for name in SECRETS if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(held)
 
 
 def given(environment: Mapping[str, str], variable: str) -> str:
