@@ -40,7 +40,7 @@ def test_status_tells_who_holds_the_archive_back(topolog: Run) -> None:  # noqa:
         (("import", "HISTORY"), 1, "holds 11 facts already, of this very history"),
         (("import", "HISTORY", "--data-dir", "FILE"), 2, "both --data-dir and --database-url"),
         (("import", "HISTORY", "--database-url", "HISTORY"), 2, "is no database"),
-        (("import", "HISTORY", "--database-url", "sqlite://x"), 1, "must begin with postgresql://"),
+        (("import", "HISTORY", "--database-url", "sqlite://x"), 2, "must begin with postgresql://"),
         (("import", "HISTORY", "--database-url", AWAY), 1, "Postgres at postgresql://127.0.0.1:9/x does not answer (connection"),
         (("import", "HISTORY", "--database-url", "NOWHERE"), 1, 'nowhere does not answer (database "nowhere" does not exist)'),
         (("status", "--database-url", "HISTORY"), 2, "is a history in a file"),
