@@ -35,8 +35,8 @@ test-cluster: install  ## Hold the Kubernetes client to a real API server: make 
 	$(if $(KUBECONFIG),,$(error name the server: make test-cluster KUBECONFIG=~/.kube/config))
 	TOPOLOG_TEST_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest tests/kube/test_real.py $(ARGS)
 
-sim: install  ## Simulate the whole of Topolog with new seeds: make sim MINUTES=10, or make sim SEEDS=30000..30100.
-	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+sim: install  ## Simulate the whole of Topolog with new seeds for 5 minutes, and keep one that fails: make sim MINUTES=10, or SEEDS=30000..30100.
+	$(BIN)/python -m tests.simulation --keep $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 chaos: install  ## Faults on a live workload, and what holds afterwards: make chaos FAULTS=100 (10 to 30 s each).
 	$(BIN)/python -m tests.chaos $(if $(FAULTS),--faults $(FAULTS)) $(ARGS)

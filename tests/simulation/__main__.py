@@ -1,4 +1,7 @@
-"""`python -m tests.simulation [--seeds A..B | --minutes M]`: run seeds by hand. A seed that fails prints one line a step."""
+"""`python -m tests.simulation [--seeds A..B | --minutes M]`: run seeds by hand, new ones for five minutes where none are named.
+
+A seed that fails prints one line a step, from the first. With `--keep` (`make sim` has it) every test run tries it from then on.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.simulation.profile import NEWEST, OFTEN, Fixed, known_faults
+from tests.simulation.profile import DRAWN, NEWEST, OFTEN, Fixed, known_faults
 from tests.simulation.runner import COLUMNS, STEPS, keep, run_seed
 from tests.simulation.world import Broken
+
+MINUTES = 5.0
 
 
 def main() -> int:
@@ -29,8 +34,7 @@ def main() -> int:
             failed += 1
             first = str(broken).splitlines()[0]
             print(first if options.keep_going or options.until else broken, flush=True)
-            if options.keep:
-                keep(seed, first)
+            print(_kept(seed, first, options, fixed), file=sys.stderr, flush=True)
             if said_by(options.until, first) if options.until else not options.keep_going:
                 break
             continue
@@ -43,6 +47,16 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def _kept(seed: int, first: str, options: argparse.Namespace, fixed: Fixed) -> str:
+    """What becomes of a seed that failed. Test runs try seeds as they are drawn, to the usual number of steps."""
+    if fixed != DRAWN or options.steps != STEPS:
+        return f"not kept, as it needs the options of this run: name seed {seed} in WITH_OPTIONS of test_kept_seeds.py"
+    if not options.keep:
+        return f"to keep it: python -m tests.simulation --seeds {seed} --keep"
+    joined = "is added" if keep(seed, first) else "is there already"
+    return f"seed {seed} {joined}: tests/simulation/seeds.txt, which every test run tries; commit it with what mends it"
+
+
 def said_by(checkers: str, story: str) -> bool:
     """Whether one of these checkers (`S4|L2`) is what a failing seed's first line tells of."""
     return re.search(rf"[:;] (?:{checkers})(?: at \d+)?:", story) is not None
@@ -51,9 +65,11 @@ def said_by(checkers: str, story: str) -> bool:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument(
-        "--seeds", default="", help="A, A..B (B excluded), or several of them: A..B,C; 0..20 where no time is given"
+        "--seeds", default="", help=f"A, A..B (B excluded), or several of them: A..B,C; none: new ones, from {NEWEST} on"
     )
-    parser.add_argument("--minutes", type=float, default=0.0, help="new seeds for so long, or the given ones at most so long")
+    parser.add_argument(
+        "--minutes", type=float, default=0.0, help=f"new seeds for so long ({MINUTES:g}), or the given ones at most so long"
+    )
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--policy", default="", help="the Topology Manager policy of every kubelet (default: drawn)")
     parser.add_argument("--scope", default="", help="container or pod (default: drawn)")
@@ -69,14 +85,15 @@ def _options() -> argparse.Namespace:
 
 def _seeds(options: argparse.Namespace) -> Iterator[int]:
     """New seeds begin where nobody was before: at the second of the day, in worlds with everything in them."""
-    until_s = time.monotonic() + options.minutes * 60
-    ranges = [_range(text) for text in (options.seeds or "0..20").split(",")]
-    if options.minutes and not options.seeds:
+    minutes = options.minutes or (0.0 if options.seeds else MINUTES)
+    until_s = time.monotonic() + minutes * 60
+    ranges = [_range(text) for text in options.seeds.split(",") if text]
+    if not options.seeds:
         begin = NEWEST + int(time.time()) % 10**9
         ranges = [range(begin, begin + 10**6)]
-        print(f"seeds from {begin} on", file=sys.stderr)
+        print(f"seeds from {begin} on, for {minutes:g} minutes", file=sys.stderr)
     for seed in itertools.chain(*ranges):
-        if options.minutes and time.monotonic() > until_s:
+        if minutes and time.monotonic() > until_s:
             return
         yield seed
 

@@ -21,7 +21,6 @@ FRESH = (
     *range(NEWEST + 200, NEWEST + 210),
 )
 """Two files of tests take every other one: the themed ones are in an order that gives both all themes."""
-TRACE_LINES = 400
 COLUMNS = " step       ms  head action       about -> what came of it"
 
 
@@ -40,10 +39,9 @@ def run_seed(seed: int, steps: int = STEPS, fixed: Fixed = DRAWN) -> World:
 
 
 def _story(world: World, error: Exception) -> str:
-    lines = world.trace[-TRACE_LINES:]
     again = f"python -m tests.simulation --seeds {world.seed}"
     head = f"seed {world.seed}, step {world.steps + 1}: {type(error).__name__}: {error}\nagain: {again}"
-    return "\n".join([head, COLUMNS, *lines, head])
+    return "\n".join([head, COLUMNS, *world.trace, head])
 
 
 @contextmanager
@@ -57,10 +55,13 @@ def _quiet() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def keep(seed: int, why: str) -> None:
-    """One more seed that every test run tries."""
+def keep(seed: int, why: str) -> bool:
+    """One more seed that every test run tries; False for one that it tries already."""
+    if seed in kept_seeds():
+        return False
     with SEEDS.open("a") as file:
         file.write(f"{seed} {why}\n")
+    return True
 
 
 def kept_seeds() -> dict[int, str]:

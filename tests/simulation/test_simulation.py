@@ -15,7 +15,9 @@ from services.scheduler.observing import news
 from shared.eventlog.memory import MemoryEventLog
 from shared.events import binding_facts
 from shared.ledger import charging, settle
+from tests.simulation import __main__ as command
 from tests.simulation import runner
+from tests.simulation.profile import NEWEST
 from tests.simulation.world import Broken, World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,9 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def trace(hash_seed: str) -> str:
     """The trace of a run in a process of its own."""
-    command = [sys.executable, "-m", "tests.simulation", "--seeds", "5", "--steps", "300", "--trace"]
+    asked = [sys.executable, "-m", "tests.simulation", "--seeds", "5", "--steps", "300", "--trace"]
     env = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(asked, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
@@ -36,7 +38,7 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
 
 def test_a_failure_names_the_seed_the_step_and_every_step_before(monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(world: World, steps: int) -> None:
-        for _ in range(20):
+        for _ in range(450):
             world.step()
         raise Broken("S0: something")
 
@@ -44,9 +46,59 @@ def test_a_failure_names_the_seed_the_step_and_every_step_before(monkeypatch: py
     with pytest.raises(Broken) as found:
         runner.run_seed(7)
     lines = str(found.value).splitlines()
-    assert lines[0] == "seed 7, step 21: Broken: S0: something"
+    assert lines[0] == "seed 7, step 451: Broken: S0: something"
     assert lines[1] == "again: python -m tests.simulation --seeds 7"
-    assert len([line for line in lines if line[:5].strip().isdigit()]) == 20
+    assert len([line for line in lines if line[:5].strip().isdigit()]) == 450
+
+
+@pytest.fixture
+def seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of kept seeds of one's own; every seed breaks something."""
+
+    def breaks(seed: int, *_: object) -> World:
+        raise Broken(f"seed {seed}, step 3: Broken: S0: something\nand its story")
+
+    kept = tmp_path / "seeds.txt"
+    kept.write_text("5 known\n")
+    monkeypatch.setattr(runner, "SEEDS", kept)
+    monkeypatch.setattr(command, "run_seed", breaks)
+    return kept
+
+
+def test_make_sim_plays_new_seeds_of_todays_worlds_and_keeps_one_that_fails(
+    seeds: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = {"PATH": os.environ["PATH"]}  # variables of a make that runs this test would be those of the other, too
+    said = subprocess.run(["make", "-n", "sim"], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+    arguments = said.rpartition("-m tests.simulation")[2].split()
+    monkeypatch.setattr("sys.argv", ["simulation", *arguments])
+    assert command.main() == 1
+    told = capsys.readouterr()
+    assert "for 5 minutes" in told.err
+    first, second = seeds.read_text().splitlines()
+    assert first == "5 known"
+    kept = second.partition(" ")[0]
+    assert int(kept) >= NEWEST
+    assert f"seed {kept} is added" in told.err
+    assert "and its story" in told.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--seeds", "7"], "to keep it: python -m tests.simulation --seeds 7 --keep"),
+        (["--seeds", "5", "--keep"], "seed 5 is there already: tests/simulation/seeds.txt"),
+        (["--seeds", "7", "--keep", "--policy", "none"], "WITH_OPTIONS of test_kept_seeds.py"),
+        (["--seeds", "7", "--keep", "--steps", "9"], "WITH_OPTIONS of test_kept_seeds.py"),
+    ],
+)
+def test_a_seed_that_is_not_kept_is_told_what_to_do_with(
+    arguments: list[str], told: str, seeds: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["simulation", *arguments])
+    assert command.main() == 1
+    assert told in capsys.readouterr().err
+    assert seeds.read_text() == "5 known\n"
 
 
 def always(answer: object) -> Callable[..., object]:
