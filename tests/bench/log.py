@@ -1,7 +1,8 @@
-"""Bench of the event log on an embedded Postgres with fsync on: appending one at a time, by many, in batches; reading back.
+"""Bench of the event log on an embedded Postgres with fsync on: appending alone, by many, in batches; following; reading back.
 
 A JSON line a measurement, first the settings that decide durability. `appends` are commits of one fact. `p50_ms` and `p99_ms`
-are of one append call. `--database-url` measures a server of your own (a new, empty database; nothing is removed).
+are of one append call; `lag_p50_ms` and `lag_p99_ms` from before that call until another process, which reads as services do, has
+handled the fact. `--database-url` measures a server of your own (a new, empty database; nothing is removed).
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import argparse
 import asyncio
 import json
 import os
+import sys
 import tempfile
 import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
+from msgspec.structs import replace
 
 from services.embedded.postgres import PostgresSettings
 from services.embedded.servers import EmbeddedServers
@@ -27,6 +31,8 @@ from shared.events.codec import decode
 from shared.events.scheduling_facts import NodeCharged, PodReserved
 
 GIB = 1 << 30
+FOLLOWED_S = 60.0
+"""By then, a follower has started and has read what was appended."""
 
 
 def main(argv: list[str]) -> None:
@@ -59,6 +65,10 @@ async def _measure(url: str, seconds: float) -> None:
         for batch in (10, 100, 500):
             await _appending(log, f"batches of {batch}", callers=1, batch=batch, seconds=seconds)
         await _contended(url, seconds)
+        await _following(url, log, "one at a time, 10 ms apart", callers=1, batch=1, seconds=seconds, pause_s=0.01)
+        for callers, batch in ((1, 1), (64, 1), (1, 100)):
+            how = f"{callers} at once, batches of {batch}"
+            await _following(url, log, how, callers=callers, batch=batch, seconds=seconds)
         await _reading(log)
     finally:
         await log.close()
@@ -82,28 +92,51 @@ def _commits(tag: str) -> Iterator[Commit]:
 
 
 async def _appending(log: PostgresEventLog, what: str, callers: int, batch: int, seconds: float) -> None:
+    _print("append", how=what, **await _append(log, what, callers, batch, seconds))
+
+
+async def _append(
+    log: PostgresEventLog, tag: str, callers: int, batch: int, seconds: float, pause_s: float = 0.0
+) -> dict[str, float]:
+    """Append for so long; what it took."""
     took_s: list[float] = []
     begun_s = time.perf_counter()
 
     async def caller(number: int) -> None:
-        source = _commits(f"{what}-{number}")
+        source = _commits(f"{tag}-{number}")
         while time.perf_counter() - begun_s < seconds:
-            commits = [next(source) for _ in range(batch)]
+            time_us = time.time_ns() // 1000
+            commits = [replace(next(source), time_us=time_us) for _ in range(batch)]
             asked_s = time.perf_counter()
             outcomes = await log.append(commits)
             took_s.append(time.perf_counter() - asked_s)
             assert all(isinstance(outcome, Appended) for outcome in outcomes)
+            await asyncio.sleep(pause_s)
 
     await asyncio.gather(*(caller(number) for number in range(callers)))
     elapsed_s = time.perf_counter() - begun_s
     took_s.sort()
-    _print(
-        "append",
-        how=what,
-        appends_per_s=round(len(took_s) * batch / elapsed_s),
-        p50_ms=round(took_s[len(took_s) // 2] * 1e3, 3),
-        p99_ms=round(took_s[int(len(took_s) * 0.99)] * 1e3, 3),
-    )
+    return {
+        "appends_per_s": round(len(took_s) * batch / elapsed_s),
+        "p50_ms": round(took_s[len(took_s) // 2] * 1e3, 3),
+        "p99_ms": round(took_s[int(len(took_s) * 0.99)] * 1e3, 3),
+    }
+
+
+async def _following(
+    url: str, log: PostgresEventLog, how: str, callers: int, batch: int, seconds: float, pause_s: float = 0.0
+) -> None:
+    """Append while another process follows from the head on; its last fact is one of ours."""
+    last = f"last of {how}"
+    command = [sys.executable, "-m", "tests.bench._follower", url, str(await log.head()), last]
+    follower = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
+    assert follower.stdout is not None
+    async with asyncio.timeout(seconds + FOLLOWED_S):
+        assert await follower.stdout.readline() == b"ready\n", f"the follower ended; try {' '.join(command)}"
+        appended = await _append(log, how, callers, batch, seconds, pause_s)
+        await log.append([replace(next(_commits(last)), commit_id=last, time_us=time.time_ns() // 1000)])
+        _print("follow", how=how, **appended, **json.loads(await follower.stdout.readline()))
+        await follower.wait()
 
 
 async def _contended(url: str, seconds: float) -> None:
