@@ -57,6 +57,7 @@ ADVICE = {
     "log.login_too_strong": "`topolog database roles` makes the login topolog_service: give the service its URL",
     "log.near_limit": "`topolog log archive --older-than 30d` compresses what is old; or more room, and TOPOLOG_LOG_LIMIT_GIB",
     "node.set_aside": "mend what the line names; the node opens by itself, or by `topolog node readmit NODE`",
+    "pod.rejected": "one alone: nothing; again and again on one node: is its kubelet set up as its exporter reports it?",
     "node.silent": "is its exporter running, and does it reach NATS? Running pods keep their charges",
     "node.taint_left": "may the topology-store patch nodes? See k8s/base/rbac.yaml",
     "node.unreadable": "does the exporter reach the kubelet's socket and folders that the line names?",

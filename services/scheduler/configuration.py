@@ -39,7 +39,9 @@ def chosen(settings: SchedulerSettings) -> Choice:
     if problems:
         raise SettingsInvalid(problems)
     made = provenance(choice.core.cycle, choice.core.upstream)
-    return msgspec.structs.replace(choice, core=msgspec.structs.replace(choice.core, provenance=made, shadow=settings.shadow))
+    asked_by = settings.extender.schedulers if settings.extender.port else ()
+    core = msgspec.structs.replace(choice.core, provenance=made, shadow=settings.shadow, asked_by=asked_by)
+    return msgspec.structs.replace(choice, core=core)
 
 
 def _upstream_asked(settings: SchedulerSettings) -> bool:

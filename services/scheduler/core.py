@@ -20,6 +20,7 @@ from services.scheduler.extender.binds import Binds
 from services.scheduler.following import Followed
 from services.scheduler.preemption.nominations import Nominations
 from services.scheduler.queue.queue import Queue
+from services.scheduler.rejections import Rejections
 from services.scheduler.reserving.marks import Marks
 from services.scheduler.reserving.proposals import Proposal, in_order, reservation, stamped, verdict
 from services.scheduler.reserving.withdrawals import withdrawals
@@ -47,7 +48,8 @@ class Instead(Protocol):
 
 class CoreConfig(msgspec.Struct, frozen=True):
     """What the core must be told: its name as a scheduler, the cycle's settings, the rejections that make a node dirty, the
-    upstream plugin's arguments where its caches decide instead of the ledger, and what its decisions name as what made them."""
+    upstream plugin's arguments where its caches decide instead of the ledger, and what its decisions name as what made them.
+    `asked_by` are the schedulers whose pods it reserves when they ask."""
 
     scheduler_name: str = "topolog"
     cycle: CycleConfig = CycleConfig()
@@ -55,6 +57,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
     upstream: Instead | None = None
     provenance: Provenance = Provenance()
     shadow: bool = False
+    asked_by: tuple[str, ...] = ()
 
 
 class Counters(msgspec.Struct):
@@ -89,8 +92,8 @@ class SchedulerCore:
         self.counters = Counters()
         self.marks = Marks(config.dirty_after_rejections)
         self.nominations = Nominations(self.ledger)
-        self.binds = Binds()
-        self.shadow = Shadow()
+        self.binds, self.shadow = Binds(), Shadow()
+        self.rejections = Rejections(() if config.shadow else (config.scheduler_name, *config.asked_by))
         self.share = Share()
         self.provenance = config.provenance
         self._aside: set[str] = set()
@@ -137,6 +140,7 @@ class SchedulerCore:
         if self.config.shadow and isinstance(self.cluster, ColumnarPlacing):
             self._refresh()
             self.shadow.before(fact, self.ledger, self.cluster)
+        self.rejections.before(fact, self.ledger, self.share)
         self._changed.update(following.evolve(self.followed, envelope, fact))
         if self.config.shadow:
             self.shadow.after(fact)

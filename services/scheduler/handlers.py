@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from services.scheduler.core import SchedulerCore
+from services.scheduler.rejections import REASONS
 from services.scheduler.reserving.proposals import Proposal, together
 from services.scheduler.sharing import Share
 from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Lease, Outcome, Place
@@ -58,6 +59,7 @@ class Decider:
         self._place = Place()
         self._acknowledged = Acknowledged()
         self._share = Share()
+        self._live: Callable[[], bool] = lambda: False
         self._out = logs.get("decider")
 
     def wake(self) -> None:
@@ -70,8 +72,9 @@ class Decider:
             self._share = Share(members, own)
             self._woken.set()
 
-    def folded(self, _core: SchedulerCore, folded: Folded) -> None:
+    def folded(self, core: SchedulerCore, folded: Folded) -> None:
         """Something may have changed. Raises Refold where an own reservation was lost with the history that it stood in."""
+        self._tell_rejected(core)
         if folded:
             self._place = Place(folded[-1][0].position, folded[-1][0].chain)
             self._woken.set()
@@ -85,6 +88,9 @@ class Decider:
 
     async def run(self, projector: Projector[SchedulerCore]) -> None:
         """Decide until cancelled. A shadow appends nothing, and so needs no lease."""
+        self._live = lambda: projector.live
+        for reason in REASONS:
+            count(names.REJECTED, 0, reason=reason)  # so that the first one is seen to raise it
         while True:
             await projector.wait_live()
             lease = None if projector.state.config.shadow else await self._held.lease()
@@ -211,6 +217,13 @@ class Decider:
         if isinstance(outcome, Conflict | Fenced | Duplicate):
             count(names.DECIDE_CONFLICTS)
             core.conflicted(proposal)
+
+    def _tell_rejected(self, core: SchedulerCore) -> None:
+        """What a replay shows was told when it happened."""
+        rejected = core.rejections.take()
+        for each in rejected if self._live() else ():
+            count(names.REJECTED, reason=each.reason)
+            self._out.warning(names.POD_REJECTED, pod=each.uid, node=each.node, problem=each.said)
 
     def _tell_asides(self, proposal: Proposal) -> None:
         for fact in (draft.fact for draft in proposal.drafts):

@@ -95,6 +95,11 @@ OVER_BUDGET = counter(
     "topolog_verdicts_over_budget", "Judgements of a node that met their last budget of steps: the pod is refused there."
 )
 RESERVED = counter("topolog_reservations", "Pods for which a reservation was appended.")
+REJECTED = counter(
+    "topolog_reserved_pods_rejected",
+    "Pods that were reserved here and that their kubelet rejected all the same, by its reason; other says nothing of zones.",
+    "reason",
+)
 QUEUE_READY = gauge("topolog_queue_ready_pods", "Pods that wait to be decided.")
 QUEUE_WAITING = gauge("topolog_queue_waiting_pods", "Pods that fit nowhere now and wait for a change.")
 NODES_DIRTY = gauge(
@@ -145,6 +150,7 @@ EXTENDER_CERTIFICATE = event("extender.certificate", "The extender's new certifi
 NODE_SET_ASIDE = event(
     "node.set_aside", "A kubelet rejected, a policy denied, or races were lost: such pods are not sent to the node for now."
 )
+POD_REJECTED = event("pod.rejected", "A kubelet rejected a pod on the node that was reserved for it; says the kubelet's reason.")
 UNDECIDABLE = event("pod.undecidable", "Deciding a pod failed inside the scheduler; the pod waits, the others go on.")
 
 # The binder.

@@ -1,0 +1,166 @@
+"""What the deciding loop counts: refusals over budget, nodes set aside, kubelets that rejected what was reserved."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+import pytest
+
+from services.scheduler.configuration import chosen
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.extender.settings import ExtenderSettings
+from services.scheduler.handlers import Decider
+from services.scheduler.settings import SchedulerSettings
+from services.scheduler.sharing import Share
+from shared.domain.pod import Pod
+from shared.eventlog.port import Lease
+from shared.events import streams
+from shared.events.catalog import Fact
+from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.held import Held
+from shared.runtime.projector import Fold, Projector
+from shared.telemetry import instruments, names
+from shared.telemetry.declare import Metric
+from tests.ledger.given import pod
+from tests.runtime.helpers import QUICK, running, until
+from tests.scheduler.cycle_worlds import World
+from tests.scheduler.test_cycle_last_resort import LIMITS, asks, crowded
+from tests.scheduler.test_decider import Scene, fold_all
+
+LEASE = Lease("scheduler/topolog/0", "s", 1)
+WRONG = "TopologyAffinityError"
+
+
+class Counted:
+    """What was added to a counter since the test began."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self._before = dict(instruments._kept_of(metric).values)
+
+    def by(self, *labels: str) -> float:
+        return instruments._kept_of(self._metric).values.get(labels, 0) - self._before.get(labels, 0)
+
+
+@pytest.fixture
+def rejections() -> Counted:
+    return Counted(names.REJECTED)
+
+
+class Told(World):
+    """A world whose facts are kept, for a log."""
+
+    def __init__(self) -> None:
+        super().__init__(LIMITS)
+        self.facts: list[tuple[str, Fact]] = []
+
+    def fold(self, stream: str, fact: object) -> None:
+        self.facts.append((stream, cast(Fact, fact)))
+        super().fold(stream, fact)
+
+
+async def test_a_refusal_over_budget_is_counted() -> None:
+    scene, world, over = Scene(), Told(), Counted(names.OVER_BUDGET)
+    crowded(world, "n1")
+    for stream, fact in world.facts:
+        await scene.tell(stream, fact)
+    core = SchedulerCore(CoreConfig(cycle=LIMITS))
+    await fold_all(scene, core)
+    await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(core, LEASE)
+    assert over.by() == 0
+    late = msgspec.structs.replace(asks("late", 6), scheduler_name="topolog")
+    await scene.tell(streams.pod(late.uid), PodObserved(late))
+    await fold_all(scene, core)
+    await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(core, LEASE)
+    assert core.counters.refused == 1
+    assert over.by() == 1
+
+
+async def test_a_node_that_is_set_aside_is_counted_by_its_cause() -> None:
+    scene, aside = Scene(), Counted(names.SET_ASIDE)
+    await scene.node("n1")
+    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
+    await reserved(scene, core, pod("a", cpus=1))
+    await scene.tell("pod/uid-a", PodEnded("uid-a", "rejected", "n1", WRONG, "no"))
+    await fold_all(scene, core)
+    await decider._decide(core, LEASE)
+    assert (aside.by("rejected"), aside.by("denied")) == (1, 0)
+
+
+async def reserved(scene: Scene, core: SchedulerCore, made: Pod) -> None:
+    """The pod is seen, and a reservation of it stands in the log."""
+    for stream, fact in (
+        (streams.pod(made.uid), PodObserved(made)),
+        (streams.pod(made.uid), PodReserved(made.uid, "n1")),
+        (streams.node("n1"), NodeCharged("n1", made.uid)),
+    ):
+        await scene.tell(stream, fact)
+    await fold_all(scene, core)
+
+
+async def ended(core: SchedulerCore, *pods: Pod, is_reserved: bool = True, **said: str) -> list[tuple[str, str]]:
+    """(uid, reason) of the rejections that the core notes once these pods have ended on their node."""
+    scene = Scene()
+    await scene.node("n1")
+    for each in pods:
+        if is_reserved:
+            await reserved(scene, core, each)
+        else:
+            await scene.tell(streams.pod(each.uid), PodObserved(each, node="n1"))
+        end = {"cause": "rejected", "node": "n1", "reason": WRONG, **said}
+        await scene.tell(streams.pod(each.uid), PodEnded(each.uid, **end))  # type: ignore[arg-type]
+        await scene.tell(streams.pod(each.uid), PodEnded(each.uid, **end))  # type: ignore[arg-type]
+    await fold_all(scene, core)
+    return [(each.uid, each.reason) for each in core.rejections.take()]
+
+
+async def test_each_pod_that_a_kubelet_rejected_counts_once_and_whoever_else_ended_not() -> None:
+    one, two = pod("a", cpus=1), pod("b", cpus=1)
+    foreign = msgspec.structs.replace(pod("f", cpus=1), scheduler_name="default-scheduler")
+    assert await ended(SchedulerCore(CoreConfig()), one, two) == [("uid-a", WRONG), ("uid-b", WRONG)]
+    assert await ended(SchedulerCore(CoreConfig()), one, reason="OutOfcpu") == [("uid-a", "other")]
+    assert await ended(SchedulerCore(CoreConfig()), one, cause="failed") == []
+    assert await ended(SchedulerCore(CoreConfig()), one, is_reserved=False) == [], "bound by hand"
+    assert await ended(SchedulerCore(CoreConfig()), foreign) == [], "reserved by a scheduler of another name"
+
+
+async def test_pods_that_another_scheduler_asked_for_count_and_those_of_others_shares_and_of_a_shadow_do_not() -> None:
+    assert chosen(SchedulerSettings()).core.asked_by == ()
+    assert chosen(SchedulerSettings(extender=ExtenderSettings(port=1))).core.asked_by == ("default-scheduler",)
+    asked = msgspec.structs.replace(pod("f", cpus=1), scheduler_name="default-scheduler")
+    assert await ended(SchedulerCore(CoreConfig(asked_by=("default-scheduler",))), asked) == [("uid-f", WRONG)]
+    assert await ended(SchedulerCore(CoreConfig(shadow=True)), pod("a", cpus=1)) == []
+    members = ("scheduler/topolog/0", "scheduler/topolog/1")
+    counted = []
+    for own in members:
+        core = SchedulerCore(CoreConfig())
+        core.take_share(Share(members, own))
+        counted += await ended(core, *(pod(f"p{number}", cpus=1) for number in range(4)))
+    assert sorted(uid for uid, _ in counted) == [f"uid-p{number}" for number in range(4)]
+
+
+@pytest.mark.parametrize("before_it_began", [False, True])
+async def test_a_rejection_is_counted_when_it_happens_and_not_when_the_log_is_replayed(
+    before_it_began: bool, rejections: Counted
+) -> None:
+    scene = Scene()
+    await scene.node("n1")
+    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
+    fold: Fold[SchedulerCore] = Fold(lambda: core, lambda state, envelope, fact: state.evolve(envelope, fact))
+    await reserved(scene, SchedulerCore(CoreConfig()), pod("a", cpus=1))
+    end = PodEnded("uid-a", "rejected", "n1", WRONG)
+    if before_it_began:
+        await scene.tell("pod/uid-a", end)
+    projector = Projector("s", scene.log, fold, after=decider.folded, on_reset=decider.reset, options=QUICK)
+    async with running(projector.run(), decider.run(projector)):
+        await projector.wait_live()
+        if not before_it_began:
+            assert rejections.by(WRONG) == 0
+            await scene.tell("pod/uid-a", end)
+            await until(lambda: rejections.by(WRONG) > 0)
+        await scene.tell("pod/uid-b", PodObserved(pod("b", cpus=1)))
+        await until(lambda: "uid-b" in core.ledger.pods)
+    assert rejections.by(WRONG) == (0 if before_it_began else 1)
