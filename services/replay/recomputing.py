@@ -1,4 +1,4 @@
-"""Deciding again: a reservation or a verdict recomputed from the log up to the position that it was decided at.
+"""Deciding again: a reservation, a verdict or a nomination recomputed from the log up to the position that it was decided at.
 
 The same code under the same configuration, on the same facts, decides the same: where it does not, the log, the code or a
 reservation that lost its race (which the log does not hold) is the reason, and the answer says which. Pure but for reading.
@@ -6,12 +6,14 @@ reservation that lost its race (which the log does not hold) is the reason, and 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from services.replay import reading
 from services.replay.deciding_state import follow, placing_at
+from services.replay.renominating import nominated_again
 from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.placing import ColumnarPlacing
@@ -20,7 +22,7 @@ from services.scheduler.sharing import MARK, share_of
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
+from shared.events.scheduling_facts import PodNominated, PodReserved, PodVerdictChanged
 from shared.events.setting_aside import Aside
 from shared.ledger.state import LedgerPod
 
@@ -31,6 +33,7 @@ BATCH_SPREAD = 2_000
 """Positions behind a decision in which the rest of its batch is looked for: those on one node are appended one after another."""
 
 Decision = PodReserved | PodVerdictChanged
+Recorded = Decision | PodNominated
 
 
 class Deciding(msgspec.Struct, frozen=True):
@@ -45,11 +48,11 @@ class Made(msgspec.Struct, frozen=True):
     """One decision as the log holds it, and the reservations of the same batch that came before it."""
 
     at: Envelope
-    fact: Decision
+    fact: Recorded
     mates: tuple[PodReserved, ...] = ()
 
 
-async def recomputed(log: EventLog, wanted: Sequence[tuple[Envelope, Decision]], by: Deciding) -> dict[int, str]:
+async def recomputed(log: EventLog, wanted: Sequence[tuple[Envelope, Recorded]], by: Deciding) -> dict[int, str]:
     """Position -> what deciding again says, for the newest of these decisions."""
     if by.instead:
         return {at.position: "not recomputed: an upstream cache decides here" for at, _ in wanted}
@@ -60,29 +63,37 @@ async def recomputed(log: EventLog, wanted: Sequence[tuple[Envelope, Decision]],
     async for envelope in reading.envelopes(log, 0, max(waiting, default=0)):
         follow(followed, envelope, aside)
         for each in waiting.get(envelope.position, ()):
-            told[each.at.position] = tell(each.fact, again(followed, aside, each, by.cycle), by.provenance)
+            told[each.at.position] = _told(followed, aside, each, by)
     return told
 
 
-async def mates(log: EventLog, at: Envelope, fact: Decision) -> tuple[PodReserved, ...]:
-    """Reservations of the same writer and batch that were decided before this decision, wherever they were appended."""
+async def mates(log: EventLog, at: Envelope, fact: Recorded) -> tuple[PodReserved, ...]:
+    """Reservations of the same writer and batch that were decided before this decision, wherever they were appended. A
+    nomination is the last of its batch."""
     found, aside = list[PodReserved](), Aside()
+    order = sys.maxsize if isinstance(fact, PodNominated) else fact.order
     until = min(await log.head(), at.position + BATCH_SPREAD)
     async for where in reading.envelopes(log, fact.based_on, until):
         if where.type != "PodReserved" or (where.role, where.epoch) != (at.role, at.epoch):
             continue
         other = aside.fact_of(where)
-        if isinstance(other, PodReserved) and other.based_on == fact.based_on and other.order < fact.order:
+        if isinstance(other, PodReserved) and other.based_on == fact.based_on and other.order < order:
             found.append(other)
     return tuple(sorted(found, key=lambda each: each.order))
 
 
-def again(followed: Followed, aside: Aside, made: Made, cycle: CycleConfig) -> Placed | Unplaceable | None:
-    """Decide the pod on the state as it stood; None where the log up to there does not know the pod (a log that was cut)."""
-    placing, share = placing_at(followed, cycle, aside, made.mates), share_of(made.fact.config, made.at.role)
-    placing.share(None if share.alone else share.has)
+def _told(followed: Followed, aside: Aside, made: Made, by: Deciding) -> str:
+    """One line on the decision, made again on the state as it stood."""
     entry = followed.ledger.pods.get(made.fact.uid)
-    return None if entry is None else decided(placing, entry)
+    if entry is None:
+        return "not recomputed: the log up to the decision does not hold the pod"
+    placing, share = placing_at(followed, by.cycle, aside, made.mates), share_of(made.fact.config, made.at.role)
+    placing.share(None if share.alone else share.has)
+    if isinstance(made.fact, PodNominated):
+        is_same, beside = nominated_again(placing, followed.ledger.pods, made.fact)
+        said = f"the same on {made.fact.node}" if beside else "the same"
+        return f"recomputed{_differences(made.fact, by.provenance)}: {'; '.join(filter(None, (said if is_same else '', beside)))}"
+    return tell(made.fact, decided(placing, entry), by.provenance)
 
 
 def decided(placing: ColumnarPlacing, entry: LedgerPod) -> Placed | Unplaceable:
@@ -92,10 +103,8 @@ def decided(placing: ColumnarPlacing, entry: LedgerPod) -> Placed | Unplaceable:
     return placing.place(entry.pod)
 
 
-def tell(fact: Decision, outcome: Placed | Unplaceable | None, here: Provenance) -> str:
+def tell(fact: Decision, outcome: Placed | Unplaceable, here: Provenance) -> str:
     """One line: the same, or what would be decided here, and what is different."""
-    if outcome is None:
-        return "not recomputed: the log up to the decision does not hold the pod"
     differs = _differences(fact, here)
     if same(fact, outcome):
         return f"recomputed{differs}: the same"
@@ -104,7 +113,7 @@ def tell(fact: Decision, outcome: Placed | Unplaceable | None, here: Provenance)
     return f"recomputed{differs}: would be {would}{why}"
 
 
-def _differences(fact: Decision, here: Provenance) -> str:
+def _differences(fact: Recorded, here: Provenance) -> str:
     if not (fact.code and fact.config):
         return ", its code and configuration not being known"
     names: Mapping[str, tuple[str, str]] = {

@@ -10,7 +10,7 @@ from services.replay import reading, story
 from services.replay.filters import FilterError, clock
 from services.replay.names import Names, pods_called
 from services.replay.proofs import proofs_of
-from services.replay.recomputing import Deciding, Decision, recomputed
+from services.replay.recomputing import Deciding, Recorded, recomputed
 from services.replay.state_at import label_problems
 from services.replay.story import Proof
 from services.replay.suggestions import did_you_mean
@@ -67,7 +67,7 @@ async def _story(log: EventLog, uid: str, names: Names, namesakes: list[str], by
         await names.find([*mentioned(fact), *_holders(fact)])
     proofs = await proofs_of(log, uid, history, namesakes)
     notes = await _notes(log, history)
-    made = [(at, fact) for at, fact in history if isinstance(fact, Decision)]
+    made = [(at, fact) for at, fact in history if isinstance(fact, Recorded)]
     for position, text in (await recomputed(log, made, by) if by is not None else {}).items():
         notes[position] = [*notes.get(position, ()), text]
     lines = story.tell(history, uid, names.known, notes, proofs)

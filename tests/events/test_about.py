@@ -38,6 +38,7 @@ def test_every_fact_declares_the_pod_and_the_node_that_it_is_about(name: str) ->
 @pytest.mark.parametrize("name", sorted(CATALOG))
 def test_every_fact_has_a_handler_of_the_ledger_or_a_reason_to_have_none(name: str) -> None:
     struct = CATALOG[name].struct
+    assert (struct in fold._HANDLERS) != (struct in fold._WHY_NOT), "both, or neither"
     if not fold.concerns(struct):
         before = Ledger()
         fold.evolve(before, Envelope(1, "s", 1, name, 1, b"", 0, "r", 0, "c"), full(struct))

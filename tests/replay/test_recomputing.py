@@ -17,8 +17,8 @@ from services.scheduler.sharing import Share, share_of
 from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.envelope import Envelope
-from shared.events.scheduling_facts import PodReserved, PodVerdictChanged
-from tests.ledger.given import pod, zone
+from shared.events.scheduling_facts import PodNominated, PodReserved, PodVerdictChanged
+from tests.ledger.given import held, pod, zone
 from tests.scheduler.default.story import Story
 
 HERE = Provenance("config-1", "code-1")
@@ -93,6 +93,85 @@ async def test_a_decision_of_one_of_several_schedulers_is_decided_alike_again() 
     assert share.has(fact.node)
     assert share_of(fact.config, at.role) == share
     assert await told(story) == ["recomputed: the same"]
+
+
+async def full(*nodes: str, spare: int = 0) -> Story:
+    """Nodes of two zones, each filled by a pod of low priority: 0 in one zone, 1 or 2 in the other; `spare` CPUs
+    are free on the first node."""
+    story = Story()
+    story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
+    for at, name in enumerate(nodes, 1):
+        await story.node(name)
+        lows = [msgspec.structs.replace(pod(f"{name}-low{zone}", cpus=8), priority=zone * at) for zone in (0, 1)]
+        for low in lows:
+            await story.seen_bound(low, name, phase="Running")
+        placements = tuple(held(low.name, at, 8) for at, low in enumerate(lows))
+        free = spare if name == nodes[0] else 0
+        await story.report(zone(0, 8 + free, free), zone(1, 8, 0), node=name, placements=placements)
+    return story
+
+
+def high(name: str, **fields: object) -> Pod:
+    return msgspec.structs.replace(pod(name, cpus=8), priority=1000, **fields)
+
+
+async def nominated(story: Story) -> list[str]:
+    """What is told of each nomination."""
+    wanted = [(at, fact) async for at, fact in reading.facts(story.log) if isinstance(fact, PodNominated)]
+    told = await recomputed(story.log, wanted, BY)
+    assert list(told) == [at.position for at, _ in wanted]
+    return list(told.values())
+
+
+async def test_a_nomination_is_searched_again_with_what_others_are_to_evict_spared() -> None:
+    story = await full("n1", "n2")
+    await story.arrives(high("one"), high("two"), pod("small", cpus=1))
+    await story.decide()
+    assert await nominated(story) == ["recomputed: the same"] * 2
+
+
+async def test_reservations_of_its_batch_stand_in_for_a_nomination_too() -> None:
+    """The small pod takes what n1 has left: nobody is evicted there before that is folded."""
+    story = await full("n1", "n2", spare=1)
+    await story.arrives(msgspec.structs.replace(pod("small", cpus=1), priority=2000), high("one"))
+    proposals = story.cores[0].decide(10)
+    await story.append(story.cores[0], proposals)
+    assert [node for _, node in await story.reservations()] == ["n1"]
+    assert [fact.node for fact in await story.facts(PodNominated) if isinstance(fact, PodNominated)] == ["n2"]
+    assert await nominated(story) == ["recomputed: the same"]
+
+
+async def test_explain_says_it_of_a_nomination_too() -> None:
+    story = await full("n1")
+    await story.arrives(high("one"))
+    await story.decide()
+    (found,) = await explain(story.log, "one", BY)
+    (line,) = [line for line in found.lines if line.title.startswith("nominated to")]
+    assert line.detail[-1] == "recomputed: the same"
+
+
+async def test_a_nomination_on_a_node_that_alone_was_searched_is_told_the_same_there() -> None:
+    """Evicting on n1 costs as little, and the first name wins; the log cannot say that only n2 was searched."""
+    story = await full("n1", "n2")
+    await story.arrives(high("one"))
+    core = story.cores[0]
+    core.decide(0)
+    found = core.cluster.nominate(core.ledger.pods["uid-one"].pod, core.ledger.pods, (), ("n2",))
+    assert found is not None
+    fact = PodNominated("uid-one", "n2", found.victims, found.zones, core.ledger.position, *msgspec.structs.astuple(HERE))
+    await story.tell(streams.pod("uid-one"), fact)
+    (said,) = await nominated(story)
+    assert said.startswith("recomputed: the same on n2; over all nodes it would be nominated to n1, evicting ns/n1-low0 (")
+    assert said.endswith("whom it spared after a refused eviction)")
+
+
+async def test_a_nomination_that_the_facts_do_not_lead_to_is_told() -> None:
+    story = await full("n1")
+    await story.arrives(high("one"))
+    await story.tell(streams.pod("uid-one"), PodNominated("uid-one", "n1", ("uid-n1-low1",), {}, await story.log.head()))
+    (said,) = await nominated(story)
+    here = "recomputed, its code and configuration not being known: over all nodes it would be nominated to n1"
+    assert said.startswith(f"{here}, evicting ns/n1-low0 (")
 
 
 async def test_other_code_and_another_configuration_are_named() -> None:

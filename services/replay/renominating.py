@@ -1,0 +1,45 @@
+"""Nominating again: whom a nomination evicts, searched once more on the state that it was made on.
+
+The log holds that state but for two things: which nodes were searched (only those that had changed, where the others had been
+searched before), and whose eviction was refused shortly before, so that they were spared. Where the answer differs it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.preemption.search import Nomination
+from shared.events.scheduling_facts import PodNominated
+from shared.ledger.state import LedgerPod
+
+UNRECORDED = "the log does not hold which nodes a search looked at, and whom it spared after a refused eviction"
+
+
+def nominated_again(placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], fact: PodNominated) -> tuple[bool, str]:
+    """(whether this nomination is what is found here, what else is to be said of it)."""
+    anywhere = _found(placing, pods, fact, None)
+    if _same(fact, anywhere):
+        return True, ""
+    would = (
+        f"over all nodes it would be {_text(anywhere, pods)}"
+        if anywhere is not None
+        else "over all nodes nobody would be evicted"
+    )
+    return _same(fact, _found(placing, pods, fact, (fact.node,))), f"{would} ({UNRECORDED})"
+
+
+def _found(
+    placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], fact: PodNominated, nodes: Collection[str] | None
+) -> Nomination | None:
+    spared = {uid for each in pods.values() if each.nominated for uid in each.victims}
+    return placing.nominate(pods[fact.uid].pod, pods, spared, nodes)
+
+
+def _same(fact: PodNominated, found: Nomination | None) -> bool:
+    return found is not None and (found.node, found.victims, found.zones) == (fact.node, fact.victims, fact.zones)
+
+
+def _text(found: Nomination, pods: Mapping[str, LedgerPod]) -> str:
+    victims = ", ".join(pods[uid].pod.key for uid in found.victims)
+    return f"nominated to {found.node}, evicting {victims}"
