@@ -24,7 +24,10 @@ from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import EndCause, NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.kubelet import admission
+from shared.kubelet.versions import PROVEN
 
+MODEL = f"v{PROVEN[0]}.0"
+"""The kubelets here are the model itself."""
 RETRY_S = 5.0
 DECIDE_S = 0.02
 """From news to a decision, and between two decisions."""
@@ -117,7 +120,8 @@ class Simulation:
                 self._after(at_s, lambda stream=stream, fact=fact: self._tell(stream, fact))  # type: ignore[misc]
         for node in self._nodes.values() if not self._load.news else ():
             offered = node.simulated.allocatable()
-            self._tell(streams.node(node.name), NodeObserved(node.name, f"uid-{node.name}", allocatable=offered))
+            seen = NodeObserved(node.name, f"uid-{node.name}", allocatable=offered, kubelet_version=MODEL)
+            self._tell(streams.node(node.name), seen)
 
     def _already_runs(self, job: Job) -> None:
         """Put a task on the first node whose kubelet takes it, from its own on, or from a hash of its name on."""

@@ -34,7 +34,8 @@ def judge(ledger: Ledger, machines: Mapping[str, Machine], rejections: Mapping[s
         if node is not None and node.report is not None and node.observed is not None:
             yield from _placing(name, node, node.report, rejections.get(name, 0))
         if machine is not None and not is_proven(machine.kubelet_version):
-            seen = f"kubelet {machine.kubelet_version}: the model is proven for {', '.join(PROVEN)}"
+            version = machine.kubelet_version or "of a version that its object does not tell"
+            seen = f"kubelet {version}: the model is proven for {', '.join(PROVEN)}"
             yield warning(f"node {name}", seen, "topolog replay predictions: how often the model was right here")
 
 

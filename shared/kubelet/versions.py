@@ -7,5 +7,5 @@ PROVEN = ("1.36",)
 
 
 def is_proven(version: str) -> bool:
-    """`v1.36.2` of status.nodeInfo.kubeletVersion; an empty one says nothing, and counts as proven."""
-    return not version or any(version.removeprefix("v").startswith(f"{proven}.") for proven in PROVEN)
+    """`v1.36.2` of status.nodeInfo.kubeletVersion; of an empty one (facts of schema 1) nobody knows."""
+    return any(version.removeprefix("v").startswith(f"{proven}.") for proven in PROVEN)

@@ -37,7 +37,7 @@ MOST_STATES = 64
 HIDDEN = "what init containers of running pods keep"
 EARLIER = "pods that the report lacks although they ran"
 FREED = "ends that the report may not show yet"
-OTHER_KUBELET = "a kubelet of another version than the model's"
+OTHER_KUBELET = "a kubelet that is not known to be of the model's version"
 
 Held = tuple[ZonedAmount, ...]
 

@@ -157,6 +157,11 @@ def test_labels_rejections_and_kubelets_that_say_something_else() -> None:
     assert "kubelet v1.29.4" in seen[2]
 
 
+def test_a_kubelet_of_an_unknown_version_is_not_called_proven() -> None:
+    ((_, seen),) = found_on(history(), Machine())
+    assert seen.startswith("kubelet of a version that its object does not tell: the model is proven for")
+
+
 def test_a_dirty_node_whose_fingerprint_does_not_match() -> None:
     made = history(placements=None, source="nrt", fingerprint="pfp0v001x", fingerprint_method="all")
     made.n1.dirty = "rejections"

@@ -97,7 +97,7 @@ class World:
 
     def observe(
         self, name: str, labels: Mapping[str, str] | None = None, allocatable: Amounts | None = None,
-        taints: tuple[Taint, ...] = (), ready: bool = True, unschedulable: bool = False, kubelet_version: str = "",
+        taints: tuple[Taint, ...] = (), ready: bool = True, unschedulable: bool = False, kubelet_version: str = "v1.36.2",
     ) -> None:  # fmt: skip
         """Observe a node without a report."""
         seen = NodeObserved(

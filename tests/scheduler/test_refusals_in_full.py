@@ -7,14 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Unplaceable
 from services.scheduler.deciding.policy import POD_ANNOTATION
 from shared.domain.pod import Constraints, Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import Amounts
 from shared.events.cluster_facts import Taint
+from shared.kubelet.layout import layout_of
 from tests.fixtures.examples import examples
-from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+from tests.kubelet.machines import regular_cpus
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
 
 ROOM = zone(0, amounts(8, 8))
 SMALL = guaranteed("p", container("c", amounts(1, 1)))
@@ -132,6 +135,29 @@ def test_what_no_zone_ever_holds_is_told_before_what_is_in_use_now(asked: int, r
     verdict = made.cluster.verdict(guaranteed("p", container("c", amounts(asked))), "n")
     assert verdict is not None
     assert (verdict.reason, verdict.remedy.partition(";")[0]) == (reason, remedy)
+
+
+@pytest.mark.parametrize(
+    ("threads", "setting", "asked", "reason", "remedy"),
+    [
+        (1, 2, 3, Reason.NO_SINGLE_ZONE, "free 1 more cpu in zone 0"),
+        (4, 2, 2, Reason.SMT_ALIGNMENT, "ask for a multiple of 4 CPUs: the kubelet runs with full-pcpus-only"),
+        (0, 2, 1, Reason.SMT_ALIGNMENT, "ask for a multiple of 2 CPUs: the kubelet runs with full-pcpus-only"),
+        (0, 4, 2, Reason.SMT_ALIGNMENT, "ask for a multiple of 4 CPUs: the kubelet runs with full-pcpus-only"),
+    ],
+)
+def test_threads_of_a_core_are_those_of_the_nodes_report_and_of_the_setting_where_it_tells_none(
+    threads: int, setting: int, asked: int, reason: Reason, remedy: str
+) -> None:
+    """8 CPUs of so many threads a core (0: a report without its layout), of which 2 are free."""
+    made = World(CycleConfig(threads_per_core=setting))
+    made.observe("n")
+    cpus = layout_of(regular_cpus(1, 1, 8 // threads, threads)) if threads else None
+    full_pcpus = {"full-pcpus-only": "true"}
+    made.report(msgspec.structs.replace(report("n", (zone(0, amounts(2), amounts(8)),), options=full_pcpus), cpus=cpus))
+    verdict = made.cluster.verdict(guaranteed("p", container("c", amounts(asked))), "n")
+    assert verdict is not None
+    assert (verdict.reason, verdict.remedy) == (reason, remedy)
 
 
 def test_an_overcommitted_node_has_nothing_rather_than_less() -> None:

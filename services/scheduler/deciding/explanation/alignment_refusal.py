@@ -19,6 +19,7 @@ from shared.domain.resources import CPU, is_memory
 from shared.hints import registry
 from shared.hints.arrivals import UNKNOWN
 from shared.hints.request import request_of
+from shared.kubelet.layout import threads_per_core
 
 
 def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int) -> Refusal | None:
@@ -46,12 +47,19 @@ def larger_than_zones(facts: NodeFacts, plan: Plan) -> Refusal | None:
 def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
     if not plan.whole_cores:
         return None
+    threads = _threads_per_core(facts, config)
     for part in plan.parts:
         asked = part.amounts.get(CPU, 0)
-        if asked % (1000 * config.threads_per_core):
-            remedy = f"ask for a multiple of {config.threads_per_core} CPUs: the kubelet runs with full-pcpus-only"
+        if asked % (1000 * threads):
+            remedy = f"ask for a multiple of {threads} CPUs: the kubelet runs with full-pcpus-only"
             return Refusal(facts.name, Reason.SMT_ALIGNMENT, resource=CPU, container=part.name, asked=asked, remedy=remedy)
     return None
+
+
+def _threads_per_core(facts: NodeFacts, config: CycleConfig) -> int:
+    """The node's own, where its report tells them; else what the settings say of all nodes."""
+    cpus = facts.report.cpus if facts.report is not None else None
+    return (threads_per_core(cpus) if cpus is not None else 0) or config.threads_per_core
 
 
 def _shortage(facts: NodeFacts, plan: Plan) -> Refusal | None:
