@@ -328,7 +328,7 @@ class JetStreamBus:
             subscription.break_off("reconnect")
 
     def _unavailable(self, subject: str, error: BaseException) -> BusUnavailable:
-        servers = ", ".join(self._servers)
+        servers = ", ".join(self._servers) or "an address not known yet"
         if isinstance(error, NoStreamResponseError):
             return BusUnavailable(
                 f"NATS at {servers} has no stream for {subject}; topology-store makes it at its start: does it run?"

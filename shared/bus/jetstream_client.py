@@ -39,8 +39,8 @@ class Insistent(Client):
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """The first word of a server, at every connection."""
-        url = text_of(self._address)
-        if initial_connection and wanted(url):
+        url = text_of(self._address) if initial_connection else ""
+        if wanted(url):
             if not info.get("tls_required"):
                 raise NatsError(
                     "the server offers no TLS, which TOPOLOG_NATS_URL asks for; "

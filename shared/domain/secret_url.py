@@ -8,7 +8,7 @@ percent-encoded. Pure; where a URL's text comes from may change (`Address`), as 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 Address = str | Callable[[], str]
@@ -21,6 +21,10 @@ _BEFORE_HOST = re.compile(r"(?<![\w+.-])([\w+.-]+:/{1,2})\S*@")
 _SERVERS = re.compile(r"((?:postgres|postgresql|nats|tls)(?:\+\w+)?:/{1,2}).*@", re.IGNORECASE)
 _PASSWORD_FIELD = re.compile(r"((?:[?&]|\b)(?:ssl)?password=)[^&\s'\"]+", re.IGNORECASE)
 _HIGHEST_PORT = 65_535
+_BEGINS: dict[tuple[str, ...], str] = {
+    POSTGRES: "must begin with postgresql://; give postgresql://USER:PASSWORD@HOST/DATABASE",
+    NATS: "must begin with nats:// or tls://; give nats://HOST:PORT",
+}
 
 
 def text_of(address: Address) -> str:
@@ -41,7 +45,7 @@ def masked(text: str) -> str:
     return _PASSWORD_FIELD.sub(r"\1***", text)
 
 
-def shown(url: str, schemes: Sequence[str]) -> str:
+def shown(url: str, schemes: tuple[str, ...]) -> str:
     """Of a URL what may be shown: scheme, hosts and path. Of one that cannot be read only that."""
     scheme, _, rest = url.partition("://")
     if _trouble(url, schemes):
@@ -64,7 +68,7 @@ def bus_trouble(url: str) -> str:
 
 def _of_server(url: str) -> str:
     if re.match(r"[\w+.-]+:/(?!/)", url):
-        return "must begin with nats:// or tls://; give nats://HOST:PORT"
+        return _BEGINS[NATS]
     url = url if "://" in url else f"nats://{url}"
     found = _trouble(url, NATS)
     if found or _host_part(url.partition("://")[2]).rpartition("@")[2]:
@@ -72,19 +76,14 @@ def _of_server(url: str) -> str:
     return "names no host; give nats://HOST:PORT"
 
 
-def _trouble(url: str, schemes: Sequence[str]) -> str:
+def _trouble(url: str, schemes: tuple[str, ...]) -> str:
     if not url.isprintable() or any(each.isspace() for each in url.partition("?")[0]):
         return "holds a blank, a line break or a control character; percent-encode it, as %20 for a blank"
     scheme = _SCHEME.match(url)
     if scheme is None or scheme[1] not in schemes:
-        asked = " or ".join(f"{each}://" for each in schemes[:1] if schemes is POSTGRES) or "nats:// or tls://"
-        return f"must begin with {asked}; give {_example(schemes)}"
+        return _BEGINS[schemes]
     rest = url[scheme.end() :]
     return _userinfo_trouble(rest) or _hosts_trouble(_host_part(rest).rpartition("@")[2]) or _rest_trouble(url, rest)
-
-
-def _example(schemes: Sequence[str]) -> str:
-    return "postgresql://USER:PASSWORD@HOST/DATABASE" if schemes is POSTGRES else "nats://HOST:PORT"
 
 
 def _host_part(rest: str) -> str:
@@ -112,7 +111,7 @@ def _hosts_trouble(hosts: str) -> str:
         port = port.removeprefix(":") if bracket else port
         if ":" in port:
             return "has more than one ':' in a host; write an IPv6 address in brackets, and %3A for a ':' in a user"
-        if port and not (port.isascii() and port.isdigit() and int(port) <= _HIGHEST_PORT):
+        if port and not (re.fullmatch(r"[0-9]{1,5}", port) and int(port) <= _HIGHEST_PORT):
             return (
                 f"has a port that is no number up to {_HIGHEST_PORT}; where that is a password, "
                 "write USER:PASSWORD@HOST, with % codes for what is no letter or digit in it"

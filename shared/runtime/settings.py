@@ -133,7 +133,7 @@ def load(kind: type[T], environment: Mapping[str, str], file: Path | None = None
         if text is not None:
             _set(values, leaf.path, text)
     for leaf in leaves:
-        if leaf.secret and leaf.variable in environment and _get(values, leaf.file_path):
+        if leaf.secret and environment.get(leaf.variable) and _get(values, leaf.file_path):
             _set(values, leaf.file_path, "")
     settings = _convert(kind, values, problems)
     if problems or settings is None:
@@ -180,7 +180,7 @@ def _text_of(leaf: _Leaf, environment: Mapping[str, str], named: Any, problems: 
     """`named` is what the settings file names as the secret's file."""
     text = environment.get(leaf.variable)
     file = environment.get(leaf.variable + ENDING) or named
-    if text is None and leaf.secret and file:
+    if not text and leaf.secret and file:
         try:
             text = read(str(file))
         except SecretUnreadable as error:
@@ -261,7 +261,8 @@ def _convert(kind: type[T], values: dict[str, Any], problems: list[str]) -> T | 
         try:
             converted = msgspec.convert(value, leaf.type, strict=False)
             if leaf.trouble is not None and converted and (trouble := leaf.trouble(converted)):
-                problems.append(f"{leaf.variable}: {trouble}")
+                named = ENDING if _get(values, leaf.file_path) else ""
+                problems.append(f"{leaf.variable}{named}: {trouble}")
             else:
                 _set(good, leaf.path, converted)
         except msgspec.ValidationError as error:

@@ -115,7 +115,9 @@ def test_a_url_in_a_file_is_read_again_whenever_it_is_asked_for(tmp_path: Path) 
     with pytest.raises(SecretUnreadable, match="%23") as told:
         text_of(named)
     assert "hunter2" not in str(told.value)
-    assert "hunter2" not in problems_of({"TOPOLOG_NODE": "n", "TOPOLOG_DATABASE_URL_FILE": str(tmp_path / "url")})[0]
+    (problem,) = problems_of({"TOPOLOG_NODE": "n", "TOPOLOG_DATABASE_URL_FILE": str(tmp_path / "url")})
+    assert problem.startswith("TOPOLOG_DATABASE_URL_FILE: holds a '#'")
+    assert "hunter2" not in problem
 
 
 def test_a_url_itself_counts_before_its_file_and_the_settings_file_may_name_it(tmp_path: Path) -> None:
@@ -127,6 +129,7 @@ def test_a_url_itself_counts_before_its_file_and_the_settings_file_may_name_it(t
     assert itself.bus() == "nats://g:2"
     both = {"TOPOLOG_NODE": "n", "TOPOLOG_NATS_URL": "nats://g:2", "TOPOLOG_NATS_URL_FILE": str(tmp_path / "bus")}
     assert load(Sample, both).bus() == "nats://g:2"
+    assert text_of(load(Sample, both | {"TOPOLOG_NATS_URL": ""}).bus()) == "nats://u:p@h:1"
 
 
 @pytest.mark.parametrize("content", [b"", b"  \n", b"\xff\xfe"])
