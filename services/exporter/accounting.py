@@ -1,7 +1,9 @@
 """Capacity, allocatable and available of each zone, counted as resource-topology-exporter 0.25 counts them.
 
-Differences, on purpose: zones go by the kernel's node ids (RTE by position), and what podresources hides (pod-level
-sets, init containers' CPUs) is in the placements and so is counted as used. Must not know sockets, files or pods' names.
+Differences, on purpose: zones go by the kernel's node ids (RTE by position), what podresources hides (pod-level
+sets, init containers' CPUs) is in the placements and so is counted as used, and a device that is held though it may not be
+handed out any more takes nothing from those that may be (RTE subtracts it from them). Must not know sockets, files or pods'
+names.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from functools import lru_cache
 
 import msgspec
 
-from services.exporter.answers import Allocatable
-from services.exporter.placements import MILLI
+from services.exporter.answers import Allocatable, DeviceGroup
+from services.exporter.placements import KEPT, MILLI
 from services.exporter.sysfs import Machine, NumaNode
+from shared.domain.idlist import parse_ids
 from shared.domain.report import Placement, Zone, ZoneResource
 from shared.domain.resources import CPU, MEMORY, Amounts
 
@@ -33,7 +36,7 @@ def count_zones(
     """Every NUMA node of the machine as a zone; `excluded` names resources that are not reported, `free` is the Memory Manager's
     own count by zone, empty where it is not known."""
     offered = _offered(tuple((node.id, node.cpus) for node in machine.nodes), allocatable)
-    used = _used(placements)
+    used = _used(placements, _healthy(allocatable.devices))
     pinned = {resource for _, resource in offered}
     zones = []
     for node in machine.nodes:
@@ -71,14 +74,37 @@ def _offered(nodes: tuple[tuple[int, tuple[int, ...]], ...], allocatable: Alloca
     return offered
 
 
-def _used(placements: Iterable[Placement]) -> Amount:
-    """A block over several zones counts in full in each: podresources gives no split, and too little free is safe."""
+@lru_cache(maxsize=64)
+def _healthy(groups: tuple[DeviceGroup, ...]) -> dict[str, dict[int, frozenset[str]]]:
+    """By resource and zone the devices that may be handed out, the same from scan to scan. Not to be changed."""
+    found: dict[str, dict[int, frozenset[str]]] = {}
+    for group in groups:
+        zones = found.setdefault(group.resource, {})
+        zones.update({zone: zones.get(zone, frozenset()) | {*group.ids} for zone in group.zones})
+    return found
+
+
+def _used(placements: Iterable[Placement], healthy: Mapping[str, Mapping[int, frozenset[str]]]) -> Amount:
+    """A block over several zones counts in full in each: podresources gives no split, and too little free is safe. Of devices
+    those count that could be handed out if nobody held them."""
     used: Amount = Counter()
+    devices: dict[str, set[str]] = {}
     for placement in placements:
         for entry in placement.held:
+            if entry.resource in healthy and entry.ids:
+                devices.setdefault(entry.resource, set()).update(_ids(entry.ids))
+                continue
             for zone in entry.zones:
                 used[zone, entry.resource] += entry.amount
+    for resource, held in devices.items():
+        for zone, offered in healthy[resource].items():
+            used[zone, resource] += len(offered & held)
     return used
+
+
+@lru_cache(maxsize=KEPT)
+def _ids(text: str) -> frozenset[str]:
+    return frozenset(parse_ids(text))
 
 
 def _zone(node: NumaNode, offered: Amount, used: Amount, excluded: frozenset[str]) -> Zone:

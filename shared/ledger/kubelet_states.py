@@ -30,6 +30,7 @@ from shared.kubelet.versions import is_proven
 from shared.ledger.charge import WHOLE_POD
 from shared.ledger.proof import is_seen, residual
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
+from shared.ledger.unhealthy import given_back
 
 MOST_STATES = 64
 """States of one node that are told apart before anybody comes."""
@@ -182,7 +183,7 @@ def _torn(charge: Charge, listed: Sequence[Placement], report: Report) -> bool:
 
 def _left(node: LedgerNode, charges: Sequence[Charge]) -> list[ZonedAmount]:
     """What the report lists for pods that ended and whose name no live pod bears."""
-    return [item for key in _listed_and_ended(node, charges) for item in _held(node, key)]
+    return [item for key in _listed_and_ended(node, charges) for item in _freed_by(node, key)]
 
 
 def _listed_and_ended(node: LedgerNode, charges: Sequence[Charge]) -> list[str]:
@@ -192,6 +193,10 @@ def _listed_and_ended(node: LedgerNode, charges: Sequence[Charge]) -> list[str]:
 
 def _held(node: LedgerNode, key: str) -> Held:
     return tuple([item for placement in (node.listed or {}).get(key, ()) for item in placement.held])
+
+
+def _freed_by(node: LedgerNode, key: str) -> Held:
+    return tuple([item for placement in given_back((node.listed or {}).get(key, ()), node.report) for item in placement.held])
 
 
 def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming], report: Report) -> list[Gone] | None:
@@ -210,7 +215,7 @@ def _gone(node: LedgerNode, charges: Sequence[Charge], coming: Sequence[Coming],
             return None
         if key in listed and (told is not None or ended.lives is None):
             ended_at, finished_s = (told.ended_at, told.finished_s) if told is not None else (0, 0)
-            found.append(Gone(_held(node, key), ended=ended_at, finished_s=finished_s))
+            found.append(Gone(_freed_by(node, key), ended=ended_at, finished_s=finished_s))
         elif key in listed or ended.lives is None:
             return None
         found += [_came_and_went(life, node.report_position) for life in ended.lives or () if life is not told]

@@ -14,6 +14,7 @@ from shared.domain.report import Placement
 from shared.domain.resources import Amounts
 from shared.ledger.proof import held_zones
 from shared.ledger.state import LedgerNode, ZoneAmounts
+from shared.ledger.unhealthy import given_back
 
 
 def listed_of(node: LedgerNode, key: str) -> tuple[Placement, ...]:
@@ -35,7 +36,7 @@ def base_bound(node: LedgerNode) -> ZoneAmounts:
     live = {charge.key for charge in node.charges.values() if charge.alias is None} if node.ended else ()
     for key in sorted(node.ended):
         if key not in live:
-            restore(bound, held_zones(listed_of(node, key)))
+            restore(bound, held_zones(given_back(listed_of(node, key), node.report)))
     return _capped(bound, node)
 
 

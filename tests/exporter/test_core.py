@@ -230,6 +230,34 @@ def test_publishes_on_change_after_an_interval_and_when_asked() -> None:
     assert core.should_publish(last, later, 1001, 100, True)
 
 
+def test_a_held_unhealthy_device_takes_nothing_from_the_healthy_ones() -> None:
+    """gpuA is held and no longer offered; gpuB is free, gpuW lies in both zones and is held."""
+    offered = (DeviceGroup(GPU, ("gpuB",), (0,)), DeviceGroup(GPU, ("gpuW",), (0,)), DeviceGroup(GPU, ("gpuW",), (1,)))
+    ill = ListedContainer("c", (), (), (DeviceGroup(GPU, ("gpuA",), (0,)),))
+    wide = ListedContainer("c", (), (), (DeviceGroup(GPU, ("gpuW",), (0,)), DeviceGroup(GPU, ("gpuW",), (1,))))
+    made = report(EVEN_ODD, Allocatable((), (), offered), pod("ill", ill), pod("wide", wide))
+    assert [zone.resources[GPU] for zone in made.zones] == [ZoneResource(2, 2, 1), ZoneResource(1, 1, 0)]
+    assert (made.devices or ())[0] == DeviceGroupOut(GPU, (0,), "gpuB", "gpuA")
+
+
+DEVICES = st.frozensets(st.sampled_from([f"{zone}-{number}" for zone in (0, 1) for number in range(4)]))
+
+
+@given(DEVICES, st.lists(DEVICES, max_size=3))
+def test_devices_are_available_that_are_healthy_and_held_by_nobody(
+    healthy: frozenset[str], holders: list[frozenset[str]]
+) -> None:
+    offered = tuple(DeviceGroup(GPU, (each,), (int(each[0]),)) for each in sorted(healthy))
+    held = [tuple(DeviceGroup(GPU, (each,), (int(each[0]),)) for each in sorted(ids)) for ids in holders]
+    pods = [pod(f"p{number}", ListedContainer("c", (), (), groups)) for number, groups in enumerate(held)]
+    made = report(EVEN_ODD, Allocatable((), (), offered), *pods)
+    free = healthy.difference(*holders)
+    for zone in made.zones:
+        told = zone.resources.get(GPU, ZoneResource(0, 0, 0))
+        assert told.allocatable == sum(each[0] == str(zone.id) for each in healthy)
+        assert told.available == sum(each[0] == str(zone.id) for each in free)
+
+
 CPU_SETS = st.sets(st.integers(0, 23), max_size=6)
 
 

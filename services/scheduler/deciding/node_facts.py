@@ -18,6 +18,7 @@ from shared.domain.resources import PODS, Amounts, is_memory
 from shared.events.cluster_facts import NodeObserved
 from shared.ledger.charge import apart
 from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
+from shared.ledger.unhealthy import offered_by_kubelet
 from shared.ledger.view import total
 
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
@@ -254,7 +255,7 @@ def make_of(report: Report) -> Make:
 
 def offered(node: LedgerNode, claimant: str = "") -> Amounts:
     """What the node as a whole offers: allocatable, less what nominees other than the claimant claim of it."""
-    allocatable = node.observed.allocatable if node.observed is not None else {}
+    allocatable = offered_by_kubelet(node, node.observed.allocatable) if node.observed is not None else {}
     others = [zones for uid, zones in node.claims.items() if uid != claimant]
     if not others:
         return allocatable
