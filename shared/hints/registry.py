@@ -3,6 +3,7 @@ and explanation ask the same ones."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from shared.domain.report import Report
@@ -11,11 +12,14 @@ from shared.hints.devices import DeviceHints
 from shared.hints.memory import MemoryHints
 from shared.hints.provider import HintProvider
 
-PROVIDERS: tuple[HintProvider, ...] = (
+KUBELETS_OWN: tuple[HintProvider, ...] = (
     DeviceHints(),
     CpuHints(),
     MemoryHints(),
 )
+"""The managers that the kubelet model has, too: whoever asks only them may ask the model instead."""
+
+PROVIDERS: tuple[HintProvider, ...] = KUBELETS_OWN
 
 
 def owner_of(resource: str) -> int:
@@ -26,6 +30,12 @@ def owner_of(resource: str) -> int:
 @lru_cache(maxsize=4096)
 def _owner(providers: tuple[HintProvider, ...], resource: str) -> int:
     return max((at for at, provider in enumerate(providers) if provider.owns(resource)), default=-1)
+
+
+def kubelets_own(resources: Iterable[str]) -> bool:
+    """True where none of these is handed out by a provider that the kubelet model does not have."""
+    owners = {owner_of(name) for name in resources}
+    return all(any(PROVIDERS[at] is each for each in KUBELETS_OWN) for at in owners if at >= 0)
 
 
 def amounts_are_all() -> bool:

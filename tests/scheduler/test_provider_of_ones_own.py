@@ -37,7 +37,7 @@ class LicenceBook:
         return ((state - wanted, own),) if state >= wanted else ()
 
     def release(self, state: int, held: Sequence[ZonedAmount]) -> int:
-        return state + sum(item.amount for item in held if item.resource == LICENCE)
+        return state + sum(item.amount for item in held if item.resource == LICENCE and HOME in item.zones)
 
     def hold(self, state: int, held: Sequence[ZonedAmount]) -> int:
         return state - sum(item.amount for item in held if item.resource == LICENCE)

@@ -59,6 +59,12 @@ def node_rule(report: Report, labels: Mapping[str, str], precedence: Precedence)
     return first if first.policy != NONE or first.problem else second
 
 
+def is_reported(rule: Rule, report: Report) -> bool:
+    """Is it what the kubelet itself goes by?"""
+    told = _reported(report)
+    return (rule.policy, rule.scope, rule.problem) == (told.policy, told.scope, told.problem)
+
+
 def _reported(report: Report) -> Rule:
     found = parse(report.policy)
     if found is None:

@@ -1,7 +1,8 @@
 """Patience: may a pod already have room on a node, so that waiting helps and an eviction would be for nothing?
 
-Where the report and the ledger tell the kubelet's state, the kubelet model answers exactly. Elsewhere the optimistic bound must
-refuse: pessimism is no reason to kill. Must not know victims, priorities or other nodes.
+Where the report and the ledger tell the kubelet's state, the kubelet model answers exactly, as long as the pod asks for nothing
+that a provider of one's own hands out. Elsewhere the optimistic bound must refuse, and where amounts do not bound, the hint
+providers in every state: pessimism is no reason to kill. Must not know victims, priorities or other nodes.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from services.scheduler.deciding.feasibility.bounds import possible
 from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, searched
 from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.policy import is_reported
 from services.scheduler.deciding.shape import Plan
 from shared.domain.demand import peak
 from shared.domain.pod import Pod
 from shared.domain.report import Placement
+from shared.hints.registry import kubelets_own
 from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
@@ -45,6 +48,15 @@ def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
     return None if isinstance(state, Open) else state
 
 
+def kubelet_decides(facts: NodeFacts, plan: Plan) -> bool:
+    """Does the kubelet model answer as the filter does? Not where a provider of one's own is asked, nor where a label or an
+    annotation aligns what the kubelet does not."""
+    report = facts.report
+    if report is None or not kubelets_own(name for part in plan.demand for name in part.amounts):
+        return False
+    return is_reported(plan.rule, report) and set(facts.profile[2]) == set(report.tracked)
+
+
 def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
     """Would this kubelet admit the pod once these have ended?"""
     for uid in sorted(gone):
@@ -54,16 +66,20 @@ def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
 
 def may_fit(facts: NodeFacts, plan: Plan) -> bool:
     """Could some state that the bounds allow take the pod?"""
-    if not possible(_hopeful(facts), plan):
+    if not plan.one_by_one and not possible(_hopeful(facts), plan):
         return False
-    states = outlook_of(facts, plan).states
-    known = states is not None and states.bounds <= {OTHER_KUBELET} and not states.coming
-    return not known or searched(facts, plan, MOST_STEPS) == ADMITTED
+    return not is_known(facts, plan) or searched(facts, plan, MOST_STEPS) == ADMITTED
 
 
-def leaves_open(facts: NodeFacts) -> bool:
+def leaves_open(facts: NodeFacts, plan: Plan) -> bool:
     """Is more than one state possible, pods on their way left aside?"""
-    return facts.lower != _hopeful(facts).upper
+    return facts.lower != _hopeful(facts).upper or (plan.one_by_one and not is_known(facts, plan))
+
+
+def is_known(facts: NodeFacts, plan: Plan) -> bool:
+    """By the providers' states; of a kubelet of another version as if it were of this one."""
+    states = outlook_of(facts, plan).states
+    return states is not None and states.bounds <= {OTHER_KUBELET} and not states.coming
 
 
 def _hopeful(facts: NodeFacts) -> NodeFacts:

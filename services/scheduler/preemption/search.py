@@ -23,7 +23,7 @@ from services.scheduler.deciding.feasibility.verdict import ADMITTED, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Plan, Shape
-from services.scheduler.preemption.patience import admits, known_state, leaves_open, may_fit
+from services.scheduler.preemption.patience import admits, is_known, known_state, kubelet_decides, leaves_open, may_fit
 from shared.domain.pod import Pod
 from shared.domain.resources import CPU
 from shared.kubelet.machine import KubeletState
@@ -38,7 +38,8 @@ MOST_CHECKS = 300
 MOST_NODES = 2_000
 """Nodes looked at for one pod; the search for the next pod begins elsewhere."""
 MOST_STATES = 32
-"""Nodes whose kubelet's state is made again for one pod (a few milliseconds each); beyond them bounds decide."""
+"""Nodes whose kubelet's state is made again for one pod (a millisecond each): as many when it is asked whether the pod may fit
+already, and when victims are sought; beyond them bounds decide."""
 MOST_FOUND = 16
 """Nodes with a way out that are compared; the first ones in the caller's order."""
 MOST_SETS = 128
@@ -71,6 +72,7 @@ def find(
     looked = list(islice(nodes, MOST_NODES))
     if any(map(search.may_fit_already, looked)):
         return None
+    search.states = MOST_STATES
     found = search.over(looked, search.on_node)
     if found == []:
         found = search.over(looked, search.on_node_by_few)
@@ -106,11 +108,11 @@ def widened(
 
 
 class _Search:
-    """One pod's search, bounded by `checks`."""
+    """One pod's search, bounded by `checks` and `states`."""
 
     def __init__(self, pod: Pod, shape: Shape, pods: Pods, config: CycleConfig, spared: Container[str]) -> None:
         self._pod, self._shape, self._pods, self._config, self._spared = pod, shape, pods, config, spared
-        self.checks = MOST_CHECKS
+        self.checks, self.states = MOST_CHECKS, MOST_STATES
         self._states: dict[str, KubeletState | None] = {}
 
     def may_fit_already(self, facts: NodeFacts) -> bool:
@@ -121,18 +123,22 @@ class _Search:
             return False
         if plan.mode == "free":
             return True
-        if not freed.tied and not may_fit(freed, plan):
-            return False
         state = self._state(facts)
-        return leaves_open(freed) if state is None else admits(state, self._pod, going)
+        if state is not None:
+            return admits(state, self._pod, going)
+        if freed.tied and not plan.one_by_one:
+            return leaves_open(freed, plan)
+        return may_fit(freed, plan) and (leaves_open(freed, plan) or is_known(freed, plan))
 
     def _state(self, facts: NodeFacts) -> KubeletState | None:
-        """What the node's kubelet holds, where that is known, for the first nodes that ask."""
-        if facts.name not in self._states:
+        """What the node's kubelet holds, where that is known and it alone decides, for the first nodes that ask."""
+        if facts.name not in self._states and self.states > 0:
             live = [self._pods[uid].pod for uid in facts.ledger.charges if uid in self._pods]
-            complete = not facts.overlay and len(live) == len(facts.ledger.charges) and len(self._states) < MOST_STATES
-            self._states[facts.name] = known_state(facts.ledger, live) if complete else None
-        return self._states[facts.name]
+            complete = not facts.overlay and len(live) == len(facts.ledger.charges)
+            known = complete and kubelet_decides(facts, self._plan(facts))
+            self.states -= known
+            self._states[facts.name] = known_state(facts.ledger, live) if known else None
+        return self._states.get(facts.name)
 
     def over(self, nodes: Iterable[NodeFacts], on_node: Callable[[NodeFacts], Victims | None]) -> list[Found] | None:
         """Nodes with a way out; None when the pod need only wait."""
@@ -205,9 +211,10 @@ class _Search:
 
     def _could(self, facts: NodeFacts, gone: list[str]) -> bool:
         """Cheap and necessary: with all they hold given back, some zone has as much as each part that needs one zone. What init
-        containers keep no listing gives back: where the kubelet's state is known it answers instead."""
+        containers keep no listing gives back: where the kubelet's state is known it answers instead. Amounts bound nothing where
+        the plan says so."""
         plan = self._plan(facts)
-        if not one_zone_each(facts, plan) or self._state(facts) is not None:
+        if plan.one_by_one or not one_zone_each(facts, plan) or self._state(facts) is not None:
             return True
         room = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
         for uid in gone:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+import msgspec
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility.bounds import fits, possible
@@ -14,12 +16,14 @@ from services.scheduler.deciding.policy import SINGLE
 from services.scheduler.deciding.shape import Part, Plan, Shape
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
-from shared.domain.report import Zone
-from shared.domain.resources import CPU, is_memory
+from shared.domain.report import Report, Zone
+from shared.domain.resources import CPU, is_device, is_memory
 from shared.hints import registry
 from shared.hints.arrivals import UNKNOWN
+from shared.hints.devices import UNHEALTHY
 from shared.hints.request import request_of
 from shared.kubelet.layout import threads_per_core
+from shared.ledger.state import ZoneAmounts
 
 
 def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int) -> Refusal | None:
@@ -64,10 +68,26 @@ def _threads_per_core(facts: NodeFacts, config: CycleConfig) -> int:
 
 def _shortage(facts: NodeFacts, plan: Plan) -> Refusal | None:
     for part in plan.parts:
-        found = _total(facts, part) if plan.mode == "spread" else _zonal(facts, plan, part)
+        found = _total(facts, _by_amounts(part)) if plan.mode == "spread" else _zonal(facts, plan, part)
         if found is not None:
             return found
     return None
+
+
+def _by_amounts(part: Part) -> Part:
+    """Without what the zones' amounts say nothing of: its provider is asked (`_unoffered`)."""
+    if registry.amounts_are_all():
+        return part
+    amounts = {name: asked for name, asked in part.amounts.items() if not registry.beyond_amounts(name)}
+    return msgspec.structs.replace(part, amounts=amounts)
+
+
+def _given(report: Report | None, part: Part, zone: int) -> bool:
+    """Whether every provider may give the part something in this zone, whatever amounts the report shows there."""
+    if registry.amounts_are_all() or report is None:
+        return True
+    told = (registry.zones_of(report, name) for name in part.amounts if registry.beyond_amounts(name))
+    return all(zones is None or zone in zones for zones in told)
 
 
 def _total(facts: NodeFacts, part: Part) -> Refusal | None:
@@ -79,22 +99,24 @@ def _total(facts: NodeFacts, part: Part) -> Refusal | None:
     return None
 
 
-def _zonal(facts: NodeFacts, plan: Plan, part: Part) -> Refusal | None:
-    if any(fits(part.amounts, zone) for zone in facts.lower.values()):
+def _zonal(facts: NodeFacts, plan: Plan, whole: Part) -> Refusal | None:
+    lower = {zone: held for zone, held in facts.lower.items() if _given(facts.report, whole, zone)}
+    part = _by_amounts(whole)
+    if not lower or any(fits(part.amounts, zone) for zone in lower.values()):
         return None
     reason = Reason.NO_SINGLE_ZONE
     if plan.rule.policy != SINGLE and not _fits_a_zone_when_empty(facts, part):
         reason = Reason.NO_ZONE_SET
-    never = _never(facts, part) if reason is Reason.NO_SINGLE_ZONE else None
+    never = _never(facts, whole) if reason is Reason.NO_SINGLE_ZONE else None
     if never is not None:
         return never
-    name, zone, best = _scarcest(facts, part)
+    name, zone, best = _scarcest(lower, part)
     asked = part.amounts[name]
     others = [format_amount(n, a) + " " + n for n, a in part.amounts.items() if n != name]
     subject = "with " + " and ".join(others) if best >= asked and others else ""
     remedy = f"free {format_amount(name, asked - best)} more {name} in zone {zone}" if best < asked else ""
     if subject:
-        best, zone = _beside(facts, part, name)
+        best, zone = _beside(lower, part, name)
         remedy = f"free {format_amount(name, max(0, asked - best))} more {name} in zone {zone}"
     return Refusal(facts.name, reason, subject, name, part.name, asked, max(0, best), zone, remedy=remedy)
 
@@ -105,8 +127,8 @@ def _fits_a_zone_when_empty(facts: NodeFacts, part: Part) -> bool:
 
 def _never(facts: NodeFacts, part: Part) -> Refusal | None:
     """The part is larger than any zone is when it is empty. Of equal zones the lowest is named."""
-    zones = facts.report.zones if facts.report is not None else ()
-    for name, asked in part.amounts.items():
+    zones = [each for each in facts.report.zones if _given(facts.report, part, each.id)] if facts.report is not None else []
+    for name, asked in _by_amounts(part).amounts.items():
         if _has_one(zones, name, asked):
             continue
         sizes = {z.id: z.resources[name].allocatable if name in z.resources else 0 for z in zones}
@@ -128,21 +150,21 @@ def _has_one(zones: Sequence[Zone], name: str, asked: int) -> bool:
     return False
 
 
-def _scarcest(facts: NodeFacts, part: Part) -> tuple[str, int, int]:
+def _scarcest(lower: ZoneAmounts, part: Part) -> tuple[str, int, int]:
     """(resource, zone, free there) of the resource whose best zone covers the smallest share of what is asked."""
     found = []
     for name, asked in part.amounts.items():
-        best, zone = max((held.get(name, 0), -zone) for zone, held in facts.lower.items())
+        best, zone = max((held.get(name, 0), -zone) for zone, held in lower.items())
         found.append((max(0, best) / asked, name, -zone, best))
     _, name, zone, best = min(found)
     return name, zone, best
 
 
-def _beside(facts: NodeFacts, part: Part, name: str) -> tuple[int, int]:
+def _beside(lower: ZoneAmounts, part: Part, name: str) -> tuple[int, int]:
     """Most of `name` in a zone that holds everything else; the first zone when none does."""
     others = {other: asked for other, asked in part.amounts.items() if other != name}
-    found = [(held.get(name, 0), -zone) for zone, held in facts.lower.items() if fits(others, held)]
-    best, zone = max(found, default=(0, -facts.zone_ids[0]))
+    found = [(held.get(name, 0), -zone) for zone, held in lower.items() if fits(others, held)]
+    best, zone = max(found, default=(0, -min(lower)))
     return best, -zone
 
 
@@ -167,6 +189,21 @@ def _uncertain(facts: NodeFacts, plan: Plan) -> Refusal:
     settled = facts.lower == facts.upper or not possible(facts, plan)
     reason = Reason.NO_ZONE_SET if settled else Reason.NOT_ON_EVERY_BRANCH
     states = outlook_of(facts, plan).states
-    within = f" (known within bounds only: {', '.join(sorted(states.bounds))})" if states is not None and states.bounds else ""
+    within = _within(states.bounds) if states is not None else ""
     remedy = f"wait for a newer topology report of the node; it may also help to ask for less, or for one container{within}"
     return Refusal(facts.name, reason, f"containers {parts}" if parts else "", remedy=remedy)
+
+
+def _within(bounds: Collection[str]) -> str:
+    return f" (known within bounds only: {', '.join(sorted(bounds))})" if bounds else ""
+
+
+def unhealthy_devices(facts: NodeFacts, plan: Plan) -> str:
+    """Where amounts say why a pod with devices is refused: the kubelet may know of more unhealthy ones than are listed, and
+    prefer other zones because of them."""
+    asked = {name for part in plan.demand for name in part.amounts if is_device(name)}
+    listed = facts.report.devices if facts.report is not None else None
+    if not asked or (listed is not None and not any(group.unhealthy and group.resource in asked for group in listed)):
+        return ""
+    states = outlook_of(facts, plan).states
+    return _within(states.bounds & {UNHEALTHY}) if states is not None else ""

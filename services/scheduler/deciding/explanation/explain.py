@@ -12,12 +12,17 @@ from services.scheduler.deciding.cluster import Cluster
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.deciding.constraints.registry import Bars
-from services.scheduler.deciding.explanation.alignment_refusal import alignment_refusal, larger_than_zones
+from services.scheduler.deciding.explanation.alignment_refusal import (
+    alignment_refusal,
+    larger_than_zones,
+    unhealthy_devices,
+)
 from services.scheduler.deciding.explanation.remedies import remedy
 from services.scheduler.deciding.explanation.wording import grouped, line
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Unplaceable
 from services.scheduler.deciding.shape import Plan, Shape
+from services.scheduler.preemption.patience import leaves_open, may_fit
 from services.scheduler.preemption.search import obstacle
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal, ZoneState
@@ -69,7 +74,7 @@ def _unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
     groups = grouped(refusals)
     counts = {text: len(groups[text]) for text in sorted(groups)}
     nearest = nsmallest(cluster.config.near_misses, refusals, key=_distance)
-    detail = tuple(_as_json(_detailed(cluster.node(each.node), each)) for each in nearest)
+    detail = tuple(_as_json(_detailed(cluster, cluster.node(each.node), shape, each)) for each in nearest)
     return Unplaceable(line(len(cluster), groups), counts, detail)
 
 
@@ -119,7 +124,7 @@ def verdict(cluster: Cluster, pod: Pod, shape: Shape, node: str) -> Refusal | No
     claimed = cluster.claimed_by(pod.uid)
     facts = claimed if claimed is not None and claimed.name == node else facts
     found = cluster.bars(pod).refusal(facts) or refusal(facts, shape, cluster.config, cluster.config.steps_last_resort)
-    return _detailed(facts, found) if found is not None else None
+    return _detailed(cluster, facts, shape, found) if found is not None else None
 
 
 def refusal(facts: NodeFacts, shape: Shape, config: CycleConfig, steps: int) -> Refusal | None:
@@ -153,25 +158,25 @@ def _distance(refusal: Refusal) -> tuple[int, float, str]:
     return -_ORDER[refusal.reason], short, refusal.node
 
 
-def _detailed(facts: NodeFacts | None, refusal: Refusal) -> Refusal:
+def _detailed(cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: Refusal) -> Refusal:
     helps = remedy(refusal, facts.observed.allocatable if facts is not None and facts.observed is not None else {})
-    refusal = msgspec.structs.replace(refusal, remedy=helps + _preemption(facts, refusal), best=max(0, refusal.best))
+    if facts is not None and refusal.reason in EVICTION_MAY_HELP:
+        plan = plan_for(shape, facts.profile, cluster.config)
+        zonal = bool(refusal.resource) and refusal.reason is not Reason.NODE_RESOURCE and plan.mode != "free"
+        helps += (unhealthy_devices(facts, plan) if zonal else "") + _preemption(facts, plan, zonal)
+    refusal = msgspec.structs.replace(refusal, remedy=helps, best=max(0, refusal.best))
     if facts is None or not refusal.resource or facts.report is None:
         return refusal
     zones = tuple(_zone_state(facts, facts.report, zone, refusal.resource) for zone in facts.zone_ids)
     return msgspec.structs.replace(refusal, zones=zones)
 
 
-def _preemption(facts: NodeFacts | None, refusal: Refusal) -> str:
+def _preemption(facts: NodeFacts, plan: Plan, zonal: bool) -> str:
     """Why no priority would help there, as far as the node alone decides that."""
-    if facts is None or refusal.reason not in EVICTION_MAY_HELP:
-        return ""
     why = obstacle(facts)
     if why:
         return f"; nobody is evicted there, whatever the priority: {why}"
-    at_best = max((zone.get(refusal.resource, 0) for zone in facts.upper.values()), default=0)
-    zonal = bool(refusal.resource) and refusal.reason is not Reason.NODE_RESOURCE
-    waits = zonal and refusal.best < refusal.asked <= at_best
+    waits = zonal and may_fit(facts, plan) and leaves_open(facts, plan)
     return "; it may fit already: nobody is evicted before the node's next report tells" if waits else ""
 
 

@@ -1,0 +1,154 @@
+"""Devices that became unhealthy while a pod holds them: they hide no healthy ones, nobody is evicted because of them, and nobody
+gets them when their pod ends. The judge is the kubelet model.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+
+import msgspec
+import pytest
+
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Placed
+from shared.domain.pod import Container, Pod
+from shared.domain.refusal import Refusal
+from shared.events.cluster_facts import PodEnded
+from shared.hints.devices import UNHEALTHY
+from shared.kubelet.admission import admit, drop_stale, remove
+from shared.kubelet.device_state import Device
+from shared.kubelet.machine import KubeletState
+from tests.kubelet.machines import GIB, GPU, kubelet
+from tests.scheduler.cycle_worlds import World
+from tests.scheduler.kubelet_worlds import NODE, proven_world, report_of, scene
+from tests.scheduler.test_cycle_soundness import RULES
+
+SCENES = range(9000, 9060)
+
+
+def asking(name: str, cpus: int, gpus: int, priority: int = 0) -> Pod:
+    amounts = {"cpu": cpus * 1000, "memory": GIB, **({GPU: gpus} if gpus else {})}
+    return Pod(name, "ns", name, "Guaranteed", (Container("c", "app", amounts, amounts),), priority=priority)
+
+
+def running(state: KubeletState, *pods: Pod) -> KubeletState:
+    for pod in pods:
+        found = admit(state, pod)
+        assert found.admitted
+        state = found.state
+    return state
+
+
+def ill(state: KubeletState, devices: Collection[str]) -> KubeletState:
+    """These GPUs may not be handed out any more."""
+    pool = {each: Device(device.mask, each not in devices) for each, device in state.devices.registered[GPU].items()}
+    registered = {**state.devices.registered, GPU: pool}
+    return msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered=registered))
+
+
+def held_by(state: KubeletState, uid: str) -> frozenset[str]:
+    return state.devices.held[uid]["c"][GPU]
+
+
+def one_of_two_is_ill() -> KubeletState:
+    """Zone 0 has two GPUs, of which pod x holds the unhealthy one, and free CPUs; in zone 1 pod y holds the CPUs."""
+    gpus = {"a": 1, "b": 1, "c": 2, "d": 2}
+    state = running(kubelet(2, "single-numa-node", "container", cores_per_zone=4, gpus=gpus), asking("x", 2, 1))
+    state = ill(state, held_by(state, "x"))
+    return running(state, asking("y", 8, 0))
+
+
+def test_a_held_unhealthy_device_hides_no_healthy_one() -> None:
+    state = one_of_two_is_ill()
+    world, pod = proven_world(state, CycleConfig()), asking("p", 2, 1)
+    assert admit(state, pod).admitted
+    assert world.cluster.verdict(pod, NODE) is None
+    assert isinstance(world.cluster.place(pod), Placed)
+
+
+def test_nobody_is_evicted_where_a_healthy_device_is_free() -> None:
+    world = proven_world(one_of_two_is_ill(), CycleConfig())
+    assert world.cluster.nominate(asking("p", 2, 1, priority=10), world.ledger.pods, (), None) is None
+
+
+def test_the_known_state_is_asked_before_amounts_that_hide_a_device() -> None:
+    """By a report that counts the unhealthy device as one of the healthy ones, as exporters before did."""
+    state = one_of_two_is_ill()
+    world, report = proven_world(state, CycleConfig()), report_of(state, stored=True)
+    amounts = {**report.zones[0].resources}
+    amounts[GPU] = msgspec.structs.replace(amounts[GPU], available=0)
+    zones = (msgspec.structs.replace(report.zones[0], resources=amounts), report.zones[1])
+    world.report(msgspec.structs.replace(report, zones=zones))
+    high = asking("p", 2, 1, priority=10)
+    assert isinstance(world.cluster.verdict(high, NODE), Refusal)
+    assert world.cluster.nominate(high, world.ledger.pods, (), None) is None
+
+
+def test_with_its_pod_an_unhealthy_device_is_gone_and_another_pods_stays_held() -> None:
+    """Three GPUs in one zone: x holds an unhealthy one, y a healthy one, the third is free, and stays the only one."""
+    gpus = {"a": 1, "b": 1, "c": 1}
+    state = running(
+        kubelet(1, "single-numa-node", "container", cores_per_zone=8, gpus=gpus), asking("x", 1, 1), asking("y", 1, 1)
+    )
+    state = ill(state, held_by(state, "x"))
+    world = proven_world(state, CycleConfig())
+    world.fold("pod/x", PodEnded("x", "deleted", NODE))
+    assert world.ledger.nodes[NODE].lower[0][GPU] == 1
+    without = drop_stale(remove(state, "x"))
+    for wanted in (1, 2):
+        pod = asking("p", 1, wanted)
+        assert (world.cluster.verdict(pod, NODE) is None) is admit(without, pod).admitted
+
+
+def test_nor_does_the_search_take_it_for_free() -> None:
+    """A free GPU in zone 0 would draw the first container there, and leave zone 1 to the second."""
+    state = kubelet(2, "single-numa-node", "container", cores_per_zone=4, gpus={"a": 1, "b": 1, "c": 2})
+    state = running(state, asking("x", 1, 1), asking("y", 2, 1))
+    state = ill(state, held_by(state, "x"))
+    world, without = proven_world(state, CycleConfig()), drop_stale(remove(state, "x"))
+    world.fold("pod/x", PodEnded("x", "deleted", NODE))
+    first, second = asking("p", 2, 1).containers[0], asking("p", 7, 0).containers[0]
+    pod = Pod("p", "ns", "p", "Guaranteed", (first, msgspec.structs.replace(second, name="d")))
+    assert not admit(without, pod).admitted
+    assert world.cluster.verdict(pod, NODE) is not None
+
+
+def test_a_refusal_says_that_devices_may_be_unhealthy() -> None:
+    world = proven_world(one_of_two_is_ill(), CycleConfig())
+    refusal = world.cluster.verdict(asking("p", 2, 2), NODE)
+    assert refusal is not None
+    assert f"(known within bounds only: {UNHEALTHY})" in refusal.remedy
+    without = world.cluster.verdict(asking("q", 9, 0), NODE)
+    assert without is not None
+    assert UNHEALTHY not in without.remedy
+
+
+def with_ill_ones(seed: int, policy: str, scope: str) -> tuple[KubeletState, Pod]:
+    """A random kubelet, half of whose held GPUs are unhealthy."""
+    seen, rng = scene(seed, policy, scope, unsettled=0), random.Random(f"{seed} ill")
+    held = sorted(
+        {each for uid in seen.base.pods for own in seen.base.devices.held.get(uid, {}).values() for each in own.get(GPU, ())}
+    )
+    return ill(seen.base, [each for each in held if rng.random() < 0.5]), seen.pod
+
+
+def judged(world: World, state: KubeletState, pod: Pod) -> bool:
+    """Whether the node takes the pod; as the kubelet does."""
+    passes, refusal = admit(state, pod).admitted, world.cluster.verdict(pod, NODE)
+    assert (refusal is None) is passes, (refusal, passes)
+    return passes
+
+
+@pytest.mark.parametrize(("policy", "scope"), RULES)
+def test_beside_held_unhealthy_devices_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
+    """Also after one of the pods ended, of which the report still tells."""
+    told = 0
+    for seed in SCENES:
+        state, pod = with_ill_ones(seed, policy, scope)
+        world = proven_world(state, CycleConfig())
+        told += judged(world, state, pod)
+        for uid in sorted(state.pods)[:1]:
+            world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
+            judged(world, drop_stale(remove(state, uid)), pod)
+    assert told > len(SCENES) // 4
