@@ -33,6 +33,7 @@ from shared.eventlog.postgres_connection import plain_url
 from tests.chaos import judging
 from tests.chaos.disks import Disk, own_mounts
 from tests.chaos.faults import FAULTS, ON_DISKS
+from tests.chaos.looking import folded, look
 from tests.chaos.proxy import Proxy
 from tests.chaos.stage import Stage
 from tests.fixtures.ports import free_port
@@ -41,7 +42,7 @@ from tests.road.harness import Road, ended, folder, ready, topolog
 PASSWORD = "chaos"
 PODS = "/api/v1/namespaces/default/pods"
 REST_S = 5.0
-FLAGS = ("--nodes", "6", "--report-interval", "1", "--standbys", "1")
+FLAGS = ("--nodes", "6", "--report-interval", "1", "--schedulers", "2", "--standbys", "1")
 
 
 def main() -> int:
@@ -89,15 +90,24 @@ async def _run(options: argparse.Namespace, seed: int, mounts: bool) -> tuple[li
                     print(json.dumps(found), flush=True)
                 else:
                     print(f"{number + 1:4d}  {found['fault']:24s} {found['what']:32s} {found['recovered_s']:6.2f} s", flush=True)
-            await asyncio.sleep(REST_S)
-            broken += judging.of_the_cluster(stage.road, await _bound(stage.database_url))
-            broken += stage.broken + judging.of_the_workload(stage.road)
-            pods = await asyncio.to_thread(stage.road.kube, "/api/v1/pods")
-            await asyncio.to_thread(stage.road.stop)
-            broken += await asyncio.to_thread(judging.of_the_log, stage.database_url)
+            found, pods = await _judged(stage)
+            broken += found
             if broken and options.keep:
                 _keep(options.keep, stage.database_url, {"rounds": rounds, "broken": broken, "pods": pods})
     return rounds, broken
+
+
+async def _judged(stage: Stage) -> tuple[list[str], list[dict[str, Any]] | None]:
+    """What does not hold at the end, and the pods that the API server had then; the road is stopped."""
+    await asyncio.sleep(REST_S)
+    first = await look(stage.road, stage.database_url)
+    await asyncio.sleep(REST_S)
+    last = await look(stage.road, stage.database_url)
+    broken = judging.of_the_cluster(last, await _bound(stage.database_url, last.head))
+    broken += stage.broken + judging.of_the_workload(stage.road)
+    await asyncio.to_thread(stage.road.stop)
+    broken += judging.of_the_charges(first, last, await folded(stage.database_url))
+    return broken + await asyncio.to_thread(judging.of_the_log, stage.database_url), last.pods
 
 
 @asynccontextmanager
@@ -190,11 +200,11 @@ async def _probe(stage: Stage, name: str) -> None:
     await asyncio.to_thread(stage.road.kube, f"{PODS}/{name}?gracePeriodSeconds=0", "DELETE")
 
 
-async def _bound(database_url: str) -> dict[str, str]:
-    """uid -> node of every binding in the log."""
+async def _bound(database_url: str, until: int) -> dict[str, str]:
+    """uid -> node of every binding in the log up to this position."""
     database = await asyncpg.connect(plain_url(database_url))
-    asked = "SELECT payload->>'uid' AS uid, payload->>'node' AS node FROM fact_json WHERE type = 'PodBound' ORDER BY position"
-    rows = await database.fetch(asked)
+    asked = "SELECT payload->>'uid' AS uid, payload->>'node' AS node FROM fact_json WHERE type = 'PodBound' AND position <= $1"
+    rows = await database.fetch(f"{asked} ORDER BY position", until)
     await database.close()
     return {row["uid"]: row["node"] for row in rows}
 

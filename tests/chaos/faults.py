@@ -21,7 +21,6 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.restoring import restore
 from tests.chaos.stage import Stage
 
-SERVICES = ("scheduler", "binder", "topology-store", "exporter-0", "simulator")
 PAUSE_S = (0.5, 12.0)
 AWAY_S = (0.5, 8.0)
 LATE_S = (0.02, 0.3)
@@ -32,14 +31,14 @@ Fault = Callable[[Stage], Awaitable[str]]
 
 async def kill_service(stage: Stage) -> str:
     """kill -9."""
-    name = stage.rng.choice(SERVICES)
+    name = stage.rng.choice(_services(stage))
     await asyncio.to_thread(stage.road.kill, name)
     return name
 
 
 async def pause_service(stage: Stage) -> str:
     """SIGSTOP, often for longer than its leases last, then SIGCONT."""
-    name, pause_s = stage.rng.choice(SERVICES[:4]), round(stage.rng.uniform(*PAUSE_S), 1)
+    name, pause_s = stage.rng.choice(_services(stage)), round(stage.rng.uniform(*PAUSE_S), 1)
     pid = await asyncio.to_thread(stage.road.pid, name)
     os.kill(pid, signal.SIGSTOP)
     await asyncio.sleep(pause_s)
@@ -171,6 +170,11 @@ FAULTS: dict[str, Fault] = {
 }
 ON_DISKS = frozenset(name for name in FAULTS if name.startswith("disk"))
 """Faults that need mounts of one's own."""
+
+
+def _services(stage: Stage) -> list[str]:
+    """Every process that is not a server: of each service both, the exporters, the simulated cluster."""
+    return sorted(stage.road.services())
 
 
 def _server(program: str) -> psutil.Process:

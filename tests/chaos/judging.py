@@ -6,18 +6,65 @@ from typing import Any
 
 import msgspec
 
+from tests.chaos.looking import Folded, Look
 from tests.road.harness import Road, topolog
 
 KUBELETS_NO = ("TopologyAffinityError", "UnexpectedAdmissionError", "OutOf")
+OVER = ("Succeeded", "Failed")
+SILENT = "the API server does not answer at the end"
 
 
-def of_the_cluster(road: Road, bound: dict[str, str]) -> list[str]:
-    """Violations that the API server shows. `bound` is uid -> node by the log's newest binding."""
-    listed = road.kube("/api/v1/pods")
-    if not isinstance(listed, dict) or "items" not in listed:
-        return ["the API server does not answer at the end"]
-    pods = listed["items"]
-    return [*_refused(pods), *_elsewhere(pods, bound)]
+def of_the_cluster(last: Look, bound: dict[str, str]) -> list[str]:
+    """Violations that the API server shows. `bound` is uid -> node by the log's newest binding: a log that was set back has none
+    of pods that it learned of anew, and it is their charges that `of_the_charges` asks for."""
+    return [SILENT] if last.pods is None else [*_refused(last.pods), *_elsewhere(last.pods, bound)]
+
+
+def of_the_charges(first: Look, last: Look, log: Folded) -> list[str]:
+    """Pods and charges, both ways. The log was read to its end after `last`, so long after `first` that it has heard of whatever
+    was so then: who stood on a node is charged there or has ended, and who was charged and gone is charged no more."""
+    if first.pods is None or last.pods is None:
+        return [SILENT]
+    charged = [(uid, node.name) for node in log.ledger.nodes.values() for uid in node.charges]
+    return [*_uncharged(first, last, log, set(charged)), *_charged_elsewhere(first, last, charged), *_leaked(first, log)]
+
+
+def _uncharged(first: Look, last: Look, log: Folded, charged: set[tuple[str, str]]) -> list[str]:
+    found, remaining = [], {_uid(pod) for pod in last.pods or () if _lives(pod)}
+    for pod in first.pods or ():
+        uid, name, node = _uid(pod), pod["metadata"]["name"], pod["spec"].get("nodeName", "")
+        if not node or not _lives(pod) or (uid, node) in charged:
+            continue
+        if uid not in log.ended:
+            found.append(f"the API server has {name} on {node}, where the log does not charge it")
+        elif uid in remaining and log.ended[uid] <= last.head:
+            found.append(f"the API server has {name} on {node}, which ended by the log at position {log.ended[uid]}")
+    return found
+
+
+def _charged_elsewhere(first: Look, last: Look, charged: list[tuple[str, str]]) -> list[str]:
+    pods = {_uid(pod): pod for pod in (*(first.pods or ()), *(last.pods or ()))}
+    found = []
+    for uid, node in charged:
+        on = pods[uid]["spec"].get("nodeName", "") if uid in pods else ""
+        if on and on != node:
+            found.append(f"the log charges {node} for {pods[uid]['metadata']['name']}, which the API server has on {on}")
+    return found
+
+
+def _leaked(first: Look, log: Folded) -> list[str]:
+    living = {_uid(pod) for pod in first.pods or () if _lives(pod)}
+    charges = [(node.name, charge) for node in log.ledger.nodes.values() for charge in node.charges.values()]
+    gone = [(node, charge) for node, charge in charges if charge.charged_at <= first.head and charge.uid not in living]
+    return [f"the log charges {node} for {charge.key} ({charge.uid}), which is gone" for node, charge in gone]
+
+
+def _uid(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def _lives(pod: dict[str, Any]) -> bool:
+    return pod.get("status", {}).get("phase") not in OVER
 
 
 def _refused(pods: list[dict[str, Any]]) -> list[str]:

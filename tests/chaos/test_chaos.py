@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from shared.ledger.state import Charge, Ledger, LedgerNode
 from tests.chaos import judging
 from tests.chaos.__main__ import main
+from tests.chaos.looking import Folded, Look
 from tests.chaos.proxy import Proxy
-from tests.road.harness import Road
 
 
 @pytest.fixture
@@ -58,25 +59,16 @@ async def test_who_comes_while_it_is_away_is_turned_away_and_later_let_in(proxy:
     writer.close()
 
 
-class Cluster:
-    """A road of which only the API server's list is asked."""
-
-    def __init__(self, *pods: dict[str, Any]) -> None:
-        self.pods = pods
-
-    def kube(self, path: str) -> Any:
-        assert path == "/api/v1/pods"
-        return {"items": list(self.pods)}
-
-
-def pod(uid: str, node: str = "", reason: str = "") -> dict[str, Any]:
-    return {"metadata": {"name": f"p-{uid}", "uid": uid}, "spec": {"nodeName": node}, "status": {"reason": reason}}
+def pod(uid: str, node: str = "", reason: str = "", phase: str = "Running") -> dict[str, Any]:
+    status = {"phase": phase, "reason": reason}
+    return {"metadata": {"name": f"p-{uid}", "uid": uid}, "spec": {"nodeName": node} if node else {}, "status": status}
 
 
 @pytest.mark.parametrize(
     ("seen", "bound", "broken"),
     [
         (pod("a", "n1"), {"a": "n1"}, []),
+        # A log that was set back learned of it by a list: of_the_charges asks for its charge.
         (pod("a", "n1"), {}, []),
         (pod("a", "n2"), {"a": "n1"}, ["the log has p-a on n1, the API server on n2"]),
         (pod("a"), {"a": "n1"}, ["the log has p-a on n1, the API server on no node"]),
@@ -87,7 +79,54 @@ def pod(uid: str, node: str = "", reason: str = "") -> dict[str, Any]:
 def test_the_judge_sees_refusals_and_bindings_of_which_the_log_says_otherwise(
     seen: dict[str, Any], bound: dict[str, str], broken: list[str]
 ) -> None:
-    assert judging.of_the_cluster(cast(Road, Cluster(seen)), bound) == broken
+    assert judging.of_the_cluster(Look(10, [seen]), bound) == broken
+
+
+def log(charges: dict[str, tuple[str, int]], ended: dict[str, int]) -> Folded:
+    """`charges` is uid -> node, and since which position."""
+    ledger = Ledger(nodes={name: LedgerNode(name, charges={}) for name, _ in charges.values()})
+    for uid, (name, position) in charges.items():
+        ledger.nodes[name].charges[uid] = Charge(uid, f"default/p-{uid}", position)
+    return Folded(ledger, ended)
+
+
+BOUND, UNBOUND, DONE = [pod("a", "n1")], [pod("a")], [pod("a", "n1", phase="Succeeded")]
+UNCHARGED = ["the API server has p-a on n1, where the log does not charge it"]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "charges", "ended", "broken"),
+    [
+        (BOUND, BOUND, {"a": ("n1", 5)}, {}, []),
+        (BOUND, BOUND, {}, {}, UNCHARGED),
+        (BOUND, DONE, {}, {}, UNCHARGED),
+        (BOUND, DONE, {}, {"a": 18}, []),
+        (BOUND, [], {}, {"a": 18}, []),
+        (BOUND, BOUND, {}, {"a": 25}, []),
+        (BOUND, BOUND, {}, {"a": 18}, ["the API server has p-a on n1, which ended by the log at position 18"]),
+        (BOUND, BOUND, {"a": ("n2", 5)}, {}, [*UNCHARGED, "the log charges n2 for p-a, which the API server has on n1"]),
+        (UNBOUND, BOUND, {"a": ("n2", 15)}, {}, ["the log charges n2 for p-a, which the API server has on n1"]),
+        (UNBOUND, UNBOUND, {"a": ("n1", 5)}, {}, []),
+        (DONE, DONE, {"a": ("n1", 5)}, {}, ["the log charges n1 for default/p-a (a), which is gone"]),
+        ([], [], {"a": ("n1", 5)}, {}, ["the log charges n1 for default/p-a (a), which is gone"]),
+        ([], [], {"a": ("n1", 15)}, {}, []),
+    ],
+)
+def test_the_judge_holds_charges_and_pods_against_each_other(
+    first: list[dict[str, Any]],
+    last: list[dict[str, Any]],
+    charges: dict[str, tuple[str, int]],
+    ended: dict[str, int],
+    broken: list[str],
+) -> None:
+    """The first look is at position 10, the last at 20; the log ends later."""
+    assert judging.of_the_charges(Look(10, first), Look(20, last), log(charges, ended)) == broken
+
+
+@pytest.mark.parametrize("looks", [(Look(10, None), Look(20, [])), (Look(10, []), Look(20, None))])
+def test_an_api_server_that_does_not_answer_is_no_empty_cluster(looks: tuple[Look, Look]) -> None:
+    assert judging.of_the_charges(*looks, Folded()) == [judging.SILENT]
+    assert judging.of_the_cluster(Look(10, None), {}) == [judging.SILENT]
 
 
 def test_a_fault_that_is_not_there_is_told_with_those_that_are(

@@ -20,15 +20,8 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = {
-    "topology-store": "services.topology_store",
-    "scheduler": "services.scheduler",
-    "binder": "services.binder",
-    "exporter-0": "services.exporter",
-    "simulator": "services.simulator",
-    "nats": "nats-server",
-    "postgres": "-D",
-}
+SERVERS = {"nats": "nats-server", "postgres": "-D"}
+"""What is on the command line of a server; services are known by their ports."""
 
 
 class Road:
@@ -72,9 +65,12 @@ class Road:
         return 0.0
 
     def child(self, pid: int) -> str:
-        """The name of the child that is this process. Raises StopIteration, psutil.Error."""
-        port = psutil.Process(pid).environ()["TOPOLOG_HTTP_PORT"]
-        return next(name for name, own in self.services().items() if str(own) == port)
+        """The name of the service that is this process. Raises LookupError, psutil.Error."""
+        process = psutil.Process(pid)
+        for name, port in self.services().items():
+            if _serves(process, port):
+                return name
+        raise LookupError(f"process {pid} is no child")
 
     def kube(self, path: str, method: str = "GET", body: Any = None) -> Any:
         """Ask the simulated Kubernetes API."""
@@ -93,11 +89,10 @@ class Road:
             return None
 
     def pid(self, name: str) -> int:
-        """The child's process id now."""
+        """The child's process id now. Raises LookupError while it does not run."""
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                command = child.cmdline()
-                if MODULES[name] in command or any(part.endswith(MODULES[name]) for part in command[:1]):
+                if _is_server(child, name) if name in SERVERS else _serves(child, self.services().get(name, 0)):
                     return child.pid
         raise LookupError(f"no child {name}")
 
@@ -133,6 +128,17 @@ class Road:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         return self.process.wait(60)
+
+
+def _is_server(process: psutil.Process, name: str) -> bool:
+    command = process.cmdline()
+    return SERVERS[name] in command or any(part.endswith(SERVERS[name]) for part in command[:1])
+
+
+def _serves(process: psutil.Process, port: int) -> bool:
+    """Whether the process was told to serve on this port, by its environment or its command line."""
+    told = [process.environ().get("TOPOLOG_HTTP_PORT", ""), *(part.rpartition("=")[2] for part in process.cmdline())]
+    return str(port) in told
 
 
 def wait_until(true: Callable[[], Any], timeout_s: float, failure: str, detail: Callable[[], str] = str) -> Any:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 from collections.abc import Iterator
-from urllib.request import urlopen
+from functools import partial
 
 import msgspec
 import pytest
@@ -46,12 +45,6 @@ def runs(road: Road, name: str, cpu: str = "2") -> None:
     wait_until(lambda: phase(road, name) == "Running", 60, f"{name} never ran", road.output)
 
 
-def counted(road: Road, service: str, metric: str) -> float:
-    with urlopen(f"http://127.0.0.1:{road.services()[service]}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
-    return sum(float(value) for value in re.findall(rf"^{re.escape(metric)} (\S+)$", text, re.MULTILINE))
-
-
 def publish(road: Road, node: str, *bodies: bytes) -> None:
     """Say something on the bus in a node's name."""
 
@@ -65,11 +58,11 @@ def publish(road: Road, node: str, *bodies: bytes) -> None:
 
 
 def test_malformed_reports_are_counted_and_logged_with_node_and_remedy(road: Road) -> None:
-    refused = 'topolog_reports_total{verdict="refused"}'
-    before = counted(road, "topology-store", refused)
+    counted = partial(road.count, "topology-store", "topolog_reports_total", verdict="refused")
+    before = counted()
     publish(road, "stray", b"\xff\x00 no report")
     publish(road, "liar", msgspec.json.encode({"node": "another", "boot_id": "b", "boot_time_ms": 1}))
-    wait_until(lambda: counted(road, "topology-store", refused) >= before + 2, 60, "not counted", road.output)
+    wait_until(lambda: counted() >= before + 2, 60, "not counted", road.output)
     log = (road.folder / "logs" / "topology-store.log").read_text()
     assert '"stray"' in log
     assert "upgrade the exporter" in log
@@ -103,11 +96,11 @@ def test_a_pod_that_fits_nowhere_waits_with_an_event_and_holds_nobody_up(road: R
 
 def test_a_silent_exporter_closes_its_node_for_aligned_pods_until_it_reports_again(road: Road) -> None:
     """Both exporters are stopped: whoever asks for alignment waits, and says why; then the road opens again."""
-    exporters = [road.pid("exporter-0"), _other_exporter(road)]
+    exporters = [road.pid("exporter-0"), road.pid("exporter-1")]
     for pid in exporters:
         os.kill(pid, signal.SIGSTOP)
     try:
-        silent = lambda: counted(road, "topology-store", "topolog_nodes_silent") == 2  # noqa: E731
+        silent = lambda: road.count("topology-store", "topolog_nodes_silent") == 2  # noqa: E731
         wait_until(silent, 60, "silence was not noticed", road.output)
         road.kube(PODS, "POST", manifest("waits"))
         condition = wait_until(lambda: _unschedulable(road, "waits"), 60, "no condition", road.output)
@@ -119,18 +112,6 @@ def test_a_silent_exporter_closes_its_node_for_aligned_pods_until_it_reports_aga
     wait_until(lambda: phase(road, "waits") == "Running", 60, "the pod never ran", road.output)
     facts = topolog("replay", "log", "--type", "NodeReportExpired", "--data-dir", str(road.folder), "--json").stdout
     assert facts.count("NodeReportExpired") == 2
-
-
-def _other_exporter(road: Road) -> int:
-    import psutil
-
-    first = road.pid("exporter-0")
-    (other,) = [
-        child.pid
-        for child in psutil.Process(road.process.pid).children(recursive=True)
-        if "services.exporter" in child.cmdline() and child.pid != first
-    ]
-    return other
 
 
 def _unschedulable(road: Road, name: str) -> str:

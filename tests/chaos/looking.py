@@ -1,0 +1,56 @@
+"""What the cluster and the log hold: a list of pods beside the log's head, and the log folded to its end. Judges nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from services.replay.reading import envelopes, fold_one
+from shared.eventlog.postgres import PostgresEventLog
+from shared.eventlog.postgres_connection import READER, plain_url
+from shared.eventlog.skips import skips
+from shared.events.cluster_facts import PodEnded
+from shared.events.setting_aside import Aside
+from shared.ledger.state import Ledger
+from tests.road.harness import Road
+
+
+class Look(msgspec.Struct, frozen=True):
+    """The API server's pods, None where it did not answer; the log's head was `head` just before."""
+
+    head: int
+    pods: list[dict[str, Any]] | None
+
+
+class Folded(msgspec.Struct):
+    """The whole log: its ledger, and where which pods ended."""
+
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    ended: dict[str, int] = {}
+
+
+async def look(road: Road, database_url: str) -> Look:
+    """Now."""
+    database = await asyncpg.connect(plain_url(database_url))
+    head = await database.fetchval("SELECT position FROM counter")
+    await database.close()
+    listed = await asyncio.to_thread(road.kube, "/api/v1/pods")
+    return Look(head, listed.get("items") if isinstance(listed, dict) else None)
+
+
+async def folded(database_url: str) -> Folded:
+    """From its beginning, as the services do."""
+    found, aside = Folded(), Aside()
+    log = await PostgresEventLog.open(database_url, role=READER)
+    try:
+        aside.skipped = await skips(log)
+        async for envelope in envelopes(log):
+            fact, _ = fold_one(found.ledger, envelope, aside)
+            if isinstance(fact, PodEnded):
+                found.ended[fact.uid] = envelope.position
+    finally:
+        await log.close()
+    return found
