@@ -14,8 +14,8 @@ SIMULATED = (
     Mutation(
         "a listing alone proves a pod",
         "shared/ledger/settle.py",
-        "return charge.alias is None and covers(charge.demand, listed)",
-        "return charge.alias is None and bool(listed)",
+        "if charge.alias is not None or not covers(charge.demand, listed):",
+        "if charge.alias is not None or not listed:",
         "S4|S11",
         90008,
         381,
