@@ -5,7 +5,7 @@ never from the pessimistic view, and from what hint providers say of zones; only
 1.36 semantics: single-numa-node puts each container (or, in pod scope, the pod) into one zone; every other policy may spread
 over all of them. Of these only best-effort in container scope gives containers of one pod different masks without refusing the
 pod: none has no mask, pod scope one for all, and restricted admits only masks of the least size that hold an init container's
-CPUs too.
+CPUs too. Devices that lie in several zones at once are charged in every zone of their resource, wherever the pod lands.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from shared.domain.demand import ContainerDemand, most, peak
+from shared.domain.device_zones import Between, between_zones
 from shared.domain.report import Report
 from shared.domain.resources import CPU, Amounts
 from shared.hints.registry import amounts_are_all, beyond_amounts, zones_of
@@ -109,15 +110,16 @@ def narrow(possible: Possible, trusted: Mapping[str, tuple[int, ...]]) -> Possib
     return left
 
 
-def charge_zones(demand: tuple[ContainerDemand, ...], possible: Possible, zones: Sequence[int]) -> ZoneAmounts:
+def charge_zones(demand: tuple[ContainerDemand, ...], possible: Possible, zones: Sequence[int], report: Report) -> ZoneAmounts:
     """Zone -> the most that the pod can hold there; read only, like charges share it. Zones that the report no longer has are
     left out."""
-    key = (id(demand), tuple(possible.items()), tuple(zones))
+    between = between_zones(report)
+    key = (id(demand), tuple(possible.items()), tuple(zones), between)
     known = _charged.get(key)
     if known is None or known[0] is not demand:
         if len(_charged) >= REMEMBERED:
             _charged.clear()
-        known = _charged[key] = demand, _most_by_zone(demand, possible, zones)
+        known = _charged[key] = demand, _with_between(_most_by_zone(demand, possible, zones), demand, zones, between)
     return known[1]
 
 
@@ -135,9 +137,19 @@ def _most_by_zone(demand: tuple[ContainerDemand, ...], possible: Possible, zones
     return charged
 
 
+def _with_between(charged: ZoneAmounts, demand: Sequence[ContainerDemand], zones: Sequence[int], between: Between) -> ZoneAmounts:
+    """What is taken in one zone of devices that lie in several is gone from the others, whatever else the pod takes there."""
+    for name, lying in between:
+        amount = most(demand).get(name, 0)
+        for zone in lying if amount and charged else ():
+            if zone in zones:
+                charged.setdefault(zone, {})[name] = amount
+    return {zone: charged[zone] for zone in sorted(charged)} if between else charged
+
+
 def pending_zones(charge: Charge, report: Report) -> ZoneAmounts:
     """What an unproven charge subtracts under `report`: its last proven zones within one boot, else every possible one."""
     if charge.held and charge.held_boot == report.boot_id:
         present = {zone.id for zone in report.zones}
         return {zone: amounts for zone, amounts in charge.held.items() if zone in present}
-    return charge_zones(charge.demand, charge.possible, [zone.id for zone in report.zones])
+    return charge_zones(charge.demand, charge.possible, [zone.id for zone in report.zones], report)

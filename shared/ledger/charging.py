@@ -50,7 +50,7 @@ def _first_charge(node: LedgerNode, charge: Charge) -> None:
         settle(node, ())
         return
     charge.possible = possible_zones(charge.demand, basis, node.upper)
-    charge.zones = charge_zones(charge.demand, charge.possible, tuple(node.upper))
+    charge.zones = charge_zones(charge.demand, charge.possible, tuple(node.upper), basis)
     subtract(node.lower, charge.zones)
 
 

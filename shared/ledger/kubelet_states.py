@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from shared.domain.device_zones import between_zones
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, is_memory
 from shared.hints.admission import Rules, States
@@ -28,6 +29,7 @@ from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
 from shared.kubelet.topology_manager import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.kubelet.versions import is_proven
 from shared.ledger.charge import WHOLE_POD
+from shared.ledger.device_ways import parted, ways_out_of_groups
 from shared.ledger.proof import is_seen, residual
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
 from shared.ledger.unhealthy import given_back
@@ -67,7 +69,7 @@ def kubelet_states(
     """The node under this policy and scope, for a newcomer with or without init containers; None where it has more states than
     are told apart."""
     if node.listed is None and not _all_free(report):
-        if policy != SINGLE_NUMA_NODE:
+        if policy != SINGLE_NUMA_NODE or between_zones(report):
             return None
         report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
     listed, charges = node.listed or {}, list(charges)
@@ -79,6 +81,7 @@ def kubelet_states(
     told: set[str] = set()
     try:
         coming, unsure = _charged(charges, listed, report, told)
+        unsure = _freed(node, told) + unsure + _held_or_not(claims.values(), report)
     except TooManyChoicesError:
         return None
     gone = _gone(node, charges, coming, report)
@@ -96,7 +99,7 @@ def kubelet_states(
     if node.observed is not None and not is_proven(node.observed.kubelet_version):
         bounds.add(OTHER_KUBELET)
     left = [] if coming else _left(node, charges)
-    bases = _bases(seen, left, _freed(node, bounds) + unsure + _claimed(claims))
+    bases = _bases(seen, left, unsure)
     ends = tuple(gone or ()) if coming else ()
     return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds), ends)
 
@@ -118,7 +121,7 @@ def _charged(
             told = is_seen(charge, listed.get(charge.key, ()), report)
             unsure += _kept(_untold(charge.zones, report) if told else charge.zones, report, bounds)
         elif charge.held and charge.held_boot == report.boot_id:
-            unsure.append(((), _amounts(charge.held)))
+            unsure += _held_or_not([charge.held], report)
             bounds.add(EARLIER)
         else:
             coming.append(Coming(request_of(charge.demand), charge.sent_at, charge.runs_at, charge.started_s))
@@ -262,12 +265,15 @@ def _came_and_went(life: Life, report_position: int) -> Gone:
 def _kept(zones: ZoneAmounts, report: Report, bounds: set[str]) -> list[tuple[Held, ...]]:
     """What init containers may have left to nobody: in one zone, or out of several where the policy lets a container take from
     several. Raises TooManyChoicesError."""
+    zones, between = parted(zones, report)
+    bounds.update([HIDDEN] if between else [])
     names = {name for amounts in zones.values() for name in amounts}
     several = sorted(name for name in names if not is_memory(name) and _may_spread(name, zones, report))
     single = {zone: {name: held for name, held in amounts.items() if name not in several} for zone, amounts in zones.items()}
     bounds.update([HIDDEN] if several else [])
     found = [_out_of_several(name, zones, report) for name in several]
-    return found + _ways({zone: held for zone, held in single.items() if held}, HIDDEN, bounds)
+    found += _ways({zone: held for zone, held in single.items() if held}, HIDDEN, bounds)
+    return found + ways_out_of_groups(between, report)
 
 
 def _may_spread(name: str, zones: ZoneAmounts, report: Report) -> bool:
@@ -333,10 +339,12 @@ def _amounts(zones: ZoneAmounts) -> Held:
     return tuple([ZonedAmount(name, (zone,), amount) for zone, held in zones.items() for name, amount in held.items()])
 
 
-def _claimed(claims: Mapping[str, ZoneAmounts]) -> list[tuple[Held, ...]]:
-    """What nominees claim is not to be taken, but no kubelet knows of it: a newcomer must be admitted either way."""
-    held = tuple(item for claim in claims.values() for item in _amounts(claim))
-    return [((), held)] if held else []
+def _held_or_not(many: Iterable[ZoneAmounts], report: Report) -> list[tuple[Held, ...]]:
+    """All of it or nothing, and of devices between zones any. What nominees claim is not to be taken, but no kubelet knows of it:
+    a newcomer must be admitted either way. Raises TooManyChoicesError."""
+    both = [parted(zones, report) for zones in many]
+    plain = tuple([item for zones, _ in both for item in _amounts(zones)])
+    return ([((), plain)] if plain else []) + [ways for _, zones in both for ways in ways_out_of_groups(zones, report)]
 
 
 def _bases(seen: Node, gone: Sequence[ZonedAmount], unsure: Sequence[tuple[Held, ...]]) -> tuple[States, ...] | None:

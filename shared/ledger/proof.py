@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from shared.domain.demand import ContainerDemand, kept_init_cpu, peak
+from shared.domain.device_zones import between_zones
 from shared.domain.report import Placement, Report
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_memory
 from shared.ledger.charge import REMEMBERED, apart
@@ -96,11 +97,12 @@ def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> Zon
         return {}
     if told or any(placement.pod_uid == charge.uid for placement in listed):
         kept = {name: amount for name, amount in kept.items() if manager_of(name) not in report.checkpoints}
-    anywhere = {zone for zones in charge.possible.values() for zone in zones}
+    between, anywhere = dict(between_zones(report)), {zone for zones in charge.possible.values() for zone in zones}
     near = set(held_zones(listed)) or anywhere
     zones = {zone: {name: held[name] for name in held if manager_of(name)} for zone, held in told.items()}
     for name, amount in kept.items():
-        for zone in near if _stays(name, charge.demand, report) else near | anywhere:
+        everywhere = between.get(name) or (near if _stays(name, charge.demand, report) else near | anywhere)
+        for zone in everywhere:
             zones.setdefault(zone, {})[name] = amount
     for name, amount in memory:
         for zone in near | anywhere:

@@ -133,4 +133,4 @@ def redemand(node: LedgerNode, charge: Charge, pod: LedgerPod) -> None:
 
 def could_have_freed(node: LedgerNode, charge: Charge) -> ZoneAmounts:
     """What the end of this pod may have given back, zone by zone (an upper bound)."""
-    return charge_zones(charge.demand, charge.possible, list(node.upper))
+    return charge_zones(charge.demand, charge.possible, list(node.upper), node.basis) if node.basis is not None else {}

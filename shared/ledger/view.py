@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shared.domain.report import Placement
-from shared.domain.resources import Amounts
+from shared.domain.resources import Amounts, is_memory
 from shared.ledger.proof import held_zones
 from shared.ledger.state import LedgerNode, ZoneAmounts
 from shared.ledger.unhealthy import given_back
@@ -46,14 +46,15 @@ def _copy(bound: ZoneAmounts) -> ZoneAmounts:
 
 def upper_bound(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneAmounts:
     """What could be free at best in each zone of the basis report. Reports count a memory block over several zones in full in
-    each of them; any of these may have given none of it. `base`: the node's `base_bound`, where it is known."""
+    each of them; any of these may have given none of it. A device of several zones is gone from each. `base`: the node's
+    `base_bound`, where it is known."""
     bound = _copy(base_bound(node) if base is None else base)
     several = [
         item
         for placements in (node.listed or {}).values()
         for placement in placements
         for item in placement.held
-        if len(item.zones) > 1
+        if len(item.zones) > 1 and is_memory(item.resource)
     ]
     for item in several:
         restore(bound, {zone: {item.resource: item.amount} for zone in item.zones})

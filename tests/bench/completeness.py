@@ -27,6 +27,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--proven", action="store_true", help="no pods on their way")
     parser.add_argument("--unsettled", type=int, default=3, help="pods on their way, at most")
     parser.add_argument("--running", type=float, default=0.0, help="share of them that is heard to run, in zones nobody knows")
+    parser.add_argument("--between", type=float, default=0.0, help="share of devices that lie in two zones")
     parser.add_argument("--zones", type=int, default=None, help="zones of each node (default: 1 to 8, a share of scenes each)")
     parser.add_argument("--no-checkpoints", action="store_true", help="the exporter may not read the kubelet's state folder")
     parser.add_argument("--by-search", action="store_true", help="held against a search without bounds, which is faster")
@@ -40,6 +41,7 @@ def measure(policy: str, scope: str, options: argparse.Namespace) -> dict[str, o
     unsettled = 0 if options.proven else options.unsettled
     found = Outcome()
     settings = {"checkpoints": not options.no_checkpoints, "by_search": options.by_search, "running": options.running}
+    settings["between"] = options.between
     for zones, seeds in _by_zones(options).items():
         measured(seeds, policy, scope, unsettled, into=found, zones=zones, **settings)
     needless, should = len(found.refused_needlessly), found.passed - len(found.unsound) + len(found.refused_needlessly)

@@ -23,17 +23,18 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench preemption", description=__doc__)
     parser.add_argument("--scenes", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--between", type=float, default=0.0, help="share of devices that lie in two zones")
     options = parser.parse_args(argv)
     for policy, scope in RULES:
         for inits in (False, True):
-            found = measure(policy, scope, inits, range(options.seed, options.seed + options.scenes))
+            found = measure(policy, scope, inits, range(options.seed, options.seed + options.scenes), options.between)
             row = {"policy": policy, "scope": scope, "init_containers": inits, "scenes": options.scenes}
             print(json.dumps(row | {kind: found[kind] for kind in KINDS}), flush=True)
 
 
-def measure(policy: str, scope: str, inits: bool, seeds: range) -> Counter[str]:
+def measure(policy: str, scope: str, inits: bool, seeds: range, between: float = 0.0) -> Counter[str]:
     """How often the search came out how."""
-    return Counter(judged(full_node(seed, policy, scope, inits)) for seed in seeds)
+    return Counter(judged(full_node(seed, policy, scope, inits, between)) for seed in seeds)
 
 
 def judged(full: Full) -> str:

@@ -26,12 +26,13 @@ SCENES = 150
 PODS = 10
 
 
+@pytest.mark.parametrize("between", [0.0, 0.5])
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_no_kubelet_gives_a_pod_more_than_it_is_charged(policy: str, scope: str) -> None:
+def test_no_kubelet_gives_a_pod_more_than_it_is_charged(policy: str, scope: str, between: float) -> None:
     pods = 0
     for seed in range(SCENES):
         chance = random.Random(seed)
-        state = any_state(seed, policy, scope)
+        state = any_state(seed, policy, scope, between)
         drawn = [random_pod(chance, f"p{number}") for number in range(PODS)]
         for pod in (pod for pod in drawn if pod.containers[0].kind == "init"):
             verdict = admit(state, pod)
@@ -48,15 +49,20 @@ def _charged(pod: Pod, before: KubeletState, after: KubeletState) -> tuple[Repor
     was, free, left = report_of(before), free_of(before), free_of(after)
     demand = zonal_demand(pod, was.tracked)
     possible = possible_zones(demand, was, free)
-    charge = Charge(pod.uid, pod.key, 0, demand, possible, zones=charge_zones(demand, possible, tuple(free)))
+    charge = Charge(pod.uid, pod.key, 0, demand, possible, zones=charge_zones(demand, possible, tuple(free), was))
     return was, charge, {zone: {n: amount - left[zone][n] for n, amount in held.items()} for zone, held in free.items()}
 
 
 def _check(pod: Pod, before: KubeletState, after: KubeletState) -> None:
     _, charge, taken = _charged(pod, before, after)
     _within(taken, charge, _groups(after, pod))
-    whole = held_once(charge)
-    assert all(amount <= whole.get(name, 0) for name, amount in total(taken.values()).items() if not is_memory(name))
+    whole, once = held_once(charge), total(taken.values()) | _devices(before, after)
+    assert all(amount <= whole.get(name, 0) for name, amount in once.items() if not is_memory(name))
+
+
+def _devices(before: KubeletState, after: KubeletState) -> Amounts:
+    """As many as the kubelet gave: one of two zones is still one."""
+    return {name: len(held) - len(before.devices.in_use.get(name, ())) for name, held in after.devices.in_use.items()}
 
 
 def _check_hidden(pod: Pod, before: KubeletState, after: KubeletState) -> None:

@@ -14,13 +14,13 @@ from services.exporter import core as exporter
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility.verdict import searched
 from services.scheduler.deciding.outcome import Placed
+from services.scheduler.preemption.picks import admissions
 from services.simulator import reading
 from shared.domain.pod import Container, ContainerKind, Pod, Qos
 from shared.domain.refusal import Reason
 from shared.domain.report import Freshness, Report
 from shared.events.cluster_facts import PodRunning
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
-from shared.kubelet.device_manager import Pick
 from shared.kubelet.machine import KubeletState
 from shared.ledger.state import ZoneAmounts
 from tests.kubelet.machines import GIB, GPU, kubelet
@@ -33,8 +33,6 @@ MOST_STATES = 4000
 """States of a scene beyond which it is told as undecided."""
 MOST_STEPS = 60_000
 """Steps of a search that is told as undecided beyond."""
-PICKS: tuple[Pick, ...] = (lambda ids, count: sorted(ids)[:count], lambda ids, count: sorted(ids, reverse=True)[:count])
-"""Where a kubelet chooses devices at random: from both ends, which lie in different zones."""
 
 Truth = Literal["admitted", "refused", "endangers", "undecided"]
 
@@ -56,14 +54,15 @@ def scene(
     zones: int | None = None,
     unsettled: int = 3,
     running: float = 0.0,
+    between: float = 0.0,
     **settings: Any,
 ) -> Scene:
     """A random scene: 1 to 3 zones where their number is not given, a few pods that run already, up to `unsettled` that came
     after the report, a share of which is heard to be `running`. On more than three zones some scenes ask for more than a zone or
-    two have."""
+    two have. A share of devices lies `between` two zones."""
     rng, heard = random.Random(seed), random.Random(f"{seed} heard")
     count = zones or rng.randint(1, 3)
-    gpus = {f"g{z}-{i}": 1 << z for z in range(count) for i in range(rng.randint(0, 2))}
+    gpus = with_some_between(f"{seed} between", count, gpus_of_zones(rng, count), between)
     scale = rng.choice((1, 1, count // 2)) if count > 3 else 1
     base = kubelet(count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1}, **settings)
     for at in range(rng.randint(0, 3)):
@@ -78,6 +77,18 @@ def scene(
         if verdict.admitted and heard.random() < running:
             runs.add(pod.uid)
     return Scene(base, tuple(came), random_pod(rng, "decided", True, scale), frozenset(runs))
+
+
+def gpus_of_zones(rng: random.Random, zones: int) -> dict[str, int]:
+    """Up to two devices in each zone, with their mask."""
+    return {f"g{z}-{i}": 1 << z for z in range(zones) for i in range(rng.randint(0, 2))}
+
+
+def with_some_between(seed: str, zones: int, gpus: dict[str, int], share: float) -> dict[str, int]:
+    """A share of the devices lies in a second zone, too; drawn apart from all else: a seed's scene is otherwise the same."""
+    rng = random.Random(seed)
+    drawn = {name: rng.random() < share for name in gpus}
+    return {name: mask | (1 << rng.randrange(zones)) if drawn[name] else mask for name, mask in gpus.items()}
 
 
 def _ran(state: KubeletState, pod: Pod) -> KubeletState:
@@ -130,9 +141,9 @@ def free_of(state: KubeletState) -> ZoneAmounts:
     return free
 
 
-def any_state(seed: int, policy: str, scope: str) -> KubeletState:
+def any_state(seed: int, policy: str, scope: str, between: float = 0.0) -> KubeletState:
     """A kubelet with pods, some of which came and went."""
-    rng, state = random.Random(seed), scene(seed, policy, scope).base
+    rng, state = random.Random(seed), scene(seed, policy, scope, between=between).base
     for at in range(rng.randint(0, 4)):
         state = admit(state, random_pod(rng, f"more{at}")).state
     for uid in [uid for uid in state.pods if rng.random() < 0.4]:
@@ -274,7 +285,7 @@ def _key(state: KubeletState) -> Hashable:
 
 
 def _successors(state: KubeletState, pod: Pod) -> tuple[list[KubeletState], bool]:
-    verdicts = [admit(state, pod, pick) for pick in PICKS]
+    verdicts = list(admissions(state, pod))
     return [drop_stale(each.state) for each in verdicts if each.admitted], not all(each.admitted for each in verdicts)
 
 

@@ -15,7 +15,7 @@ from shared.kubelet.admission import admit, drop_stale
 from shared.kubelet.machine import KubeletState
 from tests.kubelet.machines import GPU, kubelet
 from tests.scheduler.cycle_worlds import World
-from tests.scheduler.kubelet_worlds import NODE, random_pod, report_of
+from tests.scheduler.kubelet_worlds import NODE, gpus_of_zones, random_pod, report_of, with_some_between
 
 HIGH = 1000
 Cost = tuple[int, int]
@@ -29,11 +29,12 @@ class Full(msgspec.Struct, frozen=True):
     pod: Pod
 
 
-def full_node(seed: int, policy: str, scope: str, inits: bool) -> Full:
-    """One or two zones, filled with up to seven pods; with `inits` some have init containers and sidecars."""
+def full_node(seed: int, policy: str, scope: str, inits: bool, between: float = 0.0) -> Full:
+    """One or two zones, filled with up to seven pods; with `inits` some have init containers and sidecars. A share of devices
+    lies `between` both zones."""
     rng = random.Random(seed)
     zones = rng.randint(1, 2)
-    gpus = {f"g{z}-{i}": 1 << z for z in range(zones) for i in range(rng.randint(0, 2))}
+    gpus = with_some_between(f"{seed} between", zones, gpus_of_zones(rng, zones), between)
     state = kubelet(zones, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1})
     for at in range(rng.randint(2, 7)):
         state = admit(state, _pod(rng, f"p{at}", inits, rng.choice((0, 0, 1, 5)))).state

@@ -141,7 +141,7 @@ class Reference:
         for pod in self.ahead[node.name]:
             demand = zonal_demand(pod, node.basis.tracked)
             charge = Charge(pod.uid, pod.key, 0, demand, possible_zones(demand, node.basis, node.upper))
-            charge.zones = charge_zones(demand, charge.possible, [zone.id for zone in node.basis.zones])
+            charge.zones = charge_zones(demand, charge.possible, [zone.id for zone in node.basis.zones], node.basis)
             charges.append(charge)
         return charges
 

@@ -13,6 +13,7 @@ from services.scheduler.deciding import policy
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility.zone_sizes import capacities
 from shared.domain.demand import most
+from shared.domain.device_zones import between_zones
 from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts, is_memory
 from shared.events.cluster_facts import NodeObserved
@@ -22,9 +23,9 @@ from shared.ledger.unhealthy import offered_by_kubelet
 from shared.ledger.view import total
 
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
-Profile = tuple[str, policy.Rule, tuple[str, ...], tuple[tuple[str, str], ...], Layout, tuple[str, ...]]
+Profile = tuple[str, policy.Rule, tuple[str, ...], tuple[tuple[str, str], ...], Layout, tuple[str, ...], tuple[str, ...]]
 """What nodes share when their zones can be judged at once: report state, rule, pinned resources, options, the zones
-with their resources, and the resources of which some devices lie in no zone."""
+with their resources, and the resources of which some devices lie in no zone, and of which some lie in several."""
 
 Bounds = Mapping[int, Amounts]
 
@@ -96,7 +97,7 @@ class NodeFacts:
         self.views: Any = None
         self.landings: dict[str, Any] = {}
         self.rule = policy.Rule()
-        self.profile: Profile = ("missing", self.rule, (), (), (), ())
+        self.profile: Profile = ("missing", self.rule, (), (), (), (), ())
         self.profile_id = -1
         self.tied: frozenset[int] = frozenset()
         self.totals: Amounts = {}
@@ -193,12 +194,13 @@ class NodeFacts:
     def _profile(self, node: LedgerNode, config: CycleConfig) -> Profile:
         report, state = node.basis, report_state(node)
         if report is None:
-            return (state, policy.Rule(), (), (), (), ())
+            return (state, policy.Rule(), (), (), (), (), ())
         labels = node.observed.labels if node.observed is not None else {}
         rule = policy.node_rule(report, labels, config.policy_precedence)
         tracked = policy.pinned(report, labels, config.policy_precedence)
         placeless = tuple(sorted({group.resource for group in report.devices or () if not group.zones}))
-        profile = (state, rule, tracked, tuple(sorted(report.options.items())), self._layout(), placeless)
+        between = tuple(name for name, _ in between_zones(report))
+        profile = (state, rule, tracked, tuple(sorted(report.options.items())), self._layout(), placeless, between)
         return cast("Profile", _shared(profile, profile))
 
     def take_total(self, charge: Charge, totals: Amounts) -> None:

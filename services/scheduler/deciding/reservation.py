@@ -52,7 +52,7 @@ def charge_of(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tu
     landing = landing_of(facts, shape)
     if trusted and facts.report is not None and landing.demand:
         possible = narrow(landing.possible, trusted)
-        landing = Landing(landing.demand, possible, charge_zones(landing.demand, possible, facts.zone_ids))
+        landing = Landing(landing.demand, possible, charge_zones(landing.demand, possible, facts.zone_ids, facts.report))
     return Charge(
         uid=pod.uid,
         key=pod.key,
@@ -79,7 +79,7 @@ def _first_landing(facts: NodeFacts, shape: Shape) -> Landing:
     if facts.report is None or not demand:
         return Landing(demand, {}, {})
     possible = possible_zones(demand, facts.report, facts.upper)
-    return Landing(demand, possible, charge_zones(demand, possible, facts.zone_ids))
+    return Landing(demand, possible, charge_zones(demand, possible, facts.zone_ids, facts.report))
 
 
 def claim_restored(facts: NodeFacts, uid: str) -> NodeFacts:

@@ -18,11 +18,12 @@ from services.scheduler.deciding.feasibility.verdict import ADMITTED, searched
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import is_reported
 from services.scheduler.deciding.shape import Plan
+from services.scheduler.preemption.picks import admitted_whatever_it_picks
 from shared.domain.demand import peak
 from shared.domain.pod import Pod
 from shared.domain.report import Placement
 from shared.hints.registry import kubelets_own
-from shared.kubelet.admission import admit, drop_stale, remove
+from shared.kubelet.admission import drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
 from shared.ledger.kubelet_states import OTHER_KUBELET
@@ -58,10 +59,10 @@ def kubelet_decides(facts: NodeFacts, plan: Plan) -> bool:
 
 
 def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
-    """Would this kubelet admit the pod once these have ended?"""
+    """Would this kubelet surely admit the pod once these have ended?"""
     for uid in sorted(gone):
         state = remove(state, uid)
-    return admit(drop_stale(state), pod).admitted
+    return admitted_whatever_it_picks(drop_stale(state), pod)
 
 
 def may_fit(facts: NodeFacts, plan: Plan) -> bool:

@@ -297,8 +297,9 @@ class _Search:
     def _own(self, facts: NodeFacts, victims: Victims) -> ZoneAmounts:
         freed = self._without(facts, victims | self.going(facts))
         predicted = predict(freed, self._plan(facts))
-        demand = self._shape.demand(freed.report.tracked) if freed.report is not None else ()
-        return charge_zones(demand, predicted, freed.zone_ids)
+        if freed.report is None:
+            return {}
+        return charge_zones(self._shape.demand(freed.report.tracked), predicted, freed.zone_ids, freed.report)
 
 
 def obstacle(facts: NodeFacts) -> str:

@@ -21,6 +21,7 @@ from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import BEST_EFFORT, RESTRICTED, SINGLE
 from shared.domain.demand import ContainerDemand, most, outside_pod_hint, peak
+from shared.domain.device_zones import between_zones
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_memory
 from shared.ledger.state import Charge
@@ -138,8 +139,12 @@ def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> Parts | None:
 
 
 def parts_of(demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report, admitted: bool = False) -> Parts | None:
-    """None where wider masks, or init containers that draw others after them, make it another matter. Who was `admitted` found
-    a zone, and looks for none; under best-effort it may have been placed over several, unless it surely found one."""
+    """None where wider masks, devices between zones, or init containers that draw others after them, make it another matter. Who
+    was `admitted` found a zone, and looks for none; under best-effort it may have been placed over several, unless it surely
+    found one."""
+    between = between_zones(report)
+    if between and any(name in part.amounts for part in demand for name, _ in between):
+        return None
     draws, seeks = _draws(demand), not admitted or policy == BEST_EFFORT
     if scope == "pod":
         if outside_pod_hint(demand):

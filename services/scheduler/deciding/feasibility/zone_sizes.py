@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shared.domain.device_zones import between_zones
 from shared.domain.report import Report, Zone
 from shared.domain.resources import Amounts, is_memory
 
@@ -21,7 +22,7 @@ def is_plain(report: Report) -> bool:
     """No options, nothing hidden, no groups of zones, no device between zones: what is free in a zone is free there alone."""
     if report.options or report.hidden or any(zone.group for zone in report.zones):
         return False
-    return report.devices is None or all(len(group.zones) == 1 for group in report.devices)
+    return not between_zones(report) and all(group.zones for group in report.devices or ())
 
 
 _latest: tuple[Report | None, Amounts] = (None, {})
