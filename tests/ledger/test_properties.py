@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from shared.domain.pod import Container, Pod
-from shared.domain.report import Placement, ZonedAmount
+from shared.domain.report import DeviceGroup, Placement, ZonedAmount
 from shared.events import streams
 from shared.events.cluster_facts import NodeEnded, PodRunning
 from shared.events.report_facts import NodeReportChanged, NodeReportExpired
@@ -22,6 +22,8 @@ from tests.ledger.given import History, container, held, listed_empty, pod, zone
 
 NAMES = ("a", "b", "c")
 HELD_BY_A = (Placement("", "", "i", (ZonedAmount("cpu", (0,), 1000),), "uid-a"),)
+DEVICES = None, (DeviceGroup("vendor.com/gpu", (0,), "a"), DeviceGroup("vendor.com/gpu", (0, 1), "b"))
+"""Of two zones without any report of them, or with one device that lies in both."""
 STEPS = ("report", "report", "delta", "delta", "reserve", "reserve", "runs", "end", "node", "silence", "gone")
 
 
@@ -68,7 +70,13 @@ def histories(draw: st.DrawFn) -> History:
                 policy = draw(st.sampled_from(["single-numa-node", "single-numa-node", "restricted"]))
                 scope = draw(st.sampled_from(["container", "pod"]))
                 boot = draw(st.sampled_from(["boot-1", "boot-1", "boot-2"]))
-                history.report(*zones, at=step, boot=boot, placements=draw(placements()), policy=policy, scope=scope)
+                told = {
+                    "placements": draw(placements()),
+                    "policy": policy,
+                    "scope": scope,
+                    "devices": draw(st.sampled_from(DEVICES)),
+                }
+                history.report(*zones, at=step, boot=boot, **told)
             case "delta" if "n1" in history.ledger.nodes:
                 history.tell(streams.report("n1"), draw(deltas(step)))
             case "runs" if live:
