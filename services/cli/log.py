@@ -30,13 +30,6 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="A data folder 
 Json = Annotated[bool, typer.Option("--json", help="A JSON line instead of a sentence.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Mount the verbs; those of the log's life have a file of their own."""
-    from services.cli import log_life  # noqa: F401 - registers its verbs
-
-    app.add_typer(log_app, name="log")
-
-
 def run(source: LogSource, use: Callable[[EventLog], Awaitable[T]]) -> T:
     """Open the log, run, close; what upkeep refuses becomes one problem and one remedy."""
 

@@ -33,13 +33,6 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines, with everything 
 NEGATIVE_POSITIONS = {"ignore_unknown_options": True}
 
 
-def register(app: typer.Typer) -> None:
-    """Mount the verbs; those that ask rather than tell have a file of their own."""
-    from services.cli import replay_asking, whatif  # noqa: F401 - they register their verbs
-
-    app.add_typer(replay_app, name="replay")
-
-
 def run(source: LogSource, use: Callable[..., Awaitable[T]], verb: str) -> T:
     """Open the log, run, close; a bad filter becomes a usage error of this verb."""
 

@@ -15,6 +15,8 @@ FILES = (
     "up", "top", "reset", "replay", "log", "database", "certificates", "nats", "admit", "exporter", "node", "compare", "doctor",
 )  # fmt: skip
 """Verbs in the order of help; each is a file of this room with `register(app)`."""
+TOGETHER = {"replay": "replay_verbs", "log": "log_verbs"}
+"""Verbs of several files, and the one that mounts them."""
 
 
 class Verbs(TyperGroup):
@@ -35,5 +37,5 @@ class Verbs(TyperGroup):
 
 def _loaded(name: str) -> Any:
     app = typer.Typer(rich_markup_mode=None, callback=lambda: None)
-    import_module(f"services.cli.{name}").register(app)
+    import_module(f"services.cli.{TOGETHER.get(name, name)}").register(app)
     return get_group(app).commands[name]
