@@ -77,10 +77,6 @@ class DeviceState(msgspec.Struct, frozen=True):
         """Does the resource belong to a device plugin, now or by what is still held?"""
         return resource in self.registered or resource in self.in_use
 
-    def has_topology(self, resource: str) -> bool:
-        """Does any device of the resource name a NUMA node?"""
-        return bool(self.pool(resource).bearing)
-
     def reusable(self, uid: str, resource: str) -> frozenset[str]:
         """Devices that earlier init containers of this pod leave to later ones."""
         return self.reuse.get(resource, frozenset()) if uid == self.reuse_uid else frozenset()

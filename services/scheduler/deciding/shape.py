@@ -166,11 +166,6 @@ def make_plan(pod: Pod, wanted: str, profile: Profile) -> Plan:
     return _plan(kind_of(pod).demand(profile[2]), policy.combined(profile[1], wanted), profile)
 
 
-def plan_of(demand: tuple[ContainerDemand, ...], profile: Profile) -> Plan:
-    """How a charged pod's demand is aligned on its node."""
-    return _plan(demand, profile[1], profile)
-
-
 def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profile) -> Plan:
     options = profile[3]
     if not demand:

@@ -48,9 +48,9 @@ class LandingSweep:
         least = [_least(dict(items), columns.rows) for items, _ in self._kinds] + [least for _, _, least in self._together]
         self._least = np.stack(least) if least else np.zeros((0, len(columns.rows), 1, 1), dtype=np.int64)
 
-    def run(self, selection: Selection, size: int, gate: Bools) -> tuple[Ints, Bools]:
-        """Scores (-1: ruled out) and certainty (no exact judgement needed) of so many selected nodes. `gate` is where the shape's
-        constraints let it go."""
+    def run(self, selection: Selection, size: int, unbarred: Bools) -> tuple[Ints, Bools]:
+        """Scores (-1: ruled out) and certainty (no exact judgement needed) of so many selected nodes. `unbarred` is where the
+        shape's constraints let it go."""
         taken = _of(self._columns.lower, selection)[:, : self._zones]
         fits = np.logical_and.reduce(taken >= self._least, axis=1)
         somewhere = np.logical_or.reduce(fits, axis=1)
@@ -63,8 +63,8 @@ class LandingSweep:
             wide = ~_enough(self._most, self._columns.largest, selection, size)
             candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, 0, scores)
         if self._plan.one_by_one:
-            candidates = np.ones_like(gate)
-        candidates = candidates & gate & _enough(self._request, self._columns.free, selection, size)
+            candidates = np.ones_like(unbarred)
+        candidates = candidates & unbarred & _enough(self._request, self._columns.free, selection, size)
         ruled_out = ~candidates
         scores[ruled_out] = NOT
         return scores, sure | ruled_out

@@ -37,8 +37,8 @@ class Sweep:
         self._singly = strategy if isinstance(strategy, Registered) and not strategy.at_once else None
         """A strategy that scores node by node: here are upper bounds of its scores."""
 
-    def run(self, shape: Shape, plan: Plan, gate: Bools) -> tuple[Scores, Bools]:
-        """Judge the shape; scores and certainty in the selection's order. `gate` is where its constraints let it go."""
+    def run(self, shape: Shape, plan: Plan, unbarred: Bools) -> tuple[Scores, Bools]:
+        """Judge the shape; scores and certainty in the selection's order. `unbarred` is where its constraints let it go."""
         if plan.mode == "aligned":
             candidates, sure, scores = self._aligned(plan)
         elif plan.mode == "spread":
@@ -49,7 +49,7 @@ class Sweep:
             sure[:] = False
         if plan.one_by_one:
             candidates, sure = self._every(), ~self._every()
-        candidates &= gate & self._fits_node(shape.request)
+        candidates &= unbarred & self._fits_node(shape.request)
         return np.where(candidates, scores, NOT).astype(np.int16), sure | ~candidates
 
     # -- zones -----------------------------------------------------------------------------------------------------

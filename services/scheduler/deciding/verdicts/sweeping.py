@@ -109,10 +109,10 @@ class Sweeping:
         planned, selection, size = selected
         if planned.barred:
             return np.full(size, RULED_OUT), np.ones(size, dtype=np.bool_)
-        gate = self._constraints.allowed(shape.pod.constraints, nodes, selection)
+        unbarred = self._constraints.allowed(shape.pod.constraints, nodes, selection)
         if planned.plan.mode == "aligned" and self.by_landing:
-            return self._landing_sweep(shape, planned).run(selection, size, gate)
-        return Sweep(self._columns, selection, size, planned.zones, self._strategy).run(shape, planned.plan, gate)
+            return self._landing_sweep(shape, planned).run(selection, size, unbarred)
+        return Sweep(self._columns, selection, size, planned.zones, self._strategy).run(shape, planned.plan, unbarred)
 
     def _landing_sweep(self, shape: Shape, planned: Planned) -> LandingSweep:
         """Kept while the columns have these rows and zones."""
