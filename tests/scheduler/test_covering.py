@@ -8,9 +8,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from services.scheduler.deciding.feasibility import covering_crowd
+from services.scheduler.deciding.feasibility import packing
 from services.scheduler.deciding.feasibility.covering import Bounds, Part, is_left_a_zone
-from services.scheduler.deciding.feasibility.covering_crowd import MOST_AMOUNT, Packing, each_is_left_a_zone
+from services.scheduler.deciding.feasibility.packing import MOST_AMOUNT, Packing, each_is_left_a_zone
 from shared.domain.resources import CPU, Amounts
 
 GPU = "example.com/gpu"
@@ -90,7 +90,7 @@ def test_all_seekers_at_once_are_told_what_each_is_told_alone(those: list[Part],
     alone = [is_left_a_zone(seeker.asked, base, rooms, [part for part in those if part is not seeker]) for seeker in those]
     event(f"each is left a zone: {all(alone)}, some are: {any(alone)}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(covering_crowd, "AT_ONCE", at_once)
+        patch.setattr(packing, "AT_ONCE", at_once)
         assert each_is_left_a_zone(Packing.of(those, base, rooms), range(len(those))) == all(alone)
         assert [each_is_left_a_zone(Packing.of(those, base, rooms), [at]) for at in range(len(those))] == alone
 

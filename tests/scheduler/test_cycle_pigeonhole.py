@@ -16,7 +16,7 @@ import pytest
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility import pigeonhole
 from services.scheduler.deciding.feasibility.covering import Part
-from services.scheduler.deciding.feasibility.covering_crowd import each_is_left_a_zone
+from services.scheduler.deciding.feasibility.packing import each_is_left_a_zone
 from services.scheduler.deciding.feasibility.pigeonhole import Waiting
 from services.scheduler.deciding.feasibility.verdict import searched, surely, waiting_beside
 from services.scheduler.deciding.node_facts import NodeFacts

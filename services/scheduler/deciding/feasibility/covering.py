@@ -8,7 +8,7 @@ its weighted share is largest. Where that fails for one set and some weights, a 
 
 The sets are the zone that is hardest to block, the two hardest, and so on. Zones weigh the same, or what they need of a resource:
 the former tells how many parts there are, the latter adds up what they take. Plain loops, which suit a handful of parts; crowds
-have arrays (`covering_crowd.py`). Must not know pods, the ledger or hint providers.
+have arrays (`packing.py`). Must not know pods, the ledger or hint providers.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from services.scheduler.deciding.feasibility.bounds import Bounds, fits
 from services.scheduler.deciding.feasibility.covering import Part, is_left_a_zone
-from services.scheduler.deciding.feasibility.covering_crowd import Packing, each_is_left_a_zone
+from services.scheduler.deciding.feasibility.packing import Packing, each_is_left_a_zone
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.policy import BEST_EFFORT, RESTRICTED, SINGLE
