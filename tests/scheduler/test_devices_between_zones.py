@@ -45,6 +45,12 @@ def test_without_checkpoints_it_is_sound(policy: str, scope: str) -> None:
     assert found.passed > 20
 
 
+@pytest.mark.parametrize("policy", [SINGLE, RESTRICTED])
+def test_no_bound_promises_more_than_a_search_finds(policy: str) -> None:
+    found = measured([11642], policy, "container", unsettled=2, by_search=True, zones=2, between=0.6)
+    assert (found.refused, found.unsound) == (1, [])
+
+
 def test_an_empty_node_has_no_zone_left_for_the_second_container() -> None:
     """Both zones fit each container, but the first may take both devices of the second zone with those of its own."""
     state = kubelet(2, gpus={"a": 0b01, "b": BETWEEN, "c": BETWEEN})
