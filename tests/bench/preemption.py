@@ -2,7 +2,7 @@
 
 Prints a JSON line for each rule: `exact` (as few and as low as the cheapest set after whose end the kubelet admits), `nobody`
 (rightly), `for_nothing` (the kubelet admits already; must be 0), `refused_after` (must be 0), `costlier` and `missed` (a way out
-that the pessimistic bounds do not see).
+that was not found).
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import argparse
 import json
 from collections import Counter
 
-from services.scheduler.preemption.patience import admits
 from tests.scheduler.kubelet_worlds import NODE
-from tests.scheduler.preemption_scenes import Full, cheapest, cost_of, full_node, world_of
+from tests.scheduler.preemption_scenes import Full, admits, cheapest, cost_of, full_node, world_of
 from tests.scheduler.test_cycle_soundness import RULES
 
 KINDS = ("exact", "nobody", "costlier", "missed", "for_nothing", "refused_after")
@@ -34,7 +33,7 @@ def main(argv: list[str]) -> None:
 
 def measure(policy: str, scope: str, inits: bool, seeds: range, between: float = 0.0) -> Counter[str]:
     """How often the search came out how."""
-    return Counter(judged(full_node(seed, policy, scope, inits, between)) for seed in seeds)
+    return Counter(judged(full_node(seed, policy, scope, inits, between=between)) for seed in seeds)
 
 
 def judged(full: Full) -> str:

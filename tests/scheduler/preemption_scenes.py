@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import combinations
 
 import msgspec
 
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.preemption.patience import admits
 from shared.domain.pod import Pod
-from shared.kubelet.admission import admit, drop_stale
+from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from tests.kubelet.machines import GPU, kubelet
 from tests.scheduler.cycle_worlds import World
 from tests.scheduler.kubelet_worlds import NODE, gpus_of_zones, random_pod, report_of, with_some_between
 
 HIGH = 1000
+MOST_ZONES = 4
 Cost = tuple[int, int]
 """(highest priority of a victim, how many)."""
 
@@ -29,22 +29,23 @@ class Full(msgspec.Struct, frozen=True):
     pod: Pod
 
 
-def full_node(seed: int, policy: str, scope: str, inits: bool, between: float = 0.0) -> Full:
-    """One or two zones, filled with up to seven pods; with `inits` some have init containers and sidecars. A share of devices
-    lies `between` both zones."""
+def full_node(seed: int, policy: str, scope: str, inits: bool, most_zones: int = MOST_ZONES, between: float = 0.0) -> Full:
+    """Zones filled with up to seven pods, larger ones in some scenes of more than two zones; with `inits` some have init
+    containers and sidecars. A share of devices lies `between` zones."""
     rng = random.Random(seed)
-    zones = rng.randint(1, 2)
+    zones = rng.randint(1, most_zones)
+    scale = rng.choice((1, 2)) if zones > 2 else 1
     gpus = with_some_between(f"{seed} between", zones, gpus_of_zones(rng, zones), between)
     state = kubelet(zones, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1})
     for at in range(rng.randint(2, 7)):
-        state = admit(state, _pod(rng, f"p{at}", inits, rng.choice((0, 0, 1, 5)))).state
-    return Full(drop_stale(state), _pod(rng, "high", inits, HIGH))
+        state = admit(state, _pod(rng, f"p{at}", inits, rng.choice((0, 0, 1, 5)), scale)).state
+    return Full(drop_stale(state), _pod(rng, "high", inits, HIGH, scale))
 
 
-def _pod(rng: random.Random, name: str, inits: bool, priority: int) -> Pod:
-    drawn = random_pod(rng, name)
+def _pod(rng: random.Random, name: str, inits: bool, priority: int, scale: int) -> Pod:
+    drawn = random_pod(rng, name, scale=scale)
     while not inits and any(each.kind != "app" for each in drawn.containers):
-        drawn = random_pod(rng, name)
+        drawn = random_pod(rng, name, scale=scale)
     return msgspec.structs.replace(drawn, priority=priority)
 
 
@@ -56,6 +57,13 @@ def world_of(full: Full) -> World:
         world.running(active.pod, NODE)
     world.report(report_of(full.state, stored=True))
     return world
+
+
+def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
+    """The kubelet model's own answer once these have ended, whatever the scheduler makes of that."""
+    for uid in sorted(gone):  # in what order a kubelet drops them can matter to groups of zones
+        state = remove(state, uid)
+    return admit(drop_stale(state), pod).admitted
 
 
 def cheapest(full: Full) -> Cost | None:

@@ -164,8 +164,9 @@ class _Search:
         return min((each for each in sets if each), key=lambda each: self.cost(facts, each), default=None)
 
     def on_node_by_few(self, facts: NodeFacts) -> Victims | None:
-        """The same where the end of everybody does not help, but that of a few may."""
-        if len(self._plan(facts).parts) < 2:
+        """The same where the end of everybody does not help, but that of a few may: containers of one pod stand in each
+        other's way, under scope pod too."""
+        if len(self._plan(facts).demand) < 2:
             return None
         candidates, going = self._open(facts)
         if candidates and going and self.fits(facts, going):
@@ -174,7 +175,7 @@ class _Search:
 
     def fewer(self, facts: NodeFacts, victims: Victims) -> Victims:
         """The cheapest set that helps, these victims when none cheaper is found."""
-        if len(victims) == 1 and len(self._plan(facts).parts) < 2:
+        if len(victims) == 1 and len(self._plan(facts).demand) < 2:
             return victims
         (candidates, going), limit = self._open(facts), self.cost(facts, victims)
         self.checks = max(self.checks, MOST_SETS)
