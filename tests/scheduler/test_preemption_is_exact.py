@@ -1,7 +1,7 @@
 """Preemption against brute force over the kubelet model: who, how many, and nobody for a pod that has room already.
 
-At least a thousand scenes a policy: what fails names its seed, and `python -m tests.bench preemption --seed SEED --scenes 1` plays
-it again, for each rule. New scenes are the bench's.
+At least a thousand scenes a policy: what fails names its seed, which `python -m tests.bench preemption --seed SEED --scenes 1`
+plays again, for each rule. New scenes are the bench's.
 """
 
 from __future__ import annotations
