@@ -340,8 +340,8 @@ TESTED = (
     Mutation(
         "what a nominee claims is held on its node for certain",
         "shared/ledger/kubelet_states.py",
-        "    return [((), held)] if held else []",
-        "    return [(held,)] if held else []",
+        "    return ([((), plain)] if plain else []) +",
+        "    return ([(plain,)] if plain else []) +",
         "tests/scheduler/test_cycle_known_state.py -k claimed_is_free",
     ),
     Mutation(
