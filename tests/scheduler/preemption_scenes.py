@@ -9,6 +9,7 @@ from itertools import combinations
 import msgspec
 
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.preemption.picks import admissions
 from shared.domain.pod import Pod
 from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
@@ -60,10 +61,10 @@ def world_of(full: Full) -> World:
 
 
 def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
-    """The kubelet model's own answer once these have ended, whatever the scheduler makes of that."""
+    """The kubelet model's own answer once these have ended, whichever devices it picks; whatever the scheduler makes of that."""
     for uid in sorted(gone):  # in what order a kubelet drops them can matter to groups of zones
         state = remove(state, uid)
-    return admit(drop_stale(state), pod).admitted
+    return all(each.admitted for each in admissions(drop_stale(state), pod))
 
 
 def cheapest(full: Full) -> Cost | None:
