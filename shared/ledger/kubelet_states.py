@@ -230,9 +230,10 @@ def _may_have_kept(told: Life | None, listed: Sequence[Placement], report: Repor
     if told is None:
         return True
     everywhere = tuple(zone.id for zone in report.zones)
+    # Nobody remembers where it could stand, nor its uid where no listing tells: anywhere, container by container, is the most.
+    possible = {WHOLE_POD: everywhere, **{part.name: everywhere for part in told.demand}}
     uid = next((each.pod_uid for each in listed if each.pod_uid), "unknown")
-    life = Charge(uid, "", 0, told.demand, {WHOLE_POD: everywhere, "apart": everywhere}, runs_at=told.runs_at)
-    return bool(residual(life, listed, report))
+    return bool(residual(Charge(uid, "", 0, told.demand, possible, runs_at=told.runs_at), listed, report))
 
 
 def _listed_torn(node: LedgerNode, key: str, ended: Ended) -> bool:

@@ -38,10 +38,7 @@ def covers(demand: Sequence[ContainerDemand], listed: Iterable[Placement]) -> bo
 def is_seen(charge: Charge, listed: Iterable[Placement], report: Report) -> bool:
     """Whether the report was made with the pod: its kubelet had admitted it. A listing that holds something says so, and, where
     only init containers demand anything, a checkpoint that knows the uid."""
-    init = _init_of(charge.demand)
-    if init is None or not init.alone:
-        return True
-    return any(each.pod_uid == charge.uid for each in (*listed, *report.hidden))
+    return not has_only_inits(charge) or any(each.pod_uid == charge.uid for each in (*listed, *report.hidden))
 
 
 def has_only_inits(charge: Charge) -> bool:

@@ -98,40 +98,27 @@ def held(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[asyncio.Event, asy
     return there, go_on
 
 
-async def test_a_redaction_beside_an_archive_waits_for_it_and_is_not_undone(
+@pytest.mark.parametrize("first", ["archive", "redaction"])
+async def test_a_redaction_and_an_archive_wait_for_each_other_and_what_was_masked_stays_so(
     log: PostgresEventLog,  # noqa: F811
     log_url: str,
     monkeypatch: pytest.MonkeyPatch,
+    first: str,
 ) -> None:
     await relayed(log)
     partition = await first_due(log_url)
-    there, go_on = held(monkeypatch, "_blocks")
-    archiving_ = asyncio.create_task(care.archive(log_url, partition))
+    works = {
+        "archive": lambda: care.archive(log_url, partition),
+        "redaction": lambda: redact(log, "alice-3", "me", "asked", 1, partial(care.mask, log_url)),
+    }
+    there, go_on = held(monkeypatch, "_blocks" if first == "archive" else "_mask_archived")
+    one = asyncio.ensure_future(works.pop(first)())
     await there.wait()
-    redacting = asyncio.create_task(redact(log, "alice-3", "me", "asked", 1, partial(care.mask, log_url)))
+    (other,) = (asyncio.ensure_future(work()) for work in works.values())
     waiting = asyncio.create_task(waits(log_url))
-    await asyncio.wait([redacting, waiting], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([other, waiting], return_when=asyncio.FIRST_COMPLETED)
     go_on.set()
-    await asyncio.gather(archiving_, redacting)
-    await waiting
-    await shows_no_more(log_url, b'"alice-3"', b'ns/alice-3"')
-
-
-async def test_an_archive_beside_a_redaction_waits_for_it_and_keeps_what_was_masked(
-    log: PostgresEventLog,  # noqa: F811
-    log_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    await relayed(log)
-    partition = await first_due(log_url)
-    there, go_on = held(monkeypatch, "_mask_archived")
-    redacting = asyncio.create_task(redact(log, "alice-3", "me", "asked", 1, partial(care.mask, log_url)))
-    await there.wait()
-    archiving_ = asyncio.create_task(care.archive(log_url, partition))
-    waiting = asyncio.create_task(waits(log_url))
-    await asyncio.wait([archiving_, waiting], return_when=asyncio.FIRST_COMPLETED)
-    go_on.set()
-    await asyncio.gather(archiving_, redacting)
+    await asyncio.gather(one, other)
     await waiting
     await shows_no_more(log_url, b'"alice-3"', b'ns/alice-3"')
 

@@ -43,7 +43,7 @@ def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
     if any(not charge.proven or charge.alias is not None for charge in charges):
         return None
     if not all(is_seen(charge, listed.get(charge.key, ()), node.report) for charge in charges):
-        return None
+        return None  # it runs, and the report is older: what it keeps is told by nobody
     placements: list[Placement] = [placement for key in sorted(listed) for placement in listed[key]]
     state = observed(msgspec.structs.replace(node.report, placements=tuple(placements)), pods)
     return None if isinstance(state, Open) else state
