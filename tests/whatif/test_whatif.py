@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
-from services.cli.main import main
-from services.upkeep.exporting import export
 from services.whatif.machines import machines
 from services.whatif.recorded import recorded
 from services.whatif.reproducing import CONFIGURATION, NO_POD, UNRECORDED, reproduce
@@ -24,12 +20,11 @@ from shared.events import streams
 from shared.events.codec import decode, encode
 from shared.events.scheduling_facts import PodReserved
 from shared.events.surroundings_facts import ClaimObserved, SurroundingEnded, SurroundingFact, VolumeObserved, stream_of
+from tests.whatif.conftest import Run
 from tests.whatif.histories import as_here, dense, shared_by_two
 
 SECONDS = 80
 _logs: list[MemoryEventLog] = []
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -38,26 +33,6 @@ def log() -> MemoryEventLog:
     if not _logs:
         _logs.append(asyncio.run(dense(SECONDS, nodes=4)))
     return _logs[0]
-
-
-@pytest.fixture
-def topolog(log: MemoryEventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `topolog replay whatif` on the exported history: exit code, what it printed, what it complained of."""
-    file = tmp_path / "h.topolog.gz"
-    asyncio.run(_exported(log, file))
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["topolog", "replay", "whatif", "--history", str(file), *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        shown = capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
-
-    return run
-
-
-async def _exported(log: MemoryEventLog, file: Path) -> None:
-    await export(log, file, 1, await log.head())
 
 
 def test_the_same_rules_make_every_recorded_decision_again(topolog: Run) -> None:

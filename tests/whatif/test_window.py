@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from services.cli.main import main
-from services.upkeep.exporting import export
 from services.whatif import comparing, cut
 from services.whatif.playing import Side
 from services.whatif.recorded import recorded
@@ -20,14 +17,13 @@ from services.whatif.world import Changes, world
 from shared.eventlog.memory import MemoryEventLog
 from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
 from shared.events.envelope import Envelope
+from tests.whatif.conftest import Run
 from tests.whatif.histories import dense
 
 SPEED = 60
 """How much faster than the clock the history is said to have been played."""
 FIRST = 50
 _logs: list[MemoryEventLog] = []
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -39,24 +35,9 @@ def log() -> MemoryEventLog:
 
 
 @pytest.fixture
-def whatif(log: MemoryEventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `topolog replay whatif` with one change: exit code, what it printed, what it complained of."""
-    file = tmp_path / "h.topolog.gz"
-    asyncio.run(_exported(log, file))
-    change = ("--history", str(file), "--set", "strategy=LeastNUMANodes", "--jobs", "1")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["topolog", "replay", "whatif", *change, *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        shown = capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
-
-    return run
-
-
-async def _exported(log: MemoryEventLog, file: Path) -> None:
-    await export(log, file, 1, await log.head())
+def whatif(topolog: Run) -> Run:
+    """With one change."""
+    return partial(topolog, "--set", "strategy=LeastNUMANodes", "--jobs", "1")
 
 
 def uids(log: MemoryEventLog, first: int, last: int, kind: type) -> set[str]:
