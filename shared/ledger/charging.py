@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from shared.domain.resources import PODS, add
 from shared.ledger.alike import Kind, kind_of
-from shared.ledger.charge import charge_zones, listed_demand, possible_zones
+from shared.ledger.charge import listed_demand
+from shared.ledger.landing import landing
 from shared.ledger.nodes import node_of
 from shared.ledger.settle import could_have_freed, settle
 from shared.ledger.state import Alias, Charge, Ended, Expectation, Freed, Ledger, LedgerNode, LedgerPod, Life, ZoneAmounts
@@ -49,8 +50,7 @@ def _first_charge(node: LedgerNode, charge: Charge) -> None:
     if listed_of(node, charge.key):
         settle(node, ())
         return
-    charge.possible = possible_zones(charge.demand, basis, node.upper)
-    charge.zones = charge_zones(charge.demand, charge.possible, tuple(node.upper), basis)
+    charge.possible, charge.zones = landing(charge.demand, basis, node.upper)
     subtract(node.lower, charge.zones)
 
 

@@ -53,7 +53,6 @@ class NodeFacts:
         "ends",
         "expected_zones",
         "expired",
-        "landings",
         "ledger",
         "lower",
         "make",
@@ -95,7 +94,6 @@ class NodeFacts:
         self.waiting: Any = None
         self.expected_zones: Any = None
         self.views: Any = None
-        self.landings: dict[str, Any] = {}
         self.rule = policy.Rule()
         self.profile: Profile = ("missing", self.rule, (), (), (), (), ())
         self.profile_id = -1
@@ -150,7 +148,7 @@ class NodeFacts:
             self.profile = self._profile(node, config)
             self.rule = self.profile[1]
         self.tied = tied_zones(node, node.charges.values())
-        self.outlooks, self.waiting, self.expected_zones, self.landings = None, None, None, {}
+        self.outlooks, self.waiting, self.expected_zones = None, None, None
         self.totals = self.surely_free() if self.spreads else {}
 
     def confirm(self, node: LedgerNode) -> None:

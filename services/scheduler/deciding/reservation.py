@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from typing import NamedTuple
 
 from services.scheduler.deciding.node_facts import NodeFacts, offered, tied_zones
 from services.scheduler.deciding.policy import SINGLE
 from services.scheduler.deciding.shape import Shape
 from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
-from shared.ledger.charge import Possible, charge_zones, narrow, possible_zones
+from shared.ledger.charge import charge_zones, narrow
+from shared.ledger.landing import Landing, landing
 from shared.ledger.state import NOT_SENT_YET, Charge, ZoneAmounts
 from shared.ledger.view import restore, subtract, total
 
 NOTHING: Mapping[str, tuple[int, ...]] = {}
-REMEMBERED = 256
-"""Landings kept for one node."""
-
-
-class Landing(NamedTuple):
-    """Where a shape's pods could land on a node, and what the fold charges for that. Read only: nodes and pods share it."""
-
-    demand: tuple[ContainerDemand, ...]
-    possible: Possible
-    zones: ZoneAmounts
+NO_LANDING = Landing({}, {})
 
 
 def reserve(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING) -> ZoneAmounts:
@@ -49,37 +40,20 @@ def reserve(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tupl
 
 def charge_of(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tuple[int, ...]] = NOTHING) -> Charge:
     """The charge that the fold will make of this pod on this node as it stands."""
-    landing = landing_of(facts, shape)
-    if trusted and facts.report is not None and landing.demand:
-        possible = narrow(landing.possible, trusted)
-        landing = Landing(landing.demand, possible, charge_zones(landing.demand, possible, facts.zone_ids, facts.report))
-    return Charge(
-        uid=pod.uid,
-        key=pod.key,
-        charged_at=0,
-        demand=landing.demand,
-        possible=landing.possible,
-        zones=landing.zones,
-        sent_at=NOT_SENT_YET,
-    )
-
-
-def landing_of(facts: NodeFacts, shape: Shape) -> Landing:
-    """The shape's landing on this node. Reservations leave it as it is, because they leave the upper bound."""
-    found = facts.landings.get(shape.key)
-    if found is None:
-        if len(facts.landings) >= REMEMBERED:
-            facts.landings.clear()
-        found = facts.landings[shape.key] = _first_landing(facts, shape)
-    return found
-
-
-def _first_landing(facts: NodeFacts, shape: Shape) -> Landing:
     demand = shape.demand(facts.report.tracked) if facts.report is not None else ()
+    possible, zones = _landing(facts, demand, trusted)
+    return Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand, possible=possible, zones=zones, sent_at=NOT_SENT_YET)
+
+
+def _landing(facts: NodeFacts, demand: tuple[ContainerDemand, ...], trusted: Mapping[str, tuple[int, ...]]) -> Landing:
+    """Where it could land, only in the `trusted` zones where some are given."""
     if facts.report is None or not demand:
-        return Landing(demand, {}, {})
-    possible = possible_zones(demand, facts.report, facts.upper)
-    return Landing(demand, possible, charge_zones(demand, possible, facts.zone_ids, facts.report))
+        return NO_LANDING
+    found = landing(demand, facts.report, facts.upper)
+    if not trusted:
+        return found
+    possible = narrow(found.possible, trusted)
+    return Landing(possible, charge_zones(demand, possible, facts.zone_ids, facts.report))
 
 
 def claim_restored(facts: NodeFacts, uid: str) -> NodeFacts:
