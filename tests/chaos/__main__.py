@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import random
+import shlex
 import signal
 import statistics
 import subprocess
@@ -65,7 +66,7 @@ def main() -> int:
     if not mounts:
         print(f"passed over, as this system permits no mounts: {', '.join(sorted(ON_DISKS))}", file=sys.stderr)
     rounds, broken = asyncio.run(_run(options, seed, mounts))
-    _tell(rounds, broken, seed, options.json)
+    _tell(rounds, broken, seed, options)
     return 1 if broken else 0
 
 
@@ -79,10 +80,11 @@ async def _run(options: argparse.Namespace, seed: int, mounts: bool) -> tuple[li
     ended_early = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended_early.set)
     with folder() as path:
-        async with _stage(path, seed, mounts, options.speed) as stage:
+        async with _stage(path, mounts, options.speed) as stage:
             for number in range(options.faults):
                 if ended_early.is_set():
                     break
+                stage.rng = chance(seed, number)
                 name = stage.rng.choice(_chosen(options.only, mounts))
                 rounds.append(found := await _round(stage, number, name, options.limit))
                 broken += [found["broken"]] if found["broken"] else []
@@ -95,6 +97,11 @@ async def _run(options: argparse.Namespace, seed: int, mounts: bool) -> tuple[li
             if broken and options.keep:
                 _keep(options.keep, stage.database_url, {"rounds": rounds, "broken": broken, "pods": pods})
     return rounds, broken
+
+
+def chance(seed: int, number: int) -> random.Random:
+    """Of this fault alone: what one fault draws (one of the backends that happen to be connected) shifts no later one."""
+    return random.Random(f"{seed}/{number}")
 
 
 async def _judged(stage: Stage) -> tuple[list[str], list[dict[str, Any]] | None]:
@@ -111,7 +118,7 @@ async def _judged(stage: Stage) -> tuple[list[str], list[dict[str, Any]] | None]
 
 
 @asynccontextmanager
-async def _stage(path: Path, seed: int, mounts: bool, speed: int) -> AsyncIterator[Stage]:
+async def _stage(path: Path, mounts: bool, speed: int) -> AsyncIterator[Stage]:
     """The stage; each server has a folder of its own, so that one disk can be full while the other is not."""
     port, homes, backups = free_port(), {name: path.parent / name for name in ("postgres", "nats")}, path.parent / "backups"
     backups.mkdir()
@@ -146,7 +153,7 @@ async def _stage(path: Path, seed: int, mounts: bool, speed: int) -> AsyncIterat
             disks,
             postgres,
             nats,
-            random.Random(seed),
+            random.Random(),
         )
         try:
             await asyncio.sleep(REST_S)
@@ -216,13 +223,13 @@ def _keep(folder: Path, database_url: str, found: dict[str, Any]) -> None:
     topolog("log", "export", "--out", str(folder / "history.gz"), "--database-url", database_url)
 
 
-def _tell(rounds: list[dict[str, Any]], broken: list[str], seed: int, as_json: bool) -> None:
+def _tell(rounds: list[dict[str, Any]], broken: list[str], seed: int, options: argparse.Namespace) -> None:
     table = {}
     for name in FAULTS:
         times = sorted(each["recovered_s"] for each in rounds if each["fault"] == name)
         if times:
             table[name] = {"faults": len(times), "p50_s": statistics.median(times), "max_s": times[-1]}
-    if as_json:
+    if options.json:
         print(json.dumps({"faults": len(rounds), "seed": seed, "broken": broken, "recovery": table}))
         return
     print(f"\n{'fault':26s} {'faults':>6s} {'p50 s':>8s} {'max s':>8s}")
@@ -230,7 +237,8 @@ def _tell(rounds: list[dict[str, Any]], broken: list[str], seed: int, as_json: b
         print(f"{name:26s} {row['faults']:6d} {row['p50_s']:8.2f} {row['max_s']:8.2f}")
     for each in broken:
         print(f"broken: {each}")
-    print(f"{'broken' if broken else 'all holds'}; again: python -m tests.chaos --faults {len(rounds)} --seed {seed}")
+    again = ["--faults", str(len(rounds)), "--seed", str(seed), *(["--only", options.only] if options.only else [])]
+    print(f"{'broken' if broken else 'all holds'}; again: python -m tests.chaos {shlex.join(again)}")
 
 
 if __name__ == "__main__":

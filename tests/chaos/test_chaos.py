@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from shared.ledger.state import Charge, Ledger, LedgerNode
+from tests.chaos import __main__ as chaos
 from tests.chaos import judging
-from tests.chaos.__main__ import main
 from tests.chaos.looking import Folded, Look
 from tests.chaos.proxy import Proxy
 
@@ -134,5 +137,45 @@ def test_a_fault_that_is_not_there_is_told_with_those_that_are(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["chaos", "--only", "flood"])
     with pytest.raises(SystemExit):
-        main()
+        chaos.main()
     assert "kill postgres" in capsys.readouterr().err
+
+
+@asynccontextmanager
+async def bare_stage(*_: object) -> AsyncIterator[SimpleNamespace]:
+    """On which nothing runs."""
+    yield SimpleNamespace(road=None)
+
+
+def drawn(connected: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What a run with seed 5 prints, less its times, where so many are connected."""
+
+    async def one_of_them(stage: Any) -> str:
+        return "one" if stage.rng.choice(range(connected)) < connected else ""
+
+    async def a_while(stage: Any) -> str:
+        return f"for {stage.rng.uniform(0, 9):.3f} s"
+
+    monkeypatch.setattr(chaos, "FAULTS", {"one of them": one_of_them, "a while": a_while})
+    assert chaos.main() == 0
+    return [
+        line[:62] if line[0] == " " else line for line in capsys.readouterr().out.splitlines() if " s" in line or "again" in line
+    ]
+
+
+def test_a_seed_draws_the_same_faults_whoever_happens_to_be_connected(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twins = {
+        "own_mounts": lambda: True,
+        "_stage": bare_stage,
+        "_probe": AsyncMock(),
+        "_judged": AsyncMock(return_value=([], None)),
+    }
+    for name, twin in twins.items():
+        monkeypatch.setattr(chaos, name, twin)
+    monkeypatch.setattr("sys.argv", ["chaos", "--faults", "9", "--seed", "5", "--only", "e"])
+    told = drawn(1, monkeypatch, capsys)
+    assert told == drawn(40, monkeypatch, capsys)
+    assert {"a while", "one of them"} <= {line[6:30].strip() for line in told}
+    assert told[-1].endswith("python -m tests.chaos --faults 9 --seed 5 --only e")
