@@ -78,8 +78,8 @@ def whatif_command(
 
 def _changes(changes: list[str], nodes: str) -> tuple[dict[str, str], Changes]:
     """The changed variables of the scheduler, and what is changed of the world. Raises CommandError."""
-    from services.whatif.machines import POLICIES, SCOPES
     from services.whatif.world import Changes
+    from shared.domain.policies import POLICIES, SCOPES
 
     variables, world, known = dict[str, str](), dict[str, str](), _variables()
     for change in changes:

@@ -7,6 +7,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from shared.domain.policies import Policy
+
 RowName = Literal[
     "no awareness",
     "passthrough",
@@ -24,8 +26,6 @@ RowName = Literal[
 ROWS: tuple[RowName, ...] = get_args(RowName)
 Reports = Literal["change", "1", "10", "60"]
 REPORTS: tuple[Reports, ...] = get_args(Reports)
-Policy = Literal["single-numa-node", "restricted", "best-effort", "none"]
-POLICIES: tuple[Policy, ...] = get_args(Policy)
 ON_CHANGE_S = 10
 """The exporter's interval between full reports while it sends on change (its default)."""
 LOADS = (0.7, 0.9, 1.05)

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import msgspec
 
 from shared.domain.pod import Pod
+from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.kubelet import admission
 from shared.kubelet.cpu_state import union
 from shared.kubelet.device_state import Registered
 from shared.kubelet.machine import KubeletState
-from shared.kubelet.topology_manager import SINGLE_NUMA_NODE
 
 MOST_MOMENTS = 2_000
 """Moments of one node beyond which the pod waits."""

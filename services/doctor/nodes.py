@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from services.doctor.finding import Finding, problem, warning
+from shared.domain import policies
 from shared.domain.report import UNKNOWN, Report
 from shared.kubelet.versions import PROVEN, is_proven
 from shared.ledger.state import Ledger, LedgerNode
 
 POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
-LABELLED = {"SingleNUMANode": "single-numa-node", "Restricted": "restricted", "BestEffort": "best-effort", "None": "none"}
 MERGE_LIMIT = 10**7
 """Combinations of hints beyond which a kubelet's own merge takes minutes: one for each subset of zones and each resource."""
 EXPORTER_OF = "kubectl -n topolog get pods -l app=exporter -o wide --field-selector spec.nodeName={}"
@@ -53,8 +53,9 @@ def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iter
     if report.policy == UNKNOWN:
         mend = "give the exporter the kubelet's configuration (--kubelet-dir, --kubelet-config or --topology-manager-policy)"
         yield problem(about, "nobody told its exporter the kubelet's topology policy", mend)
-    labelled = LABELLED.get((node.observed.labels if node.observed else {}).get(POLICY_LABEL, ""), "")
-    if labelled and report.policy not in (labelled, UNKNOWN):
+    label = (node.observed.labels if node.observed else {}).get(POLICY_LABEL, "")
+    labelled, _ = policies.parse(label) or ("", "")
+    if label and labelled and report.policy not in (labelled, UNKNOWN):
         mend = f"kubectl label node {name} {POLICY_LABEL}-, or configure the kubelet alike"
         yield warning(about, f"its label says {labelled}, its kubelet does {report.policy}", mend)
     if rejected:

@@ -6,16 +6,13 @@ know where the text came from.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any
 
 import msgspec
 
+from shared.domain.policies import POLICIES, SCOPES
 from shared.domain.report import UNKNOWN
 
-Policy = Literal["none", "best-effort", "restricted", "single-numa-node"]
-Scope = Literal["container", "pod"]
-POLICIES: tuple[str, ...] = get_args(Policy)
-SCOPES: tuple[str, ...] = get_args(Scope)
 MAX_NUMA_NODES = "max-allowable-numa-nodes"
 DEFAULT_MAX_NUMA_NODES = 8
 MAX_FILE_BYTES = 128 << 10

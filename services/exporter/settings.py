@@ -23,8 +23,8 @@ from services.exporter.cri.devices import DeviceFileError, Resource
 from services.exporter.cri.devices import parse as parse_resources
 from services.exporter.cri.reserve import Reserve
 from services.exporter.durations import duration_s
-from services.exporter.kubelet_config import POLICIES, SCOPES
 from services.exporter.metrics_port import CERTS_DIR, MetricsTls, Mode
+from shared.domain.policies import POLICIES, SCOPES, Policy, Scope
 from shared.runtime.settings import CommonSettings, HttpTls
 
 DEFAULT_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
@@ -93,8 +93,8 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     kubelet_token_file: str = ""
     kubelet_version: str = ""
     boot_id_file: str = ""
-    topology_manager_policy: Literal["", "none", "best-effort", "restricted", "single-numa-node"] = ""
-    topology_manager_scope: Literal["", "container", "pod"] = ""
+    topology_manager_policy: Literal[""] | Policy = ""
+    topology_manager_scope: Literal[""] | Scope = ""
     config_root: str = ""
     oneshot: bool = False
     no_publish: bool = False

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from shared.domain.policies import NONE, SINGLE_NUMA_NODE
 from shared.domain.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Amounts
 from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
 from shared.kubelet.device_state import Device
@@ -42,7 +43,7 @@ class NodeShape(msgspec.Struct, frozen=True):
 class Policies(msgspec.Struct, frozen=True):
     """How the kubelets of a cluster are configured, in the kubelet's words."""
 
-    topology_policy: str = "single-numa-node"
+    topology_policy: str = SINGLE_NUMA_NODE
     topology_scope: str = "container"
     topology_options: dict[str, str] = {}
     cpu_options: dict[str, str] = {}
@@ -121,7 +122,7 @@ def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
 
 def _topology_options(policies: Policies, zones: int) -> dict[str, str]:
     """A kubelet refuses more than 8 zones under any policy but none, unless it is told that they are meant."""
-    if zones <= DEFAULT_MAX_NUMA_NODES or policies.topology_policy == "none":
+    if zones <= DEFAULT_MAX_NUMA_NODES or policies.topology_policy == NONE:
         return policies.topology_options
     return {"max-allowable-numa-nodes": str(zones), **policies.topology_options}
 

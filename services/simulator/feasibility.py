@@ -14,6 +14,7 @@ import msgspec
 
 from services.simulator.cluster import SimulatedNode, zone_hugepages
 from services.simulator.workload import Task, TaskContainer
+from shared.domain.policies import NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.resources import CPU, MEMORY, PODS, Amounts, is_device, is_hugepages
 
 Free = tuple[Amounts, ...]
@@ -64,7 +65,7 @@ def task_fits(task: Task, room: Room) -> bool:
     demand = _pod_demand(task.containers)
     if any(amount > room.node.get(name, 0) for name, amount in {**demand, PODS: 1}.items()):
         return False
-    if room.policy == "none":
+    if room.policy == NONE:
         return True
     if room.scope == "pod":
         return any(_sets(_aligned_total(task), room.free, room))
@@ -143,8 +144,8 @@ def _place(demands: list[Amounts], free: Free, room: Room) -> bool:
 def _sets(demand: Amounts, free: Free, room: Room) -> Iterator[tuple[int, ...]]:
     """The zone sets that the policy allows and that hold the demand."""
     zones = range(len(free))
-    sizes = [1] if room.policy == "single-numa-node" else list(range(1, len(free) + 1))
-    if room.policy == "restricted":
+    sizes = [1] if room.policy == SINGLE_NUMA_NODE else list(range(1, len(free) + 1))
+    if room.policy == RESTRICTED:
         narrowest = {_narrowest(name, amount, room.total) for name, amount in demand.items()}
         sizes = [size for size in sizes if not narrowest or narrowest == {size}]
     for size in sizes:

@@ -13,11 +13,11 @@ from services.simulator.cluster import Policies, SimulatedNode, lay_out, uniform
 from services.simulator.pace import Pace, parse_speed
 from services.simulator.progress import ENDLESS
 from services.simulator.workload import Arrival
+from shared.domain.policies import POLICIES, SCOPES, SINGLE_NUMA_NODE
 
 MAX_NODES = 5_000
 MAX_ZONES = 16
 DEMO, NONE, OPENB = "demo", "none", "openb:"
-_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 
 
 class OptionsError(ValueError):
@@ -35,7 +35,7 @@ class Options(msgspec.Struct, frozen=True):
     load: float = 0.7
     seed: int = 1
     speed: str = "1"
-    policy: str = "single-numa-node"
+    policy: str = SINGLE_NUMA_NODE
     scope: str = "container"
     scheduler: str = "topolog"
     namespace: str = "default"
@@ -141,8 +141,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--load", type=float, default=0.7, help="offered work as a share of the cluster")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--speed", default="1", help="max, or virtual seconds a real second (arrivals and lifetimes only)")
-    parser.add_argument("--policy", default="single-numa-node", choices=_POLICIES, help="the kubelets' Topology Manager policy")
-    parser.add_argument("--scope", default="container", choices=("container", "pod"))
+    parser.add_argument("--policy", default=SINGLE_NUMA_NODE, choices=POLICIES, help="the kubelets' Topology Manager policy")
+    parser.add_argument("--scope", default="container", choices=SCOPES)
     parser.add_argument("--scheduler", default="topolog", help="schedulerName of the workload's pods")
     parser.add_argument("--namespace", default="default")
     parser.add_argument("--api-host", default="127.0.0.1")

@@ -9,10 +9,11 @@ import msgspec
 
 from shared.bus import subjects
 from shared.domain.idlist import parse_ids
+from shared.domain.policies import POLICIES, SCOPES
 from shared.domain.report import MAX_REPORT_BYTES, UNKNOWN, ClaimedDevice, DynamicGroup, Placement, Report, Zone, ZonedAmount
 
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node", UNKNOWN)
-SCOPES = ("container", "pod")
+REPORTED = (*POLICIES, UNKNOWN)
+"""Policies that an exporter tells."""
 CHECKPOINTS = ("cpu", "memory", "devices")
 AMOUNT_LIMIT = 2**56
 """In millicpu, bytes or counts; also what `shared.domain.fields` takes of a manifest. A node's sum stays within 64 bits."""
@@ -80,8 +81,8 @@ def _problems(node: str, report: Report) -> Iterator[str]:
         yield f"boot_id: {report.boot_id[:40]!r} is none (at most {BOOT_ID_LIMIT} printable ASCII characters)"
     if report.boot_time_ms < 0:
         yield f"boot_time_ms: {report.boot_time_ms} is negative"
-    if report.policy not in POLICIES:
-        yield f"policy: {report.policy[:40]!r} is none of {', '.join(POLICIES)}"
+    if report.policy not in REPORTED:
+        yield f"policy: {report.policy[:40]!r} is none of {', '.join(REPORTED)}"
     if report.scope not in SCOPES:
         yield f"scope: {report.scope[:40]!r} is none of {', '.join(SCOPES)}"
     yield from _setting_problems(report)

@@ -13,14 +13,12 @@ import msgspec
 
 from services.simulator.cluster import SimulatedNode
 from shared.domain.cpus import CpuLayout, format_runs
+from shared.domain.policies import NONE
 from shared.domain.report import DeviceGroup, Report
 from shared.domain.resources import CPU, Amounts, is_memory
 from shared.events.cluster_facts import NodeObserved
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import empty_kubelet
-
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-SCOPES = ("container", "pod")
 
 
 class RecordedNode(SimulatedNode, frozen=True):
@@ -81,7 +79,7 @@ def _whole(report: Report) -> tuple[Report, bool]:
         return report, True
     memory = any(is_memory(name) and name in report.tracked for zone in report.zones for name in zone.resources)
     fields: dict[str, object] = {
-        "policy": "none" if report.policy == "unknown" else report.policy,
+        "policy": NONE if report.policy == "unknown" else report.policy,
         "cpu_policy": "static" if CPU in report.tracked else "none",
         "memory_policy": "Static" if memory else "None",
     }

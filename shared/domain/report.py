@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from shared.domain.cpus import CpuLayout
+from shared.domain.policies import NONE
 from shared.domain.resources import Amounts
 
 MAX_REPORT_BYTES = 512 << 10
@@ -136,7 +137,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     boot_id: str
     boot_time_ms: int
     exporter: str = ""
-    policy: str = "none"
+    policy: str = NONE
     scope: str = "container"
     options: dict[str, str] = {}
     max_numa_nodes: int = 8

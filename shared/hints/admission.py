@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shared.domain.pod import ContainerKind
+from shared.domain.policies import NONE, SINGLE_NUMA_NODE
 from shared.domain.report import ZonedAmount
 from shared.hints.provider import NO_OPINION, Asked, Book, Own, State, Taken
 from shared.hints.request import Questions, Request, Step
 from shared.hints.splits import TooManyChoicesError, TooManyWaysError
 from shared.kubelet.hint import Hint
 from shared.kubelet.masks import MAX_NODES, nodes_of
-from shared.kubelet.topology_manager import NO_HINT, NONE, SINGLE_NUMA_NODE, TopologyManager, merge
+from shared.kubelet.topology_manager import NO_HINT, TopologyManager, merge
 
 States = tuple[State, ...]
 """One state a provider, in the registry's order: the node in one of its states."""

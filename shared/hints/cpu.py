@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from shared.domain.pod import ContainerKind
+from shared.domain.policies import NONE
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU
 from shared.hints.cpu_ids import MILLI, by_ids
@@ -210,7 +211,7 @@ class CpuHints:
 
     def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
         """By ids where they matter (`fine`) and the report tells them, else by what it counts as free."""
-        pooled = policy == "none"
+        pooled = policy == NONE
         known = by_ids(report, placements, pooled) if fine else None
         if known is not None:
             return Observed(known[0], (known[1],))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from shared.domain.idlist import parse_ids
 from shared.domain.pod import ContainerKind
+from shared.domain.policies import NONE
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import is_device
 from shared.hints.provider import NO_OPINION, Asked, Observed, Own
@@ -255,10 +256,10 @@ class DeviceHints:
     def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
         """By device where the report tells them, else by the counts of its zones."""
         pools = _by_device(report, placements) if report.devices is not None else _by_zone(report)
-        if policy == "none":
+        if policy == NONE:
             pools = {name: {0: _sum(groups.values())} for name, groups in pools.items()}
         sizes = [(name, Pool(tuple(groups), tuple([each.size for each in groups.values()]))) for name, groups in pools.items()]
-        book = _book(tuple(sizes), policy == "none")
+        book = _book(tuple(sizes), policy == NONE)
         state = tuple([tuple([each.free for each in groups.values()]) for groups in pools.values()])
         return Observed(book, (state,), frozenset({UNHEALTHY}) if _unhealthy(report) else frozenset())
 

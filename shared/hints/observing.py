@@ -7,12 +7,13 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
+from shared.domain.policies import NONE
 from shared.domain.report import Placement, Report
 from shared.hints import registry
 from shared.hints.admission import Rules, States
 from shared.hints.provider import Book
 from shared.kubelet.masks import mask_of
-from shared.kubelet.topology_manager import NONE, PREFER_CLOSEST, TopologyManager
+from shared.kubelet.topology_manager import PREFER_CLOSEST, TopologyManager
 
 UNKNOWN_DISTANCE = 255
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from shared.domain import dynamic, quantity
+from shared.domain.policies import BEST_EFFORT, NONE, POLICIES, RESTRICTED, SCOPES, SINGLE_NUMA_NODE
 from shared.domain.report import UNKNOWN, Report, Zone, ZoneResource
 from shared.domain.resources import CPU
 from shared.kube import numaplacement
@@ -32,19 +33,17 @@ SOURCE = "nrt"
 ALL = "all"
 MAX_ZONES = 64
 _ZONE_NAME = re.compile(r"node-(\d{1,5})")
-_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-_SCOPES = ("container", "pod")
 _LEGACY = {
-    "SingleNUMANodeContainerLevel": ("single-numa-node", "container"),
-    "SingleNUMANodePodLevel": ("single-numa-node", "pod"),
-    "SingleNUMANode": ("single-numa-node", "container"),
-    "RestrictedContainerLevel": ("restricted", "container"),
-    "RestrictedPodLevel": ("restricted", "pod"),
-    "Restricted": ("restricted", "container"),
-    "BestEffortContainerLevel": ("best-effort", "container"),
-    "BestEffortPodLevel": ("best-effort", "pod"),
-    "BestEffort": ("best-effort", "container"),
-    "None": ("none", "container"),
+    "SingleNUMANodeContainerLevel": (SINGLE_NUMA_NODE, "container"),
+    "SingleNUMANodePodLevel": (SINGLE_NUMA_NODE, "pod"),
+    "SingleNUMANode": (SINGLE_NUMA_NODE, "container"),
+    "RestrictedContainerLevel": (RESTRICTED, "container"),
+    "RestrictedPodLevel": (RESTRICTED, "pod"),
+    "Restricted": (RESTRICTED, "container"),
+    "BestEffortContainerLevel": (BEST_EFFORT, "container"),
+    "BestEffortPodLevel": (BEST_EFFORT, "pod"),
+    "BestEffort": (BEST_EFFORT, "container"),
+    "None": (NONE, "container"),
 }
 
 
@@ -135,7 +134,7 @@ def from_nrt(found: object, boot_id: str, boot_time_ms: int) -> Report:
 
 def _payload(report: Report) -> tuple[str, dict[int, str]] | None:
     """RTE writes it for single-numa-node with fingerprints on, over the containers that hold something exclusive."""
-    if not report.fingerprint or report.policy != "single-numa-node" or report.placements is None:
+    if not report.fingerprint or report.policy != SINGLE_NUMA_NODE or report.placements is None:
         return None
     return numaplacement.encode(report.placements, len(report.zones))
 
@@ -237,8 +236,8 @@ def _policy_in(node: str, read: _Object, attributes: dict[str, str]) -> tuple[st
         raise NrtError(f"{KIND} {node}: topologyPolicies: {legacy!r} is unknown; known: {', '.join(sorted(_LEGACY))}")
     policy, scope = _LEGACY.get(legacy, (UNKNOWN, "container"))
     return (
-        _checked(node, POLICY, attributes.get(POLICY) or policy, (*_POLICIES, policy)),
-        _checked(node, SCOPE, attributes.get(SCOPE) or scope, _SCOPES),
+        _checked(node, POLICY, attributes.get(POLICY) or policy, (*POLICIES, policy)),
+        _checked(node, SCOPE, attributes.get(SCOPE) or scope, SCOPES),
     )
 
 

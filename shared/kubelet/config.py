@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.domain import policies
 from shared.domain.resources import Amounts
 from shared.kubelet.topology import Cpu
 
@@ -38,7 +39,7 @@ class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     `device_hints_on_all_zones` is how kubelets before kubernetes PR 138244 enumerate device hints.
     """
 
-    topology_policy: str = "none"
+    topology_policy: str = policies.NONE
     topology_scope: str = "container"
     topology_options: dict[str, str] = {}
     cpu_policy: str = "none"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.kubelet.options import ConfigError, bad_value, parse_bool
 from shared.kubelet.topology import CpuTopology
 
@@ -71,7 +72,7 @@ def check_machine(options: CpuOptions, topology: CpuTopology, topology_policy: s
     """align-by-socket needs another policy than single-numa-node and no more sockets than NUMA nodes."""
     if not options.align_by_socket:
         return None
-    if topology_policy == "single-numa-node":
+    if topology_policy == SINGLE_NUMA_NODE:
         text = f"Topolgy manager {topology_policy} policy is incompatible with CPUManager {ALIGN_BY_SOCKET} policy option"
         return ConfigError(text)
     if len(topology.sockets) > len(topology.numas):

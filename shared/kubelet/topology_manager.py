@@ -10,15 +10,14 @@ from typing import Literal
 
 import msgspec
 
+from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SCOPES, SINGLE_NUMA_NODE, Policy, Scope
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import mask_of
 from shared.kubelet.merge import Distances, filter_hints, merge_hints, single_node_hints
 from shared.kubelet.options import ConfigError, bad_value, parse_bool, parse_int
 
-PolicyName = Literal["none", "best-effort", "restricted", "single-numa-node"]
-ScopeName = Literal["none", "container", "pod"]
+ScopeName = Literal["none"] | Scope
 
-NONE, BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE = "none", "best-effort", "restricted", "single-numa-node"
 PREFER_CLOSEST = "prefer-closest-numa-nodes"
 MAX_ALLOWABLE = "max-allowable-numa-nodes"
 DEFAULT_MAX_ALLOWABLE = 8
@@ -30,7 +29,7 @@ NO_HINT = Hint(None, False)
 class TopologyManager(msgspec.Struct, frozen=True):
     """A configured Topology Manager. `distances` is present only under prefer-closest-numa-nodes."""
 
-    policy: PolicyName
+    policy: Policy
     scope: ScopeName
     default_mask: int
     distances: Distances | None = None
@@ -50,7 +49,7 @@ def configure(
     """
     ids = sorted(nodes)
     if policy == NONE:
-        return TopologyManager("none", "none", mask_of(ids))
+        return TopologyManager(NONE, "none", mask_of(ids))
     parsed = _parse_options(options)
     if isinstance(parsed, ConfigError):
         return parsed
@@ -64,7 +63,7 @@ def configure(
 def _named(policy: str, scope: str, default_mask: int, distances: Distances | None) -> TopologyManager | ConfigError:
     if policy not in (BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE):
         return ConfigError(f'unknown policy: "{policy}"')
-    if scope not in ("container", "pod"):
+    if scope not in SCOPES:
         return ConfigError(f'unknown scope: "{scope}"')
     return TopologyManager(policy, scope, default_mask, distances)  # type: ignore[arg-type]
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from shared.domain.demand import ContainerDemand, most, peak
 from shared.domain.device_zones import Between, between_zones
+from shared.domain.policies import NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Report
 from shared.domain.resources import CPU, Amounts
 from shared.hints.registry import amounts_are_all, beyond_amounts, zones_of
@@ -39,7 +40,7 @@ def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: M
     """Container name (or WHOLE_POD) -> zones that could hold it by `bound`. A part that fits nowhere gets every zone:
     it is on the node against all expectation, so nothing is known about it."""
     zones = sorted(bound)
-    if report.policy != "single-numa-node":
+    if report.policy != SINGLE_NUMA_NODE:
         each = [part.name for part in demand] if _each_by_itself(demand, report) else []
         return dict.fromkeys([WHOLE_POD, *each], tuple(zones)) if demand else {}
     bound = _where_given(demand, report, bound)
@@ -69,7 +70,7 @@ def _where_given(demand: Collection[ContainerDemand], report: Report, bound: Map
 
 def _each_by_itself(demand: Collection[ContainerDemand], report: Report) -> bool:
     """Whether containers may get different masks, and it matters: later ones need not take over an init container's CPUs."""
-    one_mask = report.policy in ("none", "restricted") or report.scope == "pod"
+    one_mask = report.policy in (NONE, RESTRICTED) or report.scope == "pod"
     return not one_mask and any(part.kind == "init" and CPU in part.amounts for part in demand)
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from shared.domain.device_zones import between_zones
+from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, is_memory
 from shared.hints.admission import Rules, States
@@ -26,7 +27,6 @@ from shared.hints.orders import Gone, relevant
 from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError, ways
 from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
-from shared.kubelet.topology_manager import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.kubelet.versions import is_proven
 from shared.ledger.charge import WHOLE_POD
 from shared.ledger.device_ways import parted, ways_out_of_groups

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from shared.domain.demand import ContainerDemand, kept_init_cpu, peak
 from shared.domain.device_zones import between_zones
+from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Placement, Report
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_memory
 from shared.ledger.charge import REMEMBERED, apart
@@ -151,10 +152,10 @@ def _stays(name: str, demand: Sequence[ContainerDemand], report: Report) -> bool
     memory shows it whole. In container scope a *later* container's mask must hold every zone of what it may reuse (kubelet
     1.36, CPU and device hints), and where only masks of the least size are admitted it then uses all of them. Whatever came
     before an init container says nothing about it."""
-    if report.policy not in ("single-numa-node", "restricted"):
+    if report.policy not in (SINGLE_NUMA_NODE, RESTRICTED):
         return False
     if report.scope == "pod":
-        return report.policy == "single-numa-node" or any(MEMORY in part.amounts for part in demand if part.kind != "init")
+        return report.policy == SINGLE_NUMA_NODE or any(MEMORY in part.amounts for part in demand if part.kind != "init")
     wants = [part.kind for part in demand if name in part.amounts]
     return wants[-1] != "init"
 

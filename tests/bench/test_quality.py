@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from services.comparison import columns
-from services.comparison.cells import POLICIES, ROWS, Cell, Grid, Policy, Result, RowName, full, quick
+from services.comparison.cells import ROWS, Cell, Grid, Result, RowName, full, quick
 from services.comparison.measures import as_line
 from services.comparison.runner import run_cell
 from services.comparison.truth import TrueNode
@@ -22,6 +22,7 @@ from services.scheduler.compat.nrt import parse_nrt
 from services.scheduler.compat.score import score_node
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
 from shared.domain.pod import Container, ContainerKind, Pod
+from shared.domain.policies import POLICIES, Policy
 from tests.bench.quality.aims import aims, groups
 from tests.bench.quality.command import main, read
 

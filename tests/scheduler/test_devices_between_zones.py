@@ -8,8 +8,8 @@ import pytest
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.policy import BEST_EFFORT, NONE, RESTRICTED, SINGLE
 from shared.domain.pod import Pod
+from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason
 from shared.kubelet.admission import admit, remove
 from shared.kubelet.machine import KubeletState
@@ -45,7 +45,7 @@ def test_without_checkpoints_it_is_sound(policy: str, scope: str) -> None:
     assert found.passed > 20
 
 
-@pytest.mark.parametrize("policy", [SINGLE, RESTRICTED])
+@pytest.mark.parametrize("policy", [SINGLE_NUMA_NODE, RESTRICTED])
 def test_no_bound_promises_more_than_a_search_finds(policy: str) -> None:
     found = measured([11642], policy, "container", unsettled=2, by_search=True, zones=2, between=0.6)
     assert (found.refused, found.unsound) == (1, [])
@@ -73,7 +73,7 @@ def test_who_asks_for_no_device_may_cost_another_the_zone_that_its_device_is_lef
     assert world_of(scene, CycleConfig()).cluster.verdict(scene.pod, NODE) is not None
 
 
-@pytest.mark.parametrize("policy", [SINGLE, RESTRICTED, BEST_EFFORT, NONE])
+@pytest.mark.parametrize("policy", [SINGLE_NUMA_NODE, RESTRICTED, BEST_EFFORT, NONE])
 def test_what_a_pod_on_its_way_may_take_is_surely_free_in_no_zone_of_it(policy: str) -> None:
     """CPUs only where it may land: zone 1, as the other has too few."""
     state = kubelet(2, policy, gpus={"x": 0b01, "y": BETWEEN})
@@ -81,7 +81,7 @@ def test_what_a_pod_on_its_way_may_take_is_surely_free_in_no_zone_of_it(policy: 
     node = world.ledger.nodes[NODE]
     assert [node.lower[zone][GPU] for zone in (0, 1)] == [1, 0]
     assert [node.upper[zone][GPU] for zone in (0, 1)] == [2, 1]
-    assert node.lower[0]["cpu"] == (6000 if policy == SINGLE else -1000)
+    assert node.lower[0]["cpu"] == (6000 if policy == SINGLE_NUMA_NODE else -1000)
 
 
 def test_what_is_held_is_free_at_best_in_no_zone_of_it() -> None:

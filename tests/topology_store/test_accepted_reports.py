@@ -19,6 +19,7 @@ from services.topology_store import core, validation
 from services.topology_store.core import Accepted
 from shared.bus import subjects
 from shared.domain.pod import Container, Pod
+from shared.domain.policies import SCOPES
 from shared.domain.report import Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.events import streams
 from shared.events.catalog import CATALOG, Fact
@@ -79,8 +80,8 @@ def reports(draw: st.DrawFn) -> dict[str, Any]:
         "node": "n1",
         "boot_id": draw(st.sampled_from(("boot-1", "boot-2"))),
         "boot_time_ms": draw(st.integers(0, 100_000)),
-        "policy": draw(st.sampled_from(validation.POLICIES)),
-        "scope": draw(st.sampled_from(validation.SCOPES)),
+        "policy": draw(st.sampled_from(validation.REPORTED)),
+        "scope": draw(st.sampled_from(SCOPES)),
         "options": draw(st.dictionaries(st.sampled_from(("full-pcpus-only", "prefer-closest-numa-nodes", "x")), st.just("true"))),
         "max_numa_nodes": draw(st.sampled_from((0, 1, 8, 1024))),
         "tracked": draw(st.lists(st.sampled_from(RESOURCES), unique=True)),
@@ -154,7 +155,7 @@ def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(told: list[Any
     assert digest(from_snapshot(to_snapshot(service.core.ledger))) == digest(service.core.ledger)
 
 
-@pytest.mark.parametrize("policy", validation.POLICIES)
+@pytest.mark.parametrize("policy", validation.REPORTED)
 @pytest.mark.parametrize("late", [False, True])
 def test_a_log_from_before_the_door_checked_zones_is_folded_and_decided_on(policy: str, late: bool) -> None:
     """Such facts stand in logs for ever. p2 is listed half in zone 7, which the report does not have."""

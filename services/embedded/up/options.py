@@ -7,9 +7,8 @@ from pathlib import Path
 import msgspec
 
 from services.embedded.errors import EmbeddedError
+from shared.domain.policies import POLICIES, SCOPES, SINGLE_NUMA_NODE
 
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-SCOPES = ("container", "pod")
 CACHES = ("ledger", "overreserve", "discardreserved", "passthrough")
 MAX_NODES, MAX_ZONES, MAX_PODS = 5_000, 8, 1_000_000
 MAX_SCHEDULERS, MAX_STANDBYS = 8, 3
@@ -34,7 +33,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     load: float = 0.9
     speed: str = "1"
     api_port: int = 0
-    policy: str = "single-numa-node"
+    policy: str = SINGLE_NUMA_NODE
     scope: str = "container"
     cache: str = "ledger"
     seed: int = 1

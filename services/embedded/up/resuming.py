@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from services.embedded.up.options import UsageError
+from shared.domain.policies import SINGLE_NUMA_NODE
 
 _NOTE = "cluster.json"
 
@@ -22,7 +23,7 @@ class Shape(msgspec.Struct, frozen=True):
     nodes: int = 8
     zones: int = 2
     workload: str = "demo"
-    policy: str = "single-numa-node"
+    policy: str = SINGLE_NUMA_NODE
     scope: str = "container"
     seed: int = 1
 

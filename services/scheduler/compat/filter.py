@@ -16,6 +16,7 @@ from services.scheduler.compat.cache import View
 from services.scheduler.compat.nrt import Nrt
 from services.scheduler.compat.pod import Container, Pod, apps, asks_for_devices, effective_request, inits, qos_class
 from services.scheduler.compat.zones import NumaZone, numa_zones
+from shared.domain.policies import SINGLE_NUMA_NODE
 
 CONTAINER_TEXTS = {
     "init": "cannot align init container",
@@ -63,7 +64,7 @@ def filter_node(pod: Pod, offered: Collection[str] | None, view: View) -> Verdic
         return PASS
     if not view.fresh:
         return Verdict(Code.UNSCHEDULABLE, ("invalid node topology data",))
-    if view.nrt is None or view.nrt.manager.policy != "single-numa-node":
+    if view.nrt is None or view.nrt.manager.policy != SINGLE_NUMA_NODE:
         return PASS
     verdict = _align_by_scope(pod, offered, view.nrt)
     return verdict if verdict.passes else msgspec.structs.replace(verdict, marks=True)

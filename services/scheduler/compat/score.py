@@ -17,6 +17,7 @@ from services.scheduler.compat import (
 from services.scheduler.compat.cache import View
 from services.scheduler.compat.pod import Pod, qos_class
 from services.scheduler.compat.zone_strategies import ZoneScore, score_by_zone
+from shared.domain.policies import SINGLE_NUMA_NODE
 
 BEST, WORST = 100, 0
 ZONE_STRATEGIES: dict[str, ZoneScore] = {
@@ -40,6 +41,6 @@ def _raw_score(pod: Pod, view: View, strategy: str, weights: Mapping[str, int]) 
         return WORST
     if strategy == "LeastNUMANodes":
         return score_least_numa_nodes.score(pod, view.nrt)
-    if view.nrt.manager.policy != "single-numa-node":
+    if view.nrt.manager.policy != SINGLE_NUMA_NODE:
         return WORST
     return score_by_zone(pod, view.nrt, ZONE_STRATEGIES[strategy], weights)

@@ -12,18 +12,18 @@ from functools import lru_cache
 
 import msgspec
 
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-SCOPES = ("container", "pod")
+from shared.domain.policies import BEST_EFFORT, NONE, POLICIES, RESTRICTED, SCOPES, SINGLE_NUMA_NODE
+
 DEFAULT_MAX_NUMA_NODES = 8
 LIMIT_MAX_NUMA_NODES = 1024
-_LEGACY = {"SingleNUMANode": "single-numa-node", "Restricted": "restricted", "BestEffort": "best-effort"}
+_LEGACY = {"SingleNUMANode": SINGLE_NUMA_NODE, "Restricted": RESTRICTED, "BestEffort": BEST_EFFORT}
 _ATOI = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 class TopologyManager(msgspec.Struct, frozen=True):
     """The three settings that the plugin compares and acts on."""
 
-    policy: str = "none"
+    policy: str = NONE
     scope: str = "container"
     max_numa_nodes: int = DEFAULT_MAX_NUMA_NODES
 
@@ -31,7 +31,7 @@ class TopologyManager(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=4096)
 def topology_manager(policies: tuple[str, ...], attributes: tuple[tuple[str, str], ...]) -> TopologyManager:
     """The effective settings. Invalid values are ignored one by one, as upstream does."""
-    policy, scope = _legacy(policies[0]) if policies else ("none", "container")
+    policy, scope = _legacy(policies[0]) if policies else (NONE, "container")
     limit = DEFAULT_MAX_NUMA_NODES
     for name, value in attributes:
         if name == "topologyManagerPolicy" and value in POLICIES:
@@ -54,4 +54,4 @@ def _legacy(policy: str) -> tuple[str, str]:
     for suffix, scope in (("ContainerLevel", "container"), ("PodLevel", "pod")):
         if policy.endswith(suffix) and policy.removesuffix(suffix) in _LEGACY:
             return _LEGACY[policy.removesuffix(suffix)], scope
-    return "none", "container"
+    return NONE, "container"

@@ -22,7 +22,6 @@ from services.scheduler.deciding.judging import Judging
 from services.scheduler.deciding.lowest_zone import note_reserved
 from services.scheduler.deciding.node_facts import NodeFacts, Profile
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.policy import RESTRICTED, SINGLE
 from services.scheduler.deciding.reservation import claim_restored, reserve
 from services.scheduler.deciding.shape import Items, Shape, key_of
 from services.scheduler.deciding.verdicts.columns import Columns, Delta, Group
@@ -32,6 +31,7 @@ from services.scheduler.scoring.strategy import Want
 from services.scheduler.setting_aside.asides import Asides
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.pod import Pod
+from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.events.scheduling_facts import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
@@ -85,7 +85,7 @@ class Cluster:
         return [sum(held) if held else NOWHERE for held in found]
 
     def _aligning(self) -> list[Group]:
-        return [group for group in self._columns.groups() if group.profile[1].policy in (SINGLE, RESTRICTED)]
+        return [group for group in self._columns.groups() if group.profile[1].policy in (SINGLE_NUMA_NODE, RESTRICTED)]
 
     # -- facts in ------------------------------------------------------------------------------------------------
 

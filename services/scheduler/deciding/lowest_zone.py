@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from services.scheduler.deciding.feasibility.zone_sizes import is_plain
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.policy import NONE, SINGLE
 from services.scheduler.deciding.shape import Plan
 from shared.domain.demand import ContainerDemand, peak
+from shared.domain.policies import NONE, SINGLE_NUMA_NODE
 from shared.domain.resources import Amounts
 from shared.hints.registry import amounts_are_all
 from shared.ledger.kubelet_states import order_of_ends_unknown
@@ -78,7 +78,7 @@ def _current(kept: ExpectedZones, facts: NodeFacts, own: int) -> bool:
 
 def _zones(facts: NodeFacts) -> Zones | None:
     node, report = facts.ledger, facts.report
-    if report is None or not is_plain(report) or node.freed or (node.listed is None and facts.rule.policy != SINGLE):
+    if report is None or not is_plain(report) or node.freed or (node.listed is None and facts.rule.policy != SINGLE_NUMA_NODE):
         return None
     free = facts.upper
     if facts.claims:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from services.scheduler.deciding import policy
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility.zone_sizes import capacities
+from shared.domain import policies
 from shared.domain.demand import most
 from shared.domain.device_zones import between_zones
 from shared.domain.report import Report
@@ -159,7 +160,7 @@ class NodeFacts:
     @property
     def spreads(self) -> bool:
         """True where a pod may take from several zones at once without being refused for it."""
-        return self.rule.policy in (policy.NONE, policy.BEST_EFFORT)
+        return self.rule.policy in (policies.NONE, policies.BEST_EFFORT)
 
     def firm(self, lower: Bounds) -> Bounds:
         """`lower` as far as single zones go: no memory in zones that the Memory Manager uses, or may use, in groups."""
@@ -287,7 +288,7 @@ def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
     report = node.basis
     if report is None or len(report.zones) < 2:
         return frozenset()
-    sizes = {} if report.policy == policy.SINGLE else capacities(report)
+    sizes = {} if report.policy == policies.SINGLE_NUMA_NODE else capacities(report)
     if sizes and any((node.listed is None or not charge.proven) and _is_wide(charge, report, sizes) for charge in charges):
         return frozenset(zone.id for zone in report.zones)
     tied: set[int] = set()

@@ -7,28 +7,17 @@ precedence. A pod's own policy runs only on nodes of the same policy or of none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 import msgspec
 
 from services.scheduler.deciding.config import Precedence
 from shared.domain.pod import Pod
+from shared.domain.policies import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, parse
 from shared.domain.report import Report
 
 POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
 MEMORY_LABEL = "node.koordinator.sh/numa-memory-policy"
 POD_ANNOTATION = "scheduling.koordinator.sh/numa-topology-spec"
-
-NONE, BEST_EFFORT, RESTRICTED, SINGLE = "none", "best-effort", "restricted", "single-numa-node"
-
-_NAMES = {
-    "": NONE,
-    "none": NONE,
-    "besteffort": BEST_EFFORT,
-    "restricted": RESTRICTED,
-    "singlenumanode": SINGLE,
-}
-_SUFFIXES = {"podlevel": "pod", "containerlevel": "container"}
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -39,16 +28,6 @@ class Rule(msgspec.Struct, frozen=True):
     scope: str = "container"
     source: str = "default"
     problem: str = ""
-
-
-@lru_cache(maxsize=1024)
-def parse(text: str) -> tuple[str, str] | None:
-    """(policy, scope or "") of any spelling in use: kubelet's, NodeResourceTopology's, Koordinator's; None when unknown."""
-    name, scope = text.strip().lower().replace("-", ""), ""
-    for suffix, found in _SUFFIXES.items():
-        if name.endswith(suffix):
-            name, scope = name[: -len(suffix)], found
-    return (_NAMES[name], scope) if name in _NAMES else None
 
 
 def node_rule(report: Report, labels: Mapping[str, str], precedence: Precedence) -> Rule:
@@ -123,7 +102,7 @@ def _exclusive(text: str, wanted: str) -> str:
     """
     if text not in ("", "Preferred", "Required"):
         return f"unknown singleNUMANodeExclusive {text!r}; write Preferred or Required"
-    if text != "Required" or wanted in (SINGLE, BEST_EFFORT):
+    if text != "Required" or wanted in (SINGLE_NUMA_NODE, BEST_EFFORT):
         return ""
     remedy = "write numaTopologyPolicy SingleNUMANode beside it, or Preferred"
     return f"singleNUMANodeExclusive Required cannot be kept, as the kubelet chooses zones without regard to it; {remedy}"

@@ -4,11 +4,11 @@ which they were reserved. A prediction narrows nothing: charges stay what they a
 
 from __future__ import annotations
 
-from services.scheduler.deciding import policy
 from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.lowest_zone import lowest_zones
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
+from shared.domain import policies
 from shared.hints.request import request_of
 from shared.kubelet.masks import nodes_of
 
@@ -17,7 +17,7 @@ Predicted = dict[str, tuple[int, ...]]
 
 def predict(facts: NodeFacts, plan: Plan) -> Predicted:
     """Container -> zone ids, for the containers that pin something; empty where nothing can be said."""
-    if plan.mode == "free" or plan.rule.policy == policy.NONE:
+    if plan.mode == "free" or plan.rule.policy == policies.NONE:
         return {}
     lowest = lowest_zones(facts, plan)
     if lowest is not None:

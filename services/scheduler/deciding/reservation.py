@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from copy import copy
 
 from services.scheduler.deciding.node_facts import NodeFacts, offered, tied_zones
-from services.scheduler.deciding.policy import SINGLE
 from services.scheduler.deciding.shape import Shape
 from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
+from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.ledger.charge import charge_zones, narrow
 from shared.ledger.landing import Landing, landing
 from shared.ledger.state import NOT_SENT_YET, Charge, ZoneAmounts
@@ -33,7 +33,7 @@ def reserve(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tupl
     for name, amount in shape.requested.items():
         facts.requested[name] = facts.requested.get(name, 0) + amount
     facts.overlay[pod.uid] = charge
-    if report is not None and demand and report.policy != SINGLE:
+    if report is not None and demand and report.policy != SINGLE_NUMA_NODE:
         facts.tied |= tied_zones(facts.ledger, (charge,))
     return charge.zones
 

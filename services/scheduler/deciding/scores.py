@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.policy import RESTRICTED
 from services.scheduler.deciding.registered import REGISTRY, Registered
 from services.scheduler.deciding.shape import Items, Plan, Shape
+from shared.domain.policies import RESTRICTED
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -15,6 +15,7 @@ from services.scheduler.deciding import policy
 from services.scheduler.deciding.node_facts import Profile
 from services.scheduler.deciding.outcome import Unplaceable
 from services.scheduler.deciding.verdicts.columns import Delta
+from shared.domain import policies
 from shared.domain.demand import ContainerDemand, outside_pod_hint, peak, zonal_demand
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
@@ -171,7 +172,7 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     if not demand:
         return Plan("free", rule)
     whole_cores = WHOLE_CORES in options and any(CPU in part.amounts for part in demand)
-    mode = "aligned" if rule.policy in (policy.SINGLE, policy.RESTRICTED) else "spread"
+    mode = "aligned" if rule.policy in (policies.SINGLE_NUMA_NODE, policies.RESTRICTED) else "spread"
     parts = _parts(demand, rule)
     kinds = tuple(Counter(tuple(part.amounts.items()) for part in parts).items())
     forcing, beyond = len(parts) > 1 and any(part.kind == "init" for part in parts), _whole_pod(rule) and outside_pod_hint(demand)
@@ -185,7 +186,7 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
 
 
 def _whole_pod(rule: policy.Rule) -> bool:
-    return rule.scope == "pod" and rule.policy != policy.NONE
+    return rule.scope == "pod" and rule.policy != policies.NONE
 
 
 def _sum(parts: tuple[Part, ...]) -> Amounts:

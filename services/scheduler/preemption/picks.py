@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 
 from shared.domain.pod import Pod
+from shared.domain.policies import NONE
 from shared.hints.splits import splits
 from shared.kubelet.admission import Admission, admit
 from shared.kubelet.machine import KubeletState
-from shared.kubelet.topology_manager import NONE
 
 MOST_PICKS = 64
 """Admissions that are looked at for one pod."""

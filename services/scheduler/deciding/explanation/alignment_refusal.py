@@ -12,8 +12,8 @@ from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, ENDANGERS, verdict
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.policy import SINGLE
 from services.scheduler.deciding.shape import Part, Plan, Shape
+from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Report, Zone
@@ -43,7 +43,7 @@ def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleC
 
 def larger_than_zones(facts: NodeFacts, plan: Plan) -> Refusal | None:
     """Where each part must go into one zone: a part that no zone holds, even when it is empty."""
-    if plan.mode != "aligned" or plan.rule.policy != SINGLE:
+    if plan.mode != "aligned" or plan.rule.policy != SINGLE_NUMA_NODE:
         return None
     return next((found for part in plan.parts if (found := _never(facts, part)) is not None), None)
 
@@ -105,7 +105,7 @@ def _zonal(facts: NodeFacts, plan: Plan, whole: Part) -> Refusal | None:
     if not lower or any(fits(part.amounts, zone) for zone in lower.values()):
         return None
     reason = Reason.NO_SINGLE_ZONE
-    if plan.rule.policy != SINGLE and not _fits_a_zone_when_empty(facts, part):
+    if plan.rule.policy != SINGLE_NUMA_NODE and not _fits_a_zone_when_empty(facts, part):
         reason = Reason.NO_ZONE_SET
     never = _never(facts, whole) if reason is Reason.NO_SINGLE_ZONE else None
     if never is not None:
@@ -178,7 +178,7 @@ def _unoffered(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
     for part, step in zip(plan.demand, request_of(plan.demand).steps, strict=True):
         for at, (provider, asked) in enumerate(zip(registry.PROVIDERS, step.asked, strict=True)):
             if asked and not provider.by_amounts and any(not books[at].single(m.states[at], None, asked) for m in moments):
-                reason = Reason.NO_SINGLE_ZONE if plan.rule.policy == SINGLE else Reason.NO_ZONE_SET
+                reason = Reason.NO_SINGLE_ZONE if plan.rule.policy == SINGLE_NUMA_NODE else Reason.NO_ZONE_SET
                 subject, remedy = f"of those that {provider.name} offers", f"wait until {provider.name} has some"
                 return Refusal(facts.name, reason, subject, asked[0][0], part.name, asked[0][1], remedy=remedy)
     return None

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts, held_once
-from services.scheduler.deciding.policy import BEST_EFFORT, NONE, RESTRICTED, SINGLE
 from services.scheduler.deciding.shape import Plan
 from shared.domain.demand import outside_pod_hint
+from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.resources import CPU, Amounts, is_device, is_memory
 from shared.ledger.state import Charge, ZoneAmounts
 
@@ -29,7 +29,7 @@ def fits(amounts: Amounts, zone: Amounts) -> bool:
 
 def one_zone_each(facts: NodeFacts, plan: Plan) -> bool:
     """True where every part of the pod must go into one zone: no wider set of zones is ever preferred."""
-    if plan.rule.policy == SINGLE:
+    if plan.rule.policy == SINGLE_NUMA_NODE:
         return True
     return plan.rule.policy == RESTRICTED and fits_one_zone([part.amounts for part in plan.parts], facts.report)
 

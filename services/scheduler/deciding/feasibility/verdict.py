@@ -15,9 +15,9 @@ from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.pigeonhole import Waiting, joined, waiting_on
 from services.scheduler.deciding.feasibility.zone_sizes import is_plain
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.policy import BEST_EFFORT, SINGLE
 from services.scheduler.deciding.reservation import charge_of
 from services.scheduler.deciding.shape import Plan, Shape
+from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
 from shared.domain.report import Report
 from shared.domain.resources import is_memory
 from shared.hints.arrivals import UNKNOWN, Verdict
@@ -86,7 +86,9 @@ def _all_in_single_zones(facts: NodeFacts, plan: Plan) -> bool:
 
 def _harmless(facts: NodeFacts, plan: Plan, newcomer: Charge) -> bool:
     """Nobody on the way can miss what the newcomer takes, whatever they ask for."""
-    if plan.whole_cores or (facts.rule.policy != SINGLE and any(is_memory(name) for name in plan.together) and facts.tied):
+    if plan.whole_cores or (
+        facts.rule.policy != SINGLE_NUMA_NODE and any(is_memory(name) for name in plan.together) and facts.tied
+    ):
         return False
     if bounds.room_beside_all(facts, newcomer):
         return True

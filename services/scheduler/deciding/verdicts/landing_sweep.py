@@ -12,11 +12,11 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.deciding import policy
 from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.shape import Items, Plan
 from services.scheduler.deciding.verdicts.columns import Columns, Selection, Slots
 from services.scheduler.deciding.verdicts.standing import Standing
+from shared.domain import policies
 from shared.domain.resources import Amounts
 
 Bools = npt.NDArray[np.bool_]
@@ -41,7 +41,7 @@ class LandingSweep:
         most: Amounts = {}
         for part in plan.parts:
             most |= {name: max(held, most.get(name, 0)) for name, held in part.amounts.items()}
-        self._most = _bound(most, columns.rows) if plan.rule.policy == policy.RESTRICTED else None
+        self._most = _bound(most, columns.rows) if plan.rule.policy == policies.RESTRICTED else None
         self._running, self._side_by_side = plan.running, _bound(plan.least, columns.rows) if plan.least else None
         self._together = _togethers(plan, columns.rows) if plan.together and self._known else []
         self._tells = bool(plan.together) and self._known and not plan.one_by_one

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.deciding import policy
 from services.scheduler.deciding.registered import HIGHEST, Registered
 from services.scheduler.deciding.scores import Scorer, ZoneStrategy
 from services.scheduler.deciding.shape import Items, Part, Plan, Shape
 from services.scheduler.deciding.verdicts.columns import Columns, Selection
+from shared.domain import policies
 from shared.domain.demand import most
 from shared.domain.resources import Amounts, is_device, is_memory
 
@@ -72,7 +72,7 @@ class Sweep:
             sure[:] = False
         sure &= necessary
         candidates = self._with_upper(plan, necessary)
-        if plan.rule.policy == policy.RESTRICTED:
+        if plan.rule.policy == policies.RESTRICTED:
             wide = ~self._fits_one_zone(plan)
             candidates, sure = candidates | wide, sure & ~wide
             scores = np.where(wide, 0, scores) if self._singly is None else scores
@@ -195,7 +195,7 @@ class Sweep:
             sure &= self._columns.totals[row, self._selection] >= amount if row is not None else False
         if memory:
             fit = self._fit(memory)
-            if plan.rule.policy == policy.BEST_EFFORT:
+            if plan.rule.policy == policies.BEST_EFFORT:
                 plain = self._zones <= 2 and not any(is_device(name) for name in rest)
                 sure &= fit.all(axis=0) if plain and fit is not None else False
             else:
