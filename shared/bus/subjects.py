@@ -15,7 +15,6 @@ ECHO = "topolog.report._echo"
 """What a reader of reports sends through their stream to hear it back; no node's name begins like that."""
 
 MSG_ID = "Nats-Msg-Id"
-TRACEPARENT = "traceparent"
 POSITION = "Topolog-Position"
 CHAIN = "Topolog-Chain"
 """Which history the position is of: another one after a restore has other chains (`shared.eventlog.chain`)."""

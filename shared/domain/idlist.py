@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 MAX_IDS = 65_536
-MAX_DIGITS = 9
 _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,8})", re.DOTALL)
 _ITEM = re.compile(r"([^,\[\]]*)(?:\[([0-9,-]+)\])?")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")

@@ -86,14 +86,6 @@ class _MemoryFile(msgspec.Struct):
     checksum: Unsigned = 0
 
 
-def startup_text(manager: str, error: str, path: str) -> str:
-    """How a kubelet ends on a bad checkpoint; `manager` is `CPU` or `memory`."""
-    return (
-        f"could not restore state from checkpoint: {error}, please drain this node and delete the {manager} manager "
-        f'checkpoint file "{path}" before restarting Kubelet'
-    )
-
-
 def read_cpu(data: bytes, policy: str | None = None, verify: bool = True) -> CpuCheckpoint | CheckpointError:
     """`cpu_manager_state` as a value. `policy` is the configured one, to be compared with the file's; `verify` computes the
     checksum, which costs more than all the rest."""

@@ -13,7 +13,7 @@ import msgspec
 
 from shared.kubelet.checkpoint import CORRUPTED, CheckpointError, Unsigned, decode
 from shared.kubelet.checkpoint_text import dump_list, dump_map, fnv32a, go_json, string_order
-from shared.kubelet.device_state import Device, DeviceState, HintNodes, hold
+from shared.kubelet.device_state import DeviceState
 from shared.kubelet.masks import nodes_of
 
 DEVICE_FILE = "kubelet_internal_checkpoint"
@@ -150,12 +150,3 @@ def _by_node(state: DeviceState, resource: str, ids: frozenset[str]) -> dict[int
         for node in nodes_of(mask) if mask else (NO_NODE,):
             by_node.setdefault(node, []).append(name)
     return {node: tuple(by_node[node]) for node in sorted(by_node)}
-
-
-def device_state(nodes: tuple[int, ...], checkpoint: DeviceCheckpoint, hint_nodes: HintNodes = "device-bearing") -> DeviceState:
-    """The book of a kubelet that just restarted: holdings stand, resources have no devices until plugins come back."""
-    registered: dict[str, dict[str, Device]] = {resource: {} for resource in checkpoint.registered}
-    state = DeviceState(nodes, registered=registered, hint_nodes=hint_nodes)
-    for entry in checkpoint.entries:
-        state = hold(state, entry.pod_uid, entry.container, entry.resource, entry.ids())
-    return state

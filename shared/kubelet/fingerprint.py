@@ -8,14 +8,10 @@ Source: k8stopologyawareschedwg/podfingerprint; scheduler-plugins noderesourceto
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Literal
 
 import xxhash
-
-from shared.domain.pod import Pod
-from shared.domain.report import Placement
-from shared.domain.resources import CPU, MEMORY, is_hugepages, is_native
 
 Method = Literal["all", "with-exclusive-resources"]
 Verdict = Literal["match", "mismatch", "malformed", "incompatible-version"]
@@ -46,43 +42,3 @@ def check(expected: str, computed: str) -> Verdict:
     if expected[4:8] != VERSION:
         return "incompatible-version"
     return "match" if expected == computed else "mismatch"
-
-
-def members(
-    pods: Iterable[Pod], method: str, node_resources: Collection[str], *, count_zero: bool = False
-) -> list[tuple[str, str]]:
-    """The (namespace, name) pairs that a scheduler expects in the fingerprint of a node, from the specs of its pods.
-
-    `node_resources` are the resource names in the node's zones. Any method but `with-exclusive-resources` means all.
-    """
-    counted = (pod for pod in pods if method != EXCLUSIVE or spec_is_exclusive(pod, node_resources, count_zero))
-    return [(pod.namespace, pod.name) for pod in counted]
-
-
-def spec_is_exclusive(pod: Pod, node_resources: Collection[str], count_zero: bool = False) -> bool:
-    """Does the spec ask for something that a node of these resources gives exclusively?
-
-    Ordinary init containers do not count. A device counts for every class of service, cpu in whole numbers, memory
-    and hugepages only for Guaranteed pods. `count_zero` lets a request of zero devices count, as scheduler-plugins
-    does and no exporter can see.
-    """
-    guaranteed = pod.qos == "Guaranteed"
-    return any(
-        _is_exclusive(resource, amount, guaranteed, node_resources, count_zero)
-        for container in pod.containers
-        if container.kind != "init"
-        for resource, amount in container.requests.items()
-    )
-
-
-def _is_exclusive(resource: str, amount: int, guaranteed: bool, node_resources: Collection[str], count_zero: bool) -> bool:
-    if not is_native(resource):
-        return resource in node_resources and (amount > 0 or count_zero)
-    if not guaranteed or amount <= 0:
-        return False
-    return amount % 1000 == 0 if resource == CPU else resource == MEMORY or is_hugepages(resource)
-
-
-def placements_are_exclusive(placements: Iterable[Placement]) -> bool:
-    """The exporter's predicate for the placements of one pod: a CPU, or memory or a device with a known zone."""
-    return any(held.amount > 0 and held.zones for placement in placements for held in placement.held)

@@ -10,6 +10,7 @@ import pytest
 
 from shared.bus import subjects
 from shared.bus.port import Bus, BusUnavailable, Message
+from shared.telemetry.propagation import HEADER
 
 # Nothing is measured: a test that waits this long has failed.
 LIMIT_S = 60.0
@@ -74,9 +75,9 @@ class BusContract:
         assert message.data == b"2"
 
     async def test_headers_travel_with_the_message(self, bus: Bus) -> None:
-        await bus.publish(subjects.report("a"), b"1", {subjects.TRACEPARENT: "00-ab", subjects.MSG_ID: "x"})
+        await bus.publish(subjects.report("a"), b"1", {HEADER: "00-ab", subjects.MSG_ID: "x"})
         (message,) = await gather(bus.reports(), 1)
-        assert message.headers[subjects.TRACEPARENT] == "00-ab"
+        assert message.headers[HEADER] == "00-ab"
 
     async def test_a_repeated_message_id_is_stored_once(self, bus: Bus) -> None:
         await bus.publish(subjects.report("a"), b"first", {subjects.MSG_ID: "same"})

@@ -15,7 +15,6 @@ from shared.kubelet.checkpoint import (
     MemoryCheckpoint,
     read_cpu,
     read_memory,
-    startup_text,
     write_cpu,
     write_memory,
 )
@@ -23,7 +22,6 @@ from shared.kubelet.checkpoint_devices import (
     DeviceCheckpoint,
     DeviceEntry,
     device_checkpoint,
-    device_state,
     read_devices,
     write_devices,
 )
@@ -119,11 +117,6 @@ def test_a_corrupt_cpu_state_is_refused_in_the_kubelets_words() -> None:
     filled = read_cpu(b'{"policyName":"static","defaultCpuSet":"0-3","entries":{"u":{"c":"4"}},"checksum":7}')
     assert isinstance(filled, CheckpointError)
     assert filled.message.startswith("json: cannot unmarshal object into Go struct field CPUManagerCheckpointV1.entries")
-    text = startup_text("CPU", empty.message, "/var/lib/kubelet/cpu_manager_state")
-    assert text == (
-        "could not restore state from checkpoint: checkpoint is corrupted, please drain this node and delete the CPU "
-        'manager checkpoint file "/var/lib/kubelet/cpu_manager_state" before restarting Kubelet'
-    )
 
 
 def test_a_state_of_another_policy_is_refused() -> None:
@@ -171,20 +164,14 @@ def test_what_is_written_reads_back(entries: dict[str, dict[str, int]], default:
     assert read_cpu(write_cpu(checkpoint)) == checkpoint
 
 
-def test_a_restart_keeps_holdings_but_waits_for_the_plugins() -> None:
+def test_what_is_written_of_devices_reads_back() -> None:
     devices = {"a": Device(0b01), "b": Device(0b11), "c": Device(None), "d": Device(0b10, healthy=False)}
     state = register(DeviceState((0, 1)), "example.com/gpu", devices)
     state = hold(state, "u", "c0", "example.com/gpu", ["a", "b", "c"])
     written = device_checkpoint(state)
     assert written.entries == (DeviceEntry("u", "c0", "example.com/gpu", {-1: ("c",), 0: ("a", "b"), 1: ("b",)}),)
     assert written.registered == {"example.com/gpu": ("a", "b", "c")}
-    read = read_devices(write_devices(written))
-    assert read == written
-    again = device_state((0, 1), written)
-    assert again.held == state.held
-    assert again.available("example.com/gpu") == frozenset()
-    back = register(again, "example.com/gpu", devices)
-    assert (back.held, back.in_use, back.registered) == (state.held, state.in_use, state.registered)
+    assert read_devices(write_devices(written)) == written
 
 
 def test_a_book_without_machine_state_starts_anew_unless_it_has_assignments() -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from shared.domain.pod import Container, ContainerKind, Pod, Qos
 from shared.domain.report import Placement, ZonedAmount
-from shared.kubelet.fingerprint import EXCLUSIVE, check, fingerprint, members, placements_are_exclusive, spec_is_exclusive
+from shared.kubelet.fingerprint import EXCLUSIVE, check, fingerprint
+from tests.fixtures.fingerprint_members import members, placements_are_exclusive, spec_is_exclusive
 
 FIVE = [("ns1", "n1"), ("ns1", "n2"), ("ns2", "n1"), ("ns3", "n1"), ("ns3", "n2")]
 

@@ -10,6 +10,7 @@ from shared.eventlog.port import LogIdentity
 from shared.events.envelope import Envelope
 from shared.runtime.consumer import ConsumerOptions
 from shared.runtime.relay import CONSUMER, MAX_BODY_BYTES, Relay, message_of
+from shared.telemetry.propagation import HEADER
 from tests.eventlog.words import given
 from tests.runtime.helpers import QUICK, FaultyLog, running, until
 
@@ -72,7 +73,7 @@ def test_a_message_names_log_timeline_position_and_history_and_carries_the_trace
         subjects.MSG_ID: "log:2:7:" + "ab" * 8,
         subjects.POSITION: "7",
         subjects.CHAIN: "ab" * 32,
-        subjects.TRACEPARENT: "00-ab",
+        HEADER: "00-ab",
     }
 
 

@@ -34,10 +34,6 @@ class DiscardReserved:
         """Bound counts as done, although no report shows the pod yet."""
         self.unreserve(node, pod)
 
-    def in_flight(self, node: str) -> frozenset[str]:
-        """Uids that close the node."""
-        return frozenset(self._in_flight.get(node, ()))
-
     def node_maybe_overreserved(self, node: str) -> None:
         """There is no cached state to doubt."""
 

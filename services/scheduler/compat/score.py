@@ -25,7 +25,6 @@ ZONE_STRATEGIES: dict[str, ZoneScore] = {
     "MostAllocated": score_most_allocated.zone_score,
     "BalancedAllocation": score_balanced_allocation.zone_score,
 }
-STRATEGIES = (*ZONE_STRATEGIES, "LeastNUMANodes")
 
 
 def score_node(pod: Pod, view: View, strategy: str, weights: Mapping[str, int]) -> int:

@@ -22,7 +22,6 @@ from shared.ledger.state import Ledger, LedgerPod
 
 TRIES = 5
 """Races that one request may lose."""
-TAKEN_UP = ("intended", "bound", "running")
 
 
 class Request(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Which zones can hold a request alone, for scoring: the rule once for one node and once for columns of nodes.
+"""Which zones can hold a request alone, for scoring.
 
 A requested resource that no zone of the node lists is the host's business and constrains no zone, unless it is cpu,
 memory or hugepages, which zones must list. Zero requests constrain nothing.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
-from services.scheduler.scoring.strategy import Bools, Ints, Items, ZoneView
+from services.scheduler.scoring.strategy import Items, ZoneView
 from shared.domain.resources import Amounts, is_numa_affine
 
 
@@ -24,20 +22,6 @@ def fitting(request: Amounts, zones: Sequence[ZoneView]) -> list[ZoneView]:
     """The zones, in ascending order of id, that list and have every zoned amount of the request."""
     wanted = zoned(request, zones)
     return [zone for zone in sorted(zones, key=lambda each: each.id) if _holds(zone, wanted)]
-
-
-def fitting_nodes(request: Ints, available: Ints, present: Bools, affine: Bools) -> Bools:
-    """bool[Z,N] from request[R], available and present[R,Z,N] and affine[R] (resources that zones must list).
-
-    A zone that lists nothing at all does not exist and fits nothing.
-    """
-    fits: Bools = np.logical_or.reduce(present, axis=0)
-    for resource in np.flatnonzero(request > 0):
-        held = present[resource] & (available[resource] >= request[resource])
-        if not affine[resource]:
-            held |= ~present[resource].any(axis=0)
-        fits &= held
-    return fits
 
 
 def available_of(zone: ZoneView, name: str) -> int:

@@ -77,8 +77,8 @@ class ColumnStrategy(Strategy, Protocol):
         """int64[N] of 0..100 from request[R], available, allocatable and present[R,Z,N], fits[Z,N], weights[R] and devices[R]
         (which resources are devices: all of the zones' are among R, with a request of 0 where none is asked for).
 
-        Zones of a node lie in ascending order of id. `fits` is `fit.fitting_nodes`. Amounts obey 0 <= available <= allocatable <=
-        `COLUMN_LIMIT`; available and allocatable may be float64 mirrors of the same integers, which is twice as fast.
+        Zones of a node lie in ascending order of id. `fits` are those of `fit.fitting`. Amounts obey 0 <= available <=
+        allocatable <= `COLUMN_LIMIT`; available and allocatable may be float64 mirrors of the same integers, twice as fast.
         """
 
 

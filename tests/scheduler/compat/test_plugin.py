@@ -18,7 +18,7 @@ from services.scheduler.compat.node import named_resources, offered
 from services.scheduler.compat.nrt import Nrt, from_report, parse_nrt
 from services.scheduler.compat.plugin import Plugin
 from services.scheduler.compat.pod import effective_request, from_domain, parse_pod, qos_class
-from services.scheduler.compat.score import STRATEGIES, score_node
+from services.scheduler.compat.score import ZONE_STRATEGIES, score_node
 from shared.domain.pod import Container
 from shared.domain.pod import Pod as DomainPod
 from shared.domain.report import Report, Zone, ZoneResource
@@ -113,7 +113,7 @@ class TestStatedVerdicts:
         assert filter_node(guaranteed(), OFFERED, View(only_64)).message == "cannot align container"
         assert filter_node(guaranteed(), OFFERED, View(with_0)).passes
 
-    @pytest.mark.parametrize("strategy", STRATEGIES)
+    @pytest.mark.parametrize("strategy", [*ZONE_STRATEGIES, "LeastNUMANodes"])
     def test_sparse_zone_ids_score_like_dense_ones(self, strategy: str) -> None:
         dense = nrt(zone(0, cpu="8", memory="8Gi"), zone(1, cpu="6", memory="8Gi"))
         sparse = nrt(zone(3, cpu="8", memory="8Gi"), zone(60, cpu="6", memory="8Gi"))
@@ -215,5 +215,5 @@ def test_any_zones_and_amounts_give_a_verdict_and_scores_within_bounds(
     containers = [{"name": "c", "resources": {"requests": each, "limits": each}} for each in amounts]
     tested = msgspec.structs.replace(pod("p", *containers), reported_qos="Guaranteed")
     assert filter_node(tested, OFFERED, view).code in Code
-    for strategy in STRATEGIES:
+    for strategy in (*ZONE_STRATEGIES, "LeastNUMANodes"):
         assert 0 <= score_node(tested, view, strategy, {"cpu": -4}) <= 100

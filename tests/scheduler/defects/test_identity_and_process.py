@@ -11,7 +11,7 @@ from services.scheduler.compat.cache import View
 from services.scheduler.compat.foreign import Profiles
 from services.scheduler.compat.node import offered
 from services.scheduler.compat.plugin import Plugin
-from services.scheduler.compat.score import STRATEGIES, score_node
+from services.scheduler.compat.score import ZONE_STRATEGIES, score_node
 from services.scheduler.deciding.config import CycleConfig
 from shared.domain.refusal import Reason
 from shared.ledger.digest import digest, from_snapshot, to_snapshot
@@ -112,7 +112,7 @@ class TestR14SharedSlices:
         tested = build.pod("p", container("c1", cpu="2", memory="1Gi"), inits=(container("i", cpu="1", memory="1.5Gi"),))
         before = msgspec.json.encode(tested)
         views = [View(nrt(*two_zones(cpu=cpu), scope=scope)) for cpu, scope in (("8", "pod"), ("3", "container"), ("48", "pod"))]
-        for strategy in STRATEGIES:
+        for strategy in (*ZONE_STRATEGIES, "LeastNUMANodes"):
             scores = {id(view): score_node(tested, view, strategy, {}) for view in views}
             for order in permutations(views):
                 assert [score_node(tested, view, strategy, {}) for view in order] == [scores[id(view)] for view in order]

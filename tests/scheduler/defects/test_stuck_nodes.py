@@ -15,9 +15,10 @@ from shared.events.cluster_facts import NodeEnded
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
 from shared.events.scheduling_facts import NodeReconciled
-from shared.kubelet.fingerprint import fingerprint, placements_are_exclusive
+from shared.kubelet.fingerprint import fingerprint
 from shared.ledger.fingerprints import match
 from shared.ledger.fold import GapError, evolve
+from tests.fixtures.fingerprint_members import placements_are_exclusive
 from tests.ledger.given import History, container, held, listed_empty, pod, zone
 from tests.scheduler.compat import build
 from tests.scheduler.compat.build import guaranteed, nrt, reported, two_zones

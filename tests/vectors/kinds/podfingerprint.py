@@ -10,8 +10,9 @@ from typing import Any
 
 from shared.domain.manifest import ManifestError, pod_from_manifest
 from shared.domain.pod import Pod
-from shared.kubelet.fingerprint import ALL, EXCLUSIVE, fingerprint, members, spec_is_exclusive
+from shared.kubelet.fingerprint import ALL, EXCLUSIVE, fingerprint
 from shared.kubelet.fingerprint import check as check_fingerprint
+from tests.fixtures.fingerprint_members import members, spec_is_exclusive
 from tests.vectors.fingerprint_method import check_method
 from tests.vectors.registry import has_keys
 from tests.vectors.shapes import differ

@@ -199,8 +199,3 @@ def _holders(facts: NodeFacts, zone: int, resource: str) -> tuple[str, ...]:
 def _as_json(refusal: Refusal) -> dict[str, object]:
     found: dict[str, object] = msgspec.to_builtins(refusal)
     return found
-
-
-def details(refusals: Sequence[Refusal]) -> tuple[dict[str, object], ...]:
-    """Refusals as JSON values."""
-    return tuple(_as_json(each) for each in refusals)

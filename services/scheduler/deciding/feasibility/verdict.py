@@ -28,9 +28,6 @@ ADMITTED: Verdict = "admitted"
 REFUSED: Verdict = "refused"
 ENDANGERS: Verdict = "endangers"
 
-NEWCOMER = ""
-"""No pod's uid: a shape is known by its first pod, which may be one of those on their way."""
-
 
 def verdict(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int) -> Verdict:
     """The answer for a pod of this shape, whose plan is not `free`."""

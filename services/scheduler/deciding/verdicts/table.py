@@ -135,11 +135,6 @@ class VerdictTable:
         self.scores[row, slot] = score
         self.sure[row, slot] = self.exact[row, slot] = True
 
-    def ranked(self, row: int, slot: int, score: int) -> None:
-        """An upper bound of the node's score, no more than it stood at; RULED_OUT is sure."""
-        self.judged(row, slot, score)
-        self.sure[row, slot], self.exact[row, slot] = score == RULED_OUT, False
-
     def doubted(self, row: int, bounds: Mapping[int, int]) -> None:
         """Slot -> the upper bound of its score, as it was before."""
         slots = list(bounds)
