@@ -19,9 +19,9 @@ from services.scheduler.deciding.judge import rank
 from services.scheduler.deciding.judging import Judging
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.placing import ColumnarPlacing, Placing
 from services.scheduler.deciding.shape import Shape
 from services.scheduler.deciding.verdicts.table import RULED_OUT
+from services.scheduler.placing.placing import ColumnarPlacing, Placing
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.events.catalog import Fact

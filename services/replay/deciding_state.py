@@ -8,8 +8,8 @@ from services.replay import reading
 from services.scheduler import following
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.following import Followed
+from services.scheduler.placing.placing import ColumnarPlacing
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.catalog import Fact

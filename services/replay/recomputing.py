@@ -16,8 +16,8 @@ from services.replay.deciding_state import follow, placing_at
 from services.replay.renominating import nominated_again
 from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.following import Followed
+from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.sharing import MARK, share_of
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips

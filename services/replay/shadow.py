@@ -10,7 +10,7 @@ import msgspec
 
 from services.replay import reading
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.shadow.shadow import Case, Outcome, Shadow
 from shared.eventlog.port import EventLog
 from shared.events.scheduling_facts import PodReserved

@@ -18,8 +18,8 @@ from services.replay.positions import position_of
 from services.replay.recomputing import Decision, mates
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.following import Followed
+from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.sharing import Share, share_of
 from shared.domain.refusal import Refusal
 from shared.eventlog.port import EventLog

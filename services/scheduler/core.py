@@ -13,18 +13,18 @@ from typing import Protocol
 import msgspec
 
 from services.scheduler import following, tallies
+from services.scheduler.asked.binds import Binds
 from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.deciding.placing import ColumnarPlacing, Placing
-from services.scheduler.extender.binds import Binds
 from services.scheduler.following import Followed
+from services.scheduler.placing.placing import ColumnarPlacing, Placing
 from services.scheduler.preemption.nominations import Nominations
 from services.scheduler.queue.queue import Queue
 from services.scheduler.rejections import Rejections
 from services.scheduler.reserving.marks import Marks
 from services.scheduler.reserving.proposals import Proposal, in_order, reservation, stamped, verdict
+from services.scheduler.reserving.setting_aside import SettingAside
 from services.scheduler.reserving.withdrawals import withdrawals
-from services.scheduler.setting_aside.proposing import SettingAside
 from services.scheduler.shadow.shadow import Shadow
 from services.scheduler.sharing import Share
 from services.scheduler.surroundings.stirred import Stirred

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import xxhash
 
-from services.scheduler.deciding import placing
 from services.scheduler.deciding.config import CycleConfig, Provenance
+from services.scheduler.placing import placing
 from shared.eventlog.closure import code_fingerprint
 
 

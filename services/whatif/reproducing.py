@@ -17,8 +17,8 @@ from services.replay.deciding_state import charge, follow, placing_at, usable
 from services.replay.recomputing import Decision, decided, same
 from services.scheduler.core import CoreConfig
 from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.following import Followed
+from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.sharing import MARK, Share, share_of
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips

@@ -11,8 +11,8 @@ import grimp
 import pytest
 
 SCHEDULER = "services.scheduler"
-ROOMS_OF_TWO = {("deciding", "preemption"), ("preemption", "reserving"), ("core", "extender")}
-"""Rooms of the scheduler that know each other: placing nominates, nominations become proposals, an extender asks the core."""
+ROOMS_OF_TWO = {("deciding", "preemption"), ("placing", "preemption"), ("preemption", "reserving"), ("asked", "extender")}
+"""Rooms of the scheduler that know each other: placing nominates, nominations become proposals, an extender is asked."""
 Graph = dict[str, set[str]]
 
 

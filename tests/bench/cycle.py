@@ -23,9 +23,9 @@ import services.scheduler.deciding.feasibility.verdict as feasibility
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.deciding.scores import STRATEGIES
 from services.scheduler.deciding.shape import Plan
+from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.reserving.proposals import reservation
 from services.scheduler.weighing.weights import weighed
 from shared.domain.pod import Container, ContainerKind, Pod

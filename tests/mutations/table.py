@@ -325,7 +325,7 @@ TESTED = (
     ),
     Mutation(
         "a node that is lost race after race is tried on",
-        "services/scheduler/setting_aside/proposing.py",
+        "services/scheduler/reserving/setting_aside.py",
         "        if races >= CONTESTED_AFTER:",
         "        if False:",
         "tests/scheduler/default/test_setting_aside.py -k race",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.placing.placing import ColumnarPlacing
 from shared.domain.pod import Constraints, Container, ContainerKind, Pod
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.domain.resources import Amounts

@@ -7,7 +7,7 @@ import pytest
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.scoring.registry import STRATEGIES
 from shared.domain.pod import Pod
 from shared.events.cluster_facts import PodEnded, PodObserved

@@ -13,7 +13,7 @@ import msgspec
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.placing.placing import ColumnarPlacing
 from shared.domain.pod import Pod
 from shared.events.codec import decode
 from tests.simulation.log import SimLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.setting_aside.proposing import LONGEST_S
+from services.scheduler.reserving.setting_aside import LONGEST_S
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 from shared.events.cluster_facts import PodObserved

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.scheduler.deciding.feasibility.zone_sizes import is_plain
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
+from services.scheduler.deciding.zone_sizes import is_plain
 from shared.domain.demand import ContainerDemand, peak
 from shared.domain.policies import NONE, SINGLE_NUMA_NODE
 from shared.domain.resources import Amounts

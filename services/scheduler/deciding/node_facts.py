@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from services.scheduler.deciding import policy
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.feasibility.zone_sizes import capacities
+from services.scheduler.deciding.zone_sizes import capacities
 from shared.domain import policies
 from shared.domain.demand import most
 from shared.domain.device_zones import between_zones

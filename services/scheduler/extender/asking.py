@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from services.scheduler.asked import answering
 from services.scheduler.core import SchedulerCore
-from services.scheduler.deciding.placing import ColumnarPlacing
-from services.scheduler.extender import answering, wire
+from services.scheduler.extender import wire
 from services.scheduler.observing import news
+from services.scheduler.placing.placing import ColumnarPlacing
 from shared.domain.pod import Pod
 from shared.events import binding_facts as binding
 from shared.events.cluster_facts import PodEnded

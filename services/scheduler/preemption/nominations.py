@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from services.scheduler.deciding.placing import Placing
+from services.scheduler.placing.placing import Placing
 from services.scheduler.preemption.search import Nomination
 from services.scheduler.reserving.proposals import Proposal, nomination, nomination_withdrawal
 from shared.domain.pod import Pod

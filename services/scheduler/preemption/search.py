@@ -19,11 +19,11 @@ from services.scheduler.deciding.blocking import blocked, plan_for
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, fits_node
 from services.scheduler.deciding.feasibility.bounds import fits, one_zone_each
+from services.scheduler.deciding.feasibility.patience import admits, is_known, known_state, kubelet_decides, leaves_open, may_fit
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Plan, Shape
-from services.scheduler.preemption.patience import admits, is_known, known_state, kubelet_decides, leaves_open, may_fit
 from shared.domain.pod import Pod
 from shared.domain.resources import CPU
 from shared.kubelet.machine import KubeletState

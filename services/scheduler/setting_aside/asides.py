@@ -1,10 +1,10 @@
 """Which nodes are set aside for which shapes of pods, and which pods wait because the API server will not bind them anywhere.
 
 Folded from the log beside the ledger. The evidence counts from its own fact on; the fact that sets aside follows it
-(`proposing`). A rejection ends with the next report of other amounts, and after a second one in a row only with a report of
-another node: other policy, scope, options, managers, sizes, boot (kubernetes#84869: replacements that follow each other to one
-node). What a policy denied, or others contest, no report tells, and one that says the same is no fact: whatever was set aside is
-tried again later, each time later than before. Must not know a clock or the log."""
+(`reserving.setting_aside`). A rejection ends with the next report of other amounts, and after a second one in a row only with a
+report of another node: other policy, scope, options, managers, sizes, boot (kubernetes#84869: replacements that follow each
+other to one node). What a policy denied, or others contest, no report tells, and one that says the same is no fact: whatever
+was set aside is tried again later, each time later than before. Must not know a clock or the log."""
 
 from __future__ import annotations
 

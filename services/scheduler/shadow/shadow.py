@@ -13,7 +13,7 @@ import msgspec
 
 from services.scheduler.deciding.explanation.wording import headline
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.placing import ColumnarPlacing
+from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.setting_aside.asides import REJECTIONS
 from shared.domain.pod import Constraints, Pod
 from shared.events.catalog import Fact

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from services.scheduler.deciding.cluster import Cluster
-from services.scheduler.deciding.placing import Placing
 from services.scheduler.following import Followed
+from services.scheduler.placing.placing import Placing
 from services.scheduler.reserving.proposals import Proposal
 from services.scheduler.scoring.strategy import Items
 from services.scheduler.weighing.weights import weighed

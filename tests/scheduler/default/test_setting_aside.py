@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.scheduler.folding import dump, load
-from services.scheduler.setting_aside.proposing import AGAIN_AFTER_S, CONTESTED_AFTER
+from services.scheduler.reserving.setting_aside import AGAIN_AFTER_S, CONTESTED_AFTER
 from shared.domain.pod import Pod
 from shared.eventlog.port import Appended
 from shared.events import streams

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from services.replay.deciding_state import placing_at
+from services.scheduler.asked.answering import Texts, filtered
 from services.scheduler.deciding.shape import key_of
-from services.scheduler.extender.answering import Texts, filtered
 from services.scheduler.observing import around
 from shared.domain.fields import Json
 from shared.events import streams

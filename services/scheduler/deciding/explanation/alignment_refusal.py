@@ -10,9 +10,9 @@ from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility.bounds import fits, possible
 from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, ENDANGERS, verdict
-from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Part, Plan, Shape
+from services.scheduler.deciding.zone_sizes import fits_one_zone
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts, held_once
 from services.scheduler.deciding.shape import Plan
+from services.scheduler.deciding.zone_sizes import fits_one_zone
 from shared.domain.demand import outside_pod_hint
 from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.resources import CPU, Amounts, is_device, is_memory

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from services.scheduler.deciding.feasibility.bounds import Bounds, fits
 from services.scheduler.deciding.feasibility.covering import Part, is_left_a_zone
 from services.scheduler.deciding.feasibility.packing import Packing, each_is_left_a_zone
-from services.scheduler.deciding.feasibility.zone_sizes import fits_one_zone
 from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.zone_sizes import fits_one_zone
 from shared.domain.demand import ContainerDemand, most, outside_pod_hint, peak
 from shared.domain.device_zones import between_zones
 from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE

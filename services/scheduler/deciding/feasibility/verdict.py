@@ -13,10 +13,10 @@ from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility import bounds
 from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.pigeonhole import Waiting, joined, waiting_on
-from services.scheduler.deciding.feasibility.zone_sizes import is_plain
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.reservation import charge_of
 from services.scheduler.deciding.shape import Plan, Shape
+from services.scheduler.deciding.zone_sizes import is_plain
 from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
 from shared.domain.report import Report
 from shared.domain.resources import is_memory

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from services.scheduler.deciding.columnar import grown
 from services.scheduler.deciding.node_facts import Bounds, Layout, Make, NodeFacts, Profile
-from services.scheduler.deciding.verdicts.growth import grown
 from shared.domain.resources import PODS, Amounts
 
 Ints = npt.NDArray[np.int64]

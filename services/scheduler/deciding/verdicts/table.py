@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from services.scheduler.deciding.verdicts.growth import grown
+from services.scheduler.deciding.columnar import grown
 
 OPTIMISTIC = 101
 RULED_OUT = -1

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from services.scheduler.asked.answering import placed_on
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.placing import ColumnarPlacing
-from services.scheduler.extender.answering import placed_on
+from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.reserving.proposals import Proposal
 from services.scheduler.reserving.withdrawals import withdrawal
 from shared.domain.pod import Pod

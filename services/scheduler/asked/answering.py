@@ -16,11 +16,11 @@ from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.explanation.wording import headline
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.placing import ColumnarPlacing
 from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Shape
 from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT
 from services.scheduler.extender.wire import Offer
+from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.preemption.search import widened
 from services.scheduler.setting_aside.asides import Aside
 from shared.domain.pod import Constraints, Pod
