@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from services.scheduler.deciding.columnar import BARRED, Delta, Lifts
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.columns import ConstraintColumns
 from services.scheduler.deciding.constraints.constraint import Around
@@ -24,9 +25,8 @@ from services.scheduler.deciding.node_facts import NodeFacts, Profile
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.reservation import claim_restored, reserve
 from services.scheduler.deciding.shape import Items, Shape, key_of
-from services.scheduler.deciding.verdicts.columns import Columns, Delta, Group
+from services.scheduler.deciding.verdicts.columns import Columns, Group
 from services.scheduler.deciding.verdicts.room import NOWHERE, Room
-from services.scheduler.deciding.verdicts.table import BARRED, Lifts
 from services.scheduler.scoring.strategy import Want
 from services.scheduler.setting_aside.asides import Asides
 from services.scheduler.surroundings.surroundings import Surroundings

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from services.scheduler.deciding.columnar import Lifts
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.verdicts.table import Lifts
 
 ABROAD = -1_000
 """Below every score, above being barred."""

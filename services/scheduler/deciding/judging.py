@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from services.scheduler.deciding.columnar import Delta
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.columns import ConstraintColumns
 from services.scheduler.deciding.feasibility.outlook import outlook_of
@@ -19,7 +20,7 @@ from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.scores import scorer
 from services.scheduler.deciding.shape import Plan, Shape, key_of, without_kept
-from services.scheduler.deciding.verdicts.columns import Columns, Delta
+from services.scheduler.deciding.verdicts.columns import Columns
 from services.scheduler.deciding.verdicts.score_bounds import ScoreDrops
 from services.scheduler.deciding.verdicts.sweeping import Answers, Sweeping
 from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT, VerdictTable

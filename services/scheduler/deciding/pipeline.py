@@ -9,13 +9,14 @@ on which the ordinary budget of steps was too small.
 from __future__ import annotations
 
 from services.scheduler.deciding.cluster import Cluster
+from services.scheduler.deciding.columnar import Lifts
 from services.scheduler.deciding.constraints.registry import Bars
 from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Shape
-from services.scheduler.deciding.verdicts.table import RULED_OUT, Lifts, salt_of
+from services.scheduler.deciding.verdicts.table import RULED_OUT, salt_of
 from shared.domain.pod import Pod
 
 SWEEP_AFTER = 4

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
+from services.scheduler.deciding.columnar import Bools, Floats, Ints
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Items, Part
 from services.scheduler.scoring.containers import score_containers
@@ -38,9 +38,6 @@ LABELLED = "Koordinator"
 REMEMBERED = 1024
 """Parts that are kept ready; beyond them all are made anew."""
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 __all__ = ["HIGHEST", "REGISTRY", "Registered"]
 

@@ -12,14 +12,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from services.scheduler.deciding.columnar import Floats
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.registered import REGISTRY, Registered
 from services.scheduler.deciding.shape import Items, Plan, Shape
 from services.scheduler.deciding.zone_sizes import fits_one_zone
 from shared.domain.policies import RESTRICTED
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 Column = npt.NDArray[Any]
 Zones = Mapping[int, Mapping[str, int]]

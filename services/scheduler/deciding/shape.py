@@ -12,9 +12,9 @@ import msgspec
 import xxhash
 
 from services.scheduler.deciding import policy
+from services.scheduler.deciding.columnar import Delta
 from services.scheduler.deciding.node_facts import Profile
 from services.scheduler.deciding.outcome import Unplaceable
-from services.scheduler.deciding.verdicts.columns import Delta
 from shared.domain import policies
 from shared.domain.demand import ContainerDemand, outside_pod_hint, peak, zonal_demand
 from shared.domain.pod import ContainerKind, Pod

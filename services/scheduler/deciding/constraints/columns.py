@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from services.scheduler.deciding.columnar import Slots
 from services.scheduler.deciding.constraints.predicates import constraint_refusal
 from services.scheduler.deciding.node_facts import NodeFacts
 from shared.domain.pod import Constraints
 
-Slots = npt.NDArray[np.int64]
 _ENCODER = msgspec.msgpack.Encoder()
 
 

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from services.scheduler.deciding.columnar import Lifts
 from services.scheduler.deciding.constraints.predicates import matches, tolerated
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.verdicts.table import Lifts
 from shared.domain.pod import Constraints, Pod
 from shared.events.cluster_facts import NodeObserved
 

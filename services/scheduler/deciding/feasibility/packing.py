@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from services.scheduler.deciding.columnar import Bools, Ints
 from services.scheduler.deciding.feasibility.covering import WHOLE, Bounds, Part
 from shared.domain.resources import Amounts, is_device
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 MOST_AMOUNT = 1 << 60
 """Of a resource: sums of two are exact."""

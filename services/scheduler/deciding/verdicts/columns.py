@@ -12,13 +12,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.deciding.columnar import grown
+from services.scheduler.deciding.columnar import Delta, Ints, Selection, Slots, grown
 from services.scheduler.deciding.node_facts import Bounds, Layout, Make, NodeFacts, Profile
 from shared.domain.resources import PODS, Amounts
 
-Ints = npt.NDArray[np.int64]
-Slots = Ints
-Selection = slice | Slots
 _LIMIT = 1 << 62
 EMPTY = -1
 """No profile: a slot without a node."""
@@ -41,15 +38,6 @@ class Group(NamedTuple):
     def slots(self) -> Slots:
         """The slots one by one."""
         return np.arange(self.selection.stop) if isinstance(self.selection, slice) else self.selection
-
-
-class Delta(NamedTuple):
-    """An own reservation as columns: what it takes of `zones` [resource, zone] and of the `whole` node, and the `least` that it
-    takes of each zone by resource, None where it leaves a zone as it is."""
-
-    zones: Ints
-    whole: Ints
-    least: Ints | None
 
 
 class Columns:

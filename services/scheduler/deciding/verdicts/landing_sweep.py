@@ -12,15 +12,13 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from services.scheduler.deciding.columnar import Bools, Ints, Selection, Slots
 from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.shape import Items, Plan
-from services.scheduler.deciding.verdicts.columns import Columns, Selection, Slots
+from services.scheduler.deciding.verdicts.columns import Columns
 from services.scheduler.deciding.verdicts.standing import Standing
 from shared.domain import policies
 from shared.domain.resources import Amounts
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 NOT = -1
 STANDING_FROM = 256

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from services.scheduler.deciding.verdicts.columns import Columns, Selection
+from services.scheduler.deciding.columnar import Selection
+from services.scheduler.deciding.verdicts.columns import Columns
 from services.scheduler.scoring.room import Pairs
 from services.scheduler.scoring.strategy import Items
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from services.scheduler.deciding.columnar import Ints
+
 Scores = npt.NDArray[np.int16]
 
 REMEMBERED = 4096

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from services.scheduler.deciding.registered import Floats, Registered
-from services.scheduler.deciding.verdicts.columns import Columns, Slots
+from services.scheduler.deciding.columnar import Floats, Slots
+from services.scheduler.deciding.registered import Registered
+from services.scheduler.deciding.verdicts.columns import Columns
 
 
 class Standing:

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from services.scheduler.deciding.columnar import Bools, Selection
 from services.scheduler.deciding.registered import HIGHEST, Registered
 from services.scheduler.deciding.scores import Scorer, ZoneStrategy
 from services.scheduler.deciding.shape import Items, Part, Plan, Shape
-from services.scheduler.deciding.verdicts.columns import Columns, Selection
+from services.scheduler.deciding.verdicts.columns import Columns
 from shared.domain import policies
 from shared.domain.demand import most
 from shared.domain.resources import Amounts, is_device, is_memory
 
-Bools = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.int16]
 
 NOT = -1

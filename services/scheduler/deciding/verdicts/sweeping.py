@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.deciding.blocking import blocked, plan_for
+from services.scheduler.deciding.columnar import Selection, Slots
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.columns import ConstraintColumns
 from services.scheduler.deciding.node_facts import NodeFacts, Profile
 from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.scores import Scorer
 from services.scheduler.deciding.shape import Planned, Shape
-from services.scheduler.deciding.verdicts.columns import Columns, Selection, Slots
+from services.scheduler.deciding.verdicts.columns import Columns
 from services.scheduler.deciding.verdicts.landing_sweep import LandingSweep
 from services.scheduler.deciding.verdicts.standing import Standing
 from services.scheduler.deciding.verdicts.sweep import Sweep

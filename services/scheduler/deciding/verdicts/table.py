@@ -14,21 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from services.scheduler.deciding.columnar import grown
+from services.scheduler.deciding.columnar import BARRED, Lifts, Slots, grown
 
 OPTIMISTIC = 101
 RULED_OUT = -1
 
-BARRED = -10_000
-"""A lift that keeps a node from one pod, whatever its shape scores there."""
-
 LOGGED = 1024
 """Changes that are remembered at least."""
 
-Slots = npt.NDArray[np.int64]
 NOTHING_NEW: Slots = np.zeros(0, dtype=np.int64)
-Lifts = npt.NDArray[np.int32]
-"""What one pod adds to the scores of its shape by node, or BARRED."""
 
 
 class _Top(NamedTuple):
