@@ -11,8 +11,8 @@ import grimp
 import pytest
 
 SCHEDULER = "services.scheduler"
-ROOMS_OF_TWO = {("deciding", "preemption"), ("placing", "preemption"), ("preemption", "reserving"), ("asked", "extender")}
-"""Rooms of the scheduler that know each other: placing nominates, nominations become proposals, an extender is asked."""
+ROOMS_OF_TWO = {("deciding", "preemption"), ("placing", "preemption"), ("preemption", "reserving")}
+"""Rooms of the scheduler that know each other: placing nominates, nominations become proposals."""
 Graph = dict[str, set[str]]
 
 

@@ -12,6 +12,7 @@ from operator import not_
 
 import msgspec
 
+from services.scheduler.asked.wire import Offer
 from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.explanation.wording import headline
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -19,7 +20,6 @@ from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Shape
 from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT
-from services.scheduler.extender.wire import Offer
 from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.preemption.search import widened
 from services.scheduler.setting_aside.asides import Aside

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from services.scheduler.asked import answering
+from services.scheduler.asked import answering, wire
 from services.scheduler.core import SchedulerCore
-from services.scheduler.extender import wire
 from services.scheduler.observing import news
 from services.scheduler.placing.placing import ColumnarPlacing
 from shared.domain.pod import Pod
