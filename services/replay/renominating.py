@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from services.scheduler.deciding.outcome import Nomination
 from services.scheduler.placing.placing import ColumnarPlacing
-from services.scheduler.preemption.search import Nomination
 from shared.events.scheduling_facts import PodNominated
 from shared.ledger.state import LedgerPod
 

@@ -1,19 +1,21 @@
-"""No modules import each other in a circle, imports inside functions included; of rooms no circle comes to those that are named.
+"""No modules import each other in a circle, imports inside functions included; nor do rooms, which ARCHITECTURE.md orders.
 
-An import inside a function hides a circle from Python, and from nobody who has to understand one of the two alone.
+A room is a folder, or a module beside folders. An import inside a function hides a circle from Python, and from nobody who has to
+understand one of the two alone.
 """
 
 from __future__ import annotations
 
+import re
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import grimp
 import pytest
 
-SCHEDULER = "services.scheduler"
-ROOMS_OF_TWO = {("deciding", "preemption"), ("placing", "preemption"), ("preemption", "reserving")}
-"""Rooms of the scheduler that know each other: placing nominates, nominations become proposals."""
 Graph = dict[str, set[str]]
+TOLD = re.findall(r"^In `([a-z/_]+)`: `([^`]+)`$", Path("ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE)
+"""(folder, order): rooms on the left may import those on the right, those with a bar between them do not know each other."""
 
 
 @pytest.fixture(scope="module")
@@ -43,23 +45,44 @@ def test_a_circle_by_an_import_inside_a_function_is_seen(imports: Graph) -> None
     assert circle({**imports, loaded: {*imports[loaded], "services.scheduler.service"}}) != []
 
 
-def room(module: str) -> str:
-    return module.removeprefix(f"{SCHEDULER}.").partition(".")[0]
+def rooms_in(package: str, imports: Graph) -> Graph:
+    """Room of the package -> rooms that its modules import."""
+    found: Graph = {}
+    for module in imports.keys() - {package}:
+        if module.startswith(f"{package}."):
+            own, others = room(package, module), {room(package, other) for other in imports[module]}
+            found.setdefault(own, set()).update(others - {own, ""})
+    return found
 
 
-def test_no_rooms_of_the_scheduler_come_to_those_that_know_each_other(imports: Graph) -> None:
-    pairs = {
-        (room(module), room(other))
-        for module, others in imports.items()
-        for other in others
-        if module.startswith(f"{SCHEDULER}.") and other.startswith(f"{SCHEDULER}.")
-    }
-    assert {(one, other) for one, other in pairs if one < other and (other, one) in pairs} == ROOMS_OF_TWO
+def room(package: str, module: str) -> str:
+    """`b` for `a.b.c` in `a`; "" for what is not in the package."""
+    return module.removeprefix(f"{package}.").partition(".")[0] if module.startswith(f"{package}.") else ""
 
 
-def test_no_rooms_of_shared_and_no_services_go_round(imports: Graph) -> None:
-    rooms: Graph = {}
-    for module, others in imports.items():
-        own = ".".join(module.split(".")[:2])
-        rooms.setdefault(own, set()).update(name for each in others if (name := ".".join(each.split(".")[:2])) != own)
-    assert circle(rooms) == []
+def test_no_rooms_of_any_folder_go_round(imports: Graph) -> None:
+    folders = {module.rpartition(".")[0] for module in imports} - {""}
+    assert len(folders) > 30
+    assert {folder: found for folder in sorted(folders) if (found := circle(rooms_in(folder, imports)))} == {}
+
+
+def test_a_circle_of_rooms_is_seen_though_no_modules_go_round(imports: Graph) -> None:
+    """`preemption` searches what `deciding` judges; another module of `deciding` that used it would close the circle of rooms."""
+    loose = "services.scheduler.deciding.outcome"
+    closed = {**imports, loose: {*imports[loose], "services.scheduler.preemption.picks"}}
+    assert circle(closed) == []
+    assert circle(rooms_in("services.scheduler", closed)) != []
+
+
+def test_rooms_are_ordered_as_the_architecture_tells() -> None:
+    assert [folder for folder, _ in TOLD] == ["shared", "services", "services/scheduler", "services/scheduler/deciding"]
+
+
+@pytest.mark.parametrize(("folder", "order"), TOLD, ids=[folder for folder, _ in TOLD])
+def test_rooms_import_only_what_is_on_their_right(folder: str, order: str, imports: Graph) -> None:
+    layers = [layer.split(" | ") for layer in order.split(" → ")]
+    depth = {name: at for at, layer in enumerate(layers) for name in layer}
+    found = rooms_in(folder.replace("/", "."), imports)
+    assert sorted(depth) == sorted(found)
+    wrong = [(name, other) for name, others in found.items() for other in others if depth[other] <= depth[name]]
+    assert wrong == []

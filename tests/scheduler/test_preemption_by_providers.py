@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.outcome import Nomination
 from services.scheduler.deciding.policy import POLICY_LABEL
-from services.scheduler.preemption.search import Nomination
 from shared.domain.pod import Container, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.report import Placement, Report

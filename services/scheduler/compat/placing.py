@@ -22,11 +22,10 @@ from services.scheduler.deciding.constraints.registry import Bars, bars
 from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.explanation.wording import headline
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.deciding.outcome import Nomination, Placed, Unplaceable
 from services.scheduler.deciding.reservation import reserve
 from services.scheduler.deciding.shape import Shape, key_of
 from services.scheduler.deciding.verdicts.table import salt_of
-from services.scheduler.preemption.search import Nomination
 from services.scheduler.setting_aside.asides import Asides
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.pod import Pod

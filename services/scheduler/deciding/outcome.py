@@ -1,8 +1,10 @@
-"""What the cycle answers for a pod: a place, or why there is none."""
+"""What is answered for a pod: a place, why there is none, or whose eviction makes one."""
 
 from __future__ import annotations
 
 import msgspec
+
+from shared.ledger.state import ZoneAmounts
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -23,3 +25,12 @@ class Unplaceable(msgspec.Struct, frozen=True):
     message: str
     counts: dict[str, int] = {}
     detail: tuple[dict[str, object], ...] = ()
+
+
+class Nomination(msgspec.Struct, frozen=True):
+    """Evict `victims` (uids) from `node`, then the pod fits. `zones` is the claim: per zone the most of what the victims hold
+    there and of what the pod will take, so that nobody else gets it meanwhile."""
+
+    node: str
+    victims: tuple[str, ...]
+    zones: ZoneAmounts

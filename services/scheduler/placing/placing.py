@@ -11,9 +11,10 @@ from typing import Protocol
 from services.scheduler.deciding import pipeline
 from services.scheduler.deciding.cluster import Cluster
 from services.scheduler.deciding.explanation import explain
-from services.scheduler.deciding.outcome import Placed, Unplaceable
+from services.scheduler.deciding.outcome import Nomination, Placed, Unplaceable
 from services.scheduler.deciding.verdicts.table import RULED_OUT, salt_of
-from services.scheduler.preemption.search import Nomination, find, still_suffices
+from services.scheduler.preemption.nominations import Searching
+from services.scheduler.preemption.search import find, still_suffices
 from services.scheduler.setting_aside.asides import Asides
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.pod import Pod
@@ -23,7 +24,7 @@ from shared.events.scheduling_facts import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 
-class Placing(Protocol):
+class Placing(Searching, Protocol):
     """Nodes in, places out. Single-threaded."""
 
     one_by_one: bool
@@ -64,14 +65,6 @@ class Placing(Protocol):
 
     def unsettled(self) -> list[str]:
         """Nodes that carry charges whose zones are not known."""
-
-    def nominate(
-        self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
-    ) -> Nomination | None:
-        """The least costly evictions that make room for the pod, on any node or on these; None when none does."""
-
-    def nomination_still_valid(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
-        """Would the pod fit its node once the victims that are left are gone?"""
 
     def tick(self) -> bool:
         """The resync period went by; True when waiting pods may fit now."""

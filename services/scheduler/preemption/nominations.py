@@ -7,13 +7,12 @@ nomination a batch, so that each stands in the log before the next decision is m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Container, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
-from services.scheduler.placing.placing import Placing
-from services.scheduler.preemption.search import Nomination
+from services.scheduler.deciding.outcome import Nomination
 from services.scheduler.reserving.proposals import Proposal, nomination, nomination_withdrawal
 from shared.domain.pod import Pod
 from shared.events import binding_facts as binding
@@ -27,6 +26,18 @@ SEARCHES = 2
 """Searches for victims in one batch."""
 WANTING = 1_000
 """Pods remembered that would preempt as soon as somebody can be evicted."""
+
+
+class Searching(Protocol):
+    """What is asked of whoever chooses nodes."""
+
+    def nominate(
+        self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
+    ) -> Nomination | None:
+        """The least costly evictions that make room for the pod, on any node or on these; None when none does."""
+
+    def nomination_still_valid(self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]) -> bool:
+        """Would the pod fit its node once the victims that are left are gone?"""
 
 
 class OpenNomination(msgspec.Struct, frozen=True):
@@ -133,7 +144,7 @@ class Nominations:
         return [*woken, *sorted(self._broken)]
 
     def refused(
-        self, entry: LedgerPod, placing: Placing, ledger: Ledger, pod_version: int, versions: dict[str, int]
+        self, entry: LedgerPod, placing: Searching, ledger: Ledger, pod_version: int, versions: dict[str, int]
     ) -> Proposal | None:
         """The pod fits nowhere: nominate it, or end a nomination that helps no more."""
         nomination = self.open.get(entry.pod.uid)
@@ -141,7 +152,7 @@ class Nominations:
             return self._revised(entry.pod, nomination, placing, ledger, pod_version)
         return self._search(entry.pod, placing, ledger, pod_version, versions, None)
 
-    def _revised(self, pod: Pod, nomination: OpenNomination, placing: Placing, ledger: Ledger, version: int) -> Proposal | None:
+    def _revised(self, pod: Pod, nomination: OpenNomination, placing: Searching, ledger: Ledger, version: int) -> Proposal | None:
         if pod.uid in self._broken:
             cause = "an eviction was refused"
         elif not placing.nomination_still_valid(pod, nomination.node, nomination.victims, ledger.pods):
@@ -151,7 +162,7 @@ class Nominations:
         return nomination_withdrawal(pod.uid, nomination.node, cause, ledger.position, version)
 
     def _search(
-        self, pod: Pod, placing: Placing, ledger: Ledger, version: int, versions: dict[str, int], nodes: Collection[str] | None
+        self, pod: Pod, placing: Searching, ledger: Ledger, version: int, versions: dict[str, int], nodes: Collection[str] | None
     ) -> Proposal | None:
         self._want(pod, self._searches > 0)
         if self._searches <= 0 or not self._may(pod):
@@ -180,7 +191,7 @@ class Nominations:
     def waiting(
         self,
         changed: Collection[str],
-        placing: Placing,
+        placing: Searching,
         ledger: Ledger,
         versions: dict[str, int],
         own: Callable[[str], bool] = lambda _uid: True,

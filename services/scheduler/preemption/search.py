@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from itertools import combinations, islice
 
-import msgspec
-
 from services.scheduler.deciding.blocking import blocked, plan_for
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, fits_node
 from services.scheduler.deciding.feasibility.bounds import fits, one_zone_each
-from services.scheduler.deciding.feasibility.patience import admits, is_known, known_state, kubelet_decides, leaves_open, may_fit
+from services.scheduler.deciding.feasibility.patience import is_known, leaves_open, may_fit, obstacle
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.outcome import Nomination
 from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Plan, Shape
+from services.scheduler.preemption.known_state import admits, known_state, kubelet_decides
 from shared.domain.pod import Pod
 from shared.domain.resources import CPU
 from shared.kubelet.machine import KubeletState
@@ -44,22 +44,11 @@ MOST_FOUND = 16
 """Nodes with a way out that are compared; the first ones in the caller's order."""
 MOST_SETS = 128
 """Sets of few victims tried on one node for a pod of several containers."""
-NAMED = 3
-"""Pods that one obstacle names."""
 
 Pods = Mapping[str, LedgerPod]
 Victims = frozenset[str]
 Found = tuple[tuple[int, int, int, str], NodeFacts, Victims]
 """(cost, node, victims)."""
-
-
-class Nomination(msgspec.Struct, frozen=True):
-    """Evict `victims` (uids) from `node`, then the pod fits. `zones` is the claim: per zone the most of what the victims hold
-    there and of what the pod will take, so that nobody else gets it meanwhile."""
-
-    node: str
-    victims: tuple[str, ...]
-    zones: ZoneAmounts
 
 
 def find(
@@ -301,21 +290,6 @@ class _Search:
         if freed.report is None:
             return {}
         return charge_zones(self._shape.demand(freed.report.tracked), predicted, freed.zone_ids, freed.report)
-
-
-def obstacle(facts: NodeFacts) -> str:
-    """Why nobody is evicted from this node, whoever asks and whoever stands there; empty where somebody may be."""
-    if not facts.ledger.charges:
-        return ""
-    if facts.ledger.report is None:
-        return "it has not reported yet: what is free there is not known"
-    if facts.ledger.listed is None:
-        return "its reports carry no placements: what an eviction frees there is not known"
-    anywhere = sorted(c.key for c in facts.ledger.charges.values() if len(c.zones) > 1 and not (c.proven or c.held))
-    if not anywhere:
-        return ""
-    more = f" and {len(anywhere) - NAMED} more" if len(anywhere) > NAMED else ""
-    return f"no report shows the zone of {', '.join(anywhere[:NAMED])}{more} yet"
 
 
 def _groups(facts: NodeFacts, candidates: list[str]) -> list[list[str]]:

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from services.scheduler.deciding.config import Provenance
-from services.scheduler.deciding.outcome import Placed, Unplaceable
-from services.scheduler.preemption.search import Nomination
+from services.scheduler.deciding.outcome import Nomination, Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
 from shared.eventlog.port import ANY_VERSION, Draft

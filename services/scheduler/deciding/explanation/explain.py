@@ -19,11 +19,10 @@ from services.scheduler.deciding.explanation.alignment_refusal import (
 )
 from services.scheduler.deciding.explanation.remedies import remedy
 from services.scheduler.deciding.explanation.wording import grouped, line
-from services.scheduler.deciding.feasibility.patience import leaves_open, may_fit
+from services.scheduler.deciding.feasibility.patience import leaves_open, may_fit, obstacle
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Unplaceable
 from services.scheduler.deciding.shape import Plan, Shape
-from services.scheduler.preemption.search import obstacle
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal, ZoneState
 from shared.domain.report import Report
