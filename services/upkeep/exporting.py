@@ -49,6 +49,8 @@ async def export(log: EventLog, out: Path, first: int, last: int, progress: Call
                 writer.add(page)
                 position = page[-1].position
                 progress(position)
+            if await _redacted(log, first, last) != header.redacted:
+                raise UpkeepRefused("facts were redacted while they were written", "the same again")
             digest = writer.end()
             file.flush()
             os.fsync(file.fileno())
@@ -71,6 +73,11 @@ async def _header(log: EventLog, first: int, last: int) -> Header:
         first=first,
         last=last,
         before=before[0].chain.hex() if before else "",
-        redacted=await redactions(log),
+        redacted=await _redacted(log, first, last),
         checkpoints={name: position for name, position in checkpoints.items() if position},
     )
+
+
+async def _redacted(log: EventLog, first: int, last: int) -> dict[int, str]:
+    """What was masked in the range, also where the fact that says so lies behind it."""
+    return {position: digest for position, digest in (await redactions(log)).items() if first <= position <= last}

@@ -1,26 +1,33 @@
 """`topolog log import`: an empty database becomes the log of an exported history, on a new timeline. All of it, or nothing.
 
-A full log that still stood on the timeline of the one it was copied from would be followed as if it were that one.
+A full log that still stood on the timeline of the one it was copied from would be followed as if it were that one. What was
+redacted after the history's end stands in the file's header alone: the new timeline begins with saying so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from services.upkeep.errors import UpkeepRefused
-from services.upkeep.timelines import opening
+from services.upkeep.timelines import ROLE, opening
 from shared.eventlog.errors import LogNotMigrated, LogUnavailable
 from shared.eventlog.history_file import Block, Header, HistoryFileError, checked, header_of
 from shared.eventlog.migrate import upgrade_or_tell
-from shared.eventlog.port import Commit, LogIdentity
+from shared.eventlog.port import Commit, Draft, LogIdentity
 from shared.eventlog.postgres_care import NotEmpty, take_in
+from shared.eventlog.redactions import told_by
+from shared.events import streams
 from shared.events.envelope import Envelope
+from shared.events.log_facts import FactsRedacted
 from shared.runtime.crash import crash_point
 
 ANOTHER_DATABASE = "createdb NAME, and --database-url postgresql://OWNER@HOST/NAME"
+ROWS_A_FACT = 500
+BY, WHY = "topolog log import", "redacted after the end of the imported history"
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -33,10 +40,11 @@ class Imported(msgspec.Struct, frozen=True):
 
 async def import_history(url: str, file: Path, now_us: int, progress: Callable[[int], None] = lambda _: None) -> Imported:
     """Migrate the database, fill it and begin a timeline, or leave it empty. Raises UpkeepRefused, LogBusy, LoginTooWeak."""
+    untold: dict[int, str] = {}
 
-    def begun(identity: LogIdentity) -> Commit:
+    def begun(identity: LogIdentity) -> list[Commit]:
         crash_point("import.filled")
-        return opening(identity, now_us)
+        return [opening(identity, now_us), *_redactions(identity, untold, now_us)]
 
     try:
         header = header_of(file)
@@ -44,8 +52,9 @@ async def import_history(url: str, file: Path, now_us: int, progress: Callable[[
             raise UpkeepRefused(
                 f"{file} begins at position {header.first}", "import a whole history: topolog log export --out FILE"
             )
+        untold |= header.redacted
         await upgrade_or_tell(url)
-        identity = await take_in(url, header, _blocks(file, progress), begun)
+        identity = await take_in(url, header, _blocks(file, untold, progress), begun)
     except HistoryFileError as error:
         raise UpkeepRefused(str(error), "import another copy of it") from error
     except NotEmpty as error:
@@ -57,9 +66,19 @@ async def import_history(url: str, file: Path, now_us: int, progress: Callable[[
     return Imported(identity.log_id, header.last, identity.timeline)
 
 
-def _blocks(file: Path, progress: Callable[[int], None]) -> Iterator[Sequence[Envelope]]:
+def _blocks(file: Path, untold: dict[int, str], progress: Callable[[int], None]) -> Iterator[Sequence[Envelope]]:
+    """The file's blocks; what a fact among them says of redactions goes from `untold`."""
     for item in checked(file):
         if not isinstance(item, Header):
             assert isinstance(item, Block)
             yield item.envelopes
+            for position in told_by(item.envelopes):
+                untold.pop(position, None)
             progress(item.envelopes[-1].position)
+
+
+def _redactions(identity: LogIdentity, untold: dict[int, str], now_us: int) -> Iterator[Commit]:
+    rows = iter(sorted(untold.items()))
+    while part := dict(islice(rows, ROWS_A_FACT)):
+        commit_id = f"redact/{identity.log_id}/{identity.timeline}/{min(part)}"
+        yield Commit(commit_id, ROLE, 0, now_us, (Draft(streams.LOG, FactsRedacted(part, "", BY, WHY)),))

@@ -9,11 +9,18 @@ in `topolog_append` (migration 0003); rows that are older have an empty `chain`,
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 
 from shared.events.envelope import Envelope
 
 BEGINNING = b""
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def is_hash(text: str) -> bool:
+    """Whether this is a SHA-256, in hex."""
+    return bool(_HASH.fullmatch(text))
 
 
 def linked(before: bytes, envelope: Envelope, payload_sha256: bytes | None = None) -> bytes:

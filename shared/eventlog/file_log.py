@@ -38,6 +38,8 @@ class FileLog:
     def __init__(self, headers: Sequence[Header]) -> None:
         self._headers = headers
         self.first, self.last = headers[0].first, headers[-1].last
+        self.redacted = {position: digest for header in headers for position, digest in header.redacted.items()}
+        """As headers say (`redactions` also asks the facts)."""
         self._blocks: list[_Where] = []
         self._starts: list[int] = []
         self._streams: dict[str, array[int]] = {}

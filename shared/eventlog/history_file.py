@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from shared.eventlog.chain import linked
+from shared.eventlog.chain import is_hash, linked
 from shared.events.envelope import Envelope
 
 SUFFIX = ".topolog.gz"
@@ -34,8 +34,8 @@ class HistoryFileError(Exception):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """`before` is the chain ahead of `first` (hex), `redacted` position -> SHA-256 (hex) of payloads that were redacted,
-    `checkpoints` how far consumers had come, at most `last`."""
+    """`before` is the chain ahead of `first` (hex), `redacted` position -> SHA-256 (hex) of payloads that were redacted, in this
+    file, wherever the fact stands that says so; `checkpoints` how far consumers had come, at most `last`."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -201,6 +201,9 @@ def _header(text: bytes, path: Path) -> Header:
         raise HistoryFileError(
             f"{path} is no history of Topolog: its header says {header.format!r} {header.first}..{header.last}"
         )
+    for position, digest in header.redacted.items():
+        if not is_hash(digest):
+            raise HistoryFileError(f"{path} is no history of Topolog: its header names no hash for position {position}")
     if header.version > VERSION:
         raise HistoryFileError(f"{path} was written by a newer release (format {header.version}, this one reads {VERSION})")
     return header

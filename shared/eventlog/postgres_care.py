@@ -84,17 +84,17 @@ class Status(msgspec.Struct, frozen=True):
 
 
 async def take_in(
-    url: str, header: Header, blocks: Iterable[Sequence[Envelope]], opening: Callable[[LogIdentity], Commit]
+    url: str, header: Header, blocks: Iterable[Sequence[Envelope]], opening: Callable[[LogIdentity], Sequence[Commit]]
 ) -> LogIdentity:
-    """Fill an empty log with a whole history and begin a new timeline of it, which `opening` is the first commit on: nobody ever
-    sees the one without the other. Raises NotEmpty, LogBusy, LogUnavailable."""
+    """Fill an empty log with a whole history and begin a new timeline of it, on which `opening` comes first: nobody ever sees the
+    one without the other. Raises NotEmpty, LogBusy, LogUnavailable."""
     async with _owner(url) as connection, _rewriting(connection):
         held = await connection.fetchrow(_LOCK)
         if held["position"]:
             raise NotEmpty(*held)
-        await connection.execute("SELECT topolog_roll($1)", header.last)
         chain = BEGINNING
         for block in blocks:
+            await connection.execute("SELECT topolog_roll($1)", block[-1].position)
             for envelope in block:
                 chain = envelope.chain or linked(chain, envelope)
             rows = [msgspec.structs.astuple(envelope) for envelope in block]
@@ -108,7 +108,8 @@ async def take_in(
             *(header.last, chain, header.log_id, header.timeline),
         )
         begun = LogIdentity(header.log_id, await connection.fetchval("SELECT topolog_begin_timeline()"))
-        await connection.fetchrow(APPEND, *arguments([encode_commit(opening(begun))]))
+        for commit in opening(begun):
+            await connection.fetchrow(APPEND, *arguments([encode_commit(commit)]))
     return begun
 
 

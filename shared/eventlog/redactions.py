@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from shared.eventlog.chain import is_hash
+from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import EventLog
-from shared.eventlog.whole_stream import readable_facts_of
+from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
+from shared.events.codec import UndecodableFact, decode
+from shared.events.envelope import Envelope
 from shared.events.log_facts import FactsRedacted
 
 
 async def redactions(log: EventLog) -> dict[int, str]:
-    """Position -> SHA-256 (hex) of the payload as it was appended."""
+    """Position -> SHA-256 (hex) of the payload as it was appended. A history in a file may end before the fact that says so: then
+    its header does."""
+    found = dict(log.redacted) if isinstance(log, FileLog) else {}
+    async for envelope in envelopes_of(log, streams.LOG):
+        for position, digest in told_by([envelope]).items():
+            found.setdefault(position, digest)
+    return found
+
+
+def told_by(envelopes: Iterable[Envelope]) -> dict[int, str]:
+    """What these facts say was redacted; of two words on one position the first."""
     found: dict[int, str] = {}
-    async for _, fact in readable_facts_of(log, streams.LOG):
-        if isinstance(fact, FactsRedacted):
-            found = fact.rows | found
+    for envelope in envelopes:
+        if envelope.type == FactsRedacted.__name__:
+            try:
+                fact = decode(envelope)
+            except UndecodableFact:
+                continue
+            if isinstance(fact, FactsRedacted):
+                for position, digest in fact.rows.items():
+                    if is_hash(digest):
+                        found.setdefault(position, digest)
     return found
