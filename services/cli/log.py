@@ -83,7 +83,8 @@ def export_command(
 
     Replay reads a whole history where it takes --database-url, and `topolog log import` restores a log from it. A file that
     begins later (--from) is a piece, as for a backup of what is new: replay reads it in a folder with the pieces before it,
-    import takes whole histories alone. An interruption leaves FILE as it was.
+    import takes whole histories alone. An interruption leaves FILE as it was. FILE is a regular file, no device or pipe; where it
+    is a link, what that leads to is replaced. One export at a time writes it.
     """
     from services.upkeep.exporting import Exported, export
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from services.upkeep.errors import UpkeepRefused
-from shared.eventlog.history_file import SUFFIX, Header, Writer
+from services.upkeep.out_file import replacing
+from shared.eventlog.history_file import Header, Writer
 from shared.eventlog.port import EventLog
 from shared.eventlog.redactions import redactions
 
@@ -34,32 +33,19 @@ async def export(log: EventLog, out: Path, first: int, last: int, progress: Call
     Raises UpkeepRefused."""
     if not 1 <= first <= last:
         raise UpkeepRefused(f"there is nothing from {first} to {last}", "topolog log status")
-    if out.is_dir():
-        raise UpkeepRefused(f"{out} is a folder", f"name a file in it: --out {out / ('backup' + SUFFIX)}")
-    header = await _header(log, first, last)
-    partial = out.with_name(out.name + ".partial")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            writer, position = Writer(file, header), first - 1
-            while position < last:
-                page = await log.read(position, min(PAGE, last - position))
-                if not page or page[0].position != position + 1:
-                    raise UpkeepRefused(f"position {position + 1} cannot be read", "topolog replay verify")
-                writer.add(page)
-                position = page[-1].position
-                progress(position)
-            if await _redacted(log, first, last) != header.redacted:
-                raise UpkeepRefused("facts were redacted while they were written", "the same again")
-            digest = writer.end()
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(out)
-    except OSError as error:
-        raise UpkeepRefused(f"{out} cannot be written: {error.strerror}", "name another file with --out") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+    with replacing(out) as file:
+        header = await _header(log, first, last)
+        writer, position = Writer(file, header), first - 1
+        while position < last:
+            page = await log.read(position, min(PAGE, last - position))
+            if not page or page[0].position != position + 1:
+                raise UpkeepRefused(f"position {position + 1} cannot be read", "topolog replay verify")
+            writer.add(page)
+            position = page[-1].position
+            progress(position)
+        if await _redacted(log, first, last) != header.redacted:
+            raise UpkeepRefused("facts were redacted while they were written", "the same again")
+        digest = writer.end()
     return Exported(str(out), first, last, out.stat().st_size, digest)
 
 

@@ -45,6 +45,7 @@ def test_status_tells_who_holds_the_archive_back(topolog: Run) -> None:  # noqa:
         (("import", "HISTORY", "--database-url", "NOWHERE"), 1, 'nowhere does not answer (database "nowhere" does not exist)'),
         (("status", "--database-url", "HISTORY"), 2, "is a history in a file"),
         (("export", "--out", "FOLDER"), 1, "is a folder"),
+        (("export", "--out", "/proc/self/fd/0"), 1, "is "),
     ],
 )
 def test_what_cannot_be_done_is_told_with_a_remedy(

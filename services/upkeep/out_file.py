@@ -1,0 +1,91 @@
+"""A file that is there whole or not at all, and that one process writes at a time: written beside, then put in its place.
+
+Only a regular file is replaced; through a link, what it leads to is, and the link stays. Must not know what is written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from services.upkeep.errors import UpkeepRefused
+from shared.eventlog.history_file import SUFFIX
+from shared.telemetry.reasons import plain
+
+ENDING = ".partial"
+_OTHERS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+@contextmanager
+def replacing(out: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of `out` at the end; where anything is raised, `out` stays as it was. Only who is
+    killed leaves OUT.partial, which the next one writes over. Raises UpkeepRefused."""
+    try:
+        target = Path(os.path.realpath(out))
+        _require_regular(out, target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(target.name + ENDING)
+        with _alone(out, partial) as file:
+            try:
+                if target.exists():
+                    os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                _require_regular(out, target)
+                partial.replace(target)
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
+        _sync(target.parent)
+    except OSError as error:
+        why = error.strerror or plain(error)
+        raise UpkeepRefused(f"{out} cannot be written: {why}", "name another file with --out") from error
+
+
+def _require_regular(out: Path, target: Path) -> None:
+    """What is there is a file that may be replaced, or nothing is."""
+    try:
+        mode = stat.S_IFMT(target.stat().st_mode)
+    except FileNotFoundError:
+        return
+    if mode == stat.S_IFDIR:
+        raise UpkeepRefused(f"{out} is a folder", f"name a file in it: --out {out / ('backup' + SUFFIX)}")
+    if mode != stat.S_IFREG:
+        raise UpkeepRefused(f"{out} is {_OTHERS.get(mode, 'no regular file')}", f"name a file: --out backup{SUFFIX}")
+
+
+@contextmanager
+def _alone(out: Path, partial: Path) -> Iterator[BinaryIO]:
+    """The partial file, empty and locked: the lock goes with whoever holds it, however that one ends."""
+    opened = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    with os.fdopen(opened, "wb") as file:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Who held it may have put it in its place since it was opened here.
+            free = os.path.samestat(os.fstat(opened), os.stat(partial))
+        except (BlockingIOError, FileNotFoundError):
+            free = False
+        if not free:
+            raise UpkeepRefused(f"another export writes {out} just now", "wait for it, or name another file with --out")
+        os.ftruncate(opened, 0)
+        yield file
+
+
+def _sync(folder: Path) -> None:
+    """The name is on the disk too."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
