@@ -12,6 +12,7 @@ from services.replay import reading
 from services.replay.story import Proof, Zones
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
+from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodObserved
@@ -56,7 +57,7 @@ def _stays(history: Sequence[tuple[Envelope, Fact]]) -> list[tuple[str, int, int
 async def _proof(log: EventLog, uid: str, node: str, since: int, version: int, uids: Sequence[str]) -> Proof | None:
     ledger, aside = Ledger(), Aside(skipped=await skips(log))
     reports = await _reports(log, node, since, version)
-    pods = [envelope for other in uids for envelope in await log.read_stream(streams.pod(other), 0, PAGE)]
+    pods = [envelope for other in uids async for envelope in envelopes_of(log, streams.pod(other), 0, PAGE)]
     others = await _after(log, streams.node(node), reports[0].position if reports else since)
     for envelope in sorted([*reports, *pods, *others], key=lambda envelope: envelope.position):
         ledger.position = envelope.position - 1
@@ -76,23 +77,17 @@ async def _reports(log: EventLog, node: str, since: int, version: int) -> list[E
     first = version
     while first > 0:
         first = max(0, first - PAGE)
-        page = await log.read_stream(stream, first, PAGE)
-        full = [envelope.version for envelope in page if envelope.type == "NodeReported" and envelope.version <= version]
+        page = envelopes_of(log, stream, first, min(PAGE, version - first))
+        full = [envelope.version async for envelope in page if envelope.type == "NodeReported"]
         if full:
             first = full[-1] - 1
             break
-    return await _pages(log, stream, first)
+    return await _from(log, stream, first)
 
 
 async def _after(log: EventLog, stream: str, position: int) -> list[Envelope]:
-    return await _pages(log, stream, await reading.version_at(log, stream, position))
+    return await _from(log, stream, await reading.version_at(log, stream, position))
 
 
-async def _pages(log: EventLog, stream: str, after: int) -> list[Envelope]:
-    found: list[Envelope] = []
-    while len(found) < REPORTS_READ:
-        page = await log.read_stream(stream, after + len(found), PAGE)
-        found += page
-        if len(page) < PAGE:
-            break
-    return found
+async def _from(log: EventLog, stream: str, after: int) -> list[Envelope]:
+    return [envelope async for envelope in envelopes_of(log, stream, after, REPORTS_READ)]

@@ -120,10 +120,12 @@ async def _node_seen(log: EventLog, node: str, until: int) -> cluster.NodeObserv
     version = await reading.version_at(log, streams.node(node), until)
     while version > 0:
         first = max(0, version - PAGE)
-        for envelope in reversed(await log.read_stream(streams.node(node), first, version - first)):
-            if envelope.type == "NodeObserved":
-                found = decode(envelope)
-                return found if isinstance(found, cluster.NodeObserved) else None
+        newest = None
+        async for envelope in envelopes_of(log, streams.node(node), first, version - first):
+            newest = envelope if envelope.type == "NodeObserved" else newest
+        if newest is not None:
+            found = decode(newest)
+            return found if isinstance(found, cluster.NodeObserved) else None
         version = first
     return None
 

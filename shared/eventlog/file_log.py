@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +16,9 @@ import msgspec
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.history_file import SUFFIX, Block, Header, HistoryFileError, checked, header_of, unpack
 from shared.eventlog.limits import MAX_PAGE
+from shared.eventlog.pages import KeptBlocks, page_of
 from shared.eventlog.port import Commit, Lease, LogIdentity, Mark, Outcome, Place
 from shared.events.envelope import Envelope
-
-KEPT_BLOCKS = 8
 
 
 class _Where(msgspec.Struct, frozen=True):
@@ -44,7 +42,7 @@ class FileLog:
         self._starts: list[int] = []
         self._streams: dict[str, array[int]] = {}
         self._heads: dict[str, int] = {}
-        self._kept: OrderedDict[int, list[Envelope]] = OrderedDict()
+        self._kept = KeptBlocks()
 
     @classmethod
     def open(cls, path: Path) -> FileLog:
@@ -80,19 +78,15 @@ class FileLog:
         return sum(block.size for block in self._blocks)
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
-        found: list[Envelope] = []
-        for envelope in self._from(max(after + 1, self.first)):
-            if len(found) >= min(limit, MAX_PAGE):
-                break
-            found.append(envelope)
-        return found
+        return page_of(self._from(max(after + 1, self.first)), min(limit, MAX_PAGE))
 
     async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
         positions = self._streams.get(stream)
         if positions is None:
             return []
         start = max(0, after_version - (self._heads[stream] - len(positions)))
-        return [self._at(position) for position in positions[start : start + min(limit, MAX_PAGE)]]
+        limit = min(limit, MAX_PAGE)
+        return page_of((self._at(position) for position in positions[start : start + limit]), limit)
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         return {stream: self._heads.get(stream, 0) for stream in streams}
@@ -122,20 +116,7 @@ class FileLog:
         return block[position - block[0].position]
 
     def _unpacked(self, number: int) -> list[Envelope]:
-        if number in self._kept:
-            self._kept.move_to_end(number)
-            return self._kept[number]
-        where = self._blocks[number]
-        try:
-            with where.path.open("rb") as file:
-                file.seek(where.offset)
-                found = unpack(file.read(where.size))
-        except OSError as error:
-            raise LogUnavailable(f"{where.path} cannot be read any more: {error.strerror}") from error
-        self._kept[number] = found
-        if len(self._kept) > KEPT_BLOCKS:
-            self._kept.popitem(last=False)
-        return found
+        return self._kept.get(number, lambda: _unpacked(self._blocks[number]))
 
     # -- what a file cannot do -----------------------------------------------------------------------------------------
 
@@ -165,3 +146,12 @@ class FileLog:
 
     def _fixed(self) -> LogUnavailable:
         return LogUnavailable("a history in a file takes no facts; give --database-url of a running log, or --data-dir")
+
+
+def _unpacked(where: _Where) -> list[Envelope]:
+    try:
+        with where.path.open("rb") as file:
+            file.seek(where.offset)
+            return unpack(file.read(where.size))
+    except OSError as error:
+        raise LogUnavailable(f"{where.path} cannot be read any more: {error.strerror}") from error

@@ -18,14 +18,15 @@ from typing import BinaryIO
 import msgspec
 
 from shared.eventlog.chain import is_hash, linked
+from shared.eventlog.pages import cut
 from shared.events.envelope import Envelope
 
 SUFFIX = ".topolog.gz"
 FORMAT, VERSION = "topolog-history", 1
-BLOCK_FACTS = 2_000
+BLOCK_FACTS, BLOCK_BYTES = 2_000, 8 << 20
 LEVEL = 6
 LIMIT_BLOCK_BYTES = 256 << 20
-"""What one block may be when it is unpacked: as many of the largest facts as anybody would write."""
+"""What one block may be when it is unpacked: more than was ever written, when blocks were bounded by number alone."""
 _CHUNK = 1 << 20
 
 
@@ -129,9 +130,8 @@ class Writer:
         self._put(_encoder.encode(header) + b"\n")
 
     def add(self, envelopes: Sequence[Envelope]) -> None:
-        """The next facts, a block for every BLOCK_FACTS of them."""
-        for start in range(0, len(envelopes), BLOCK_FACTS):
-            block = envelopes[start : start + BLOCK_FACTS]
+        """The next facts, a block for every BLOCK_FACTS of them, or BLOCK_BYTES."""
+        for block in cut(envelopes, BLOCK_FACTS, BLOCK_BYTES):
             self._put(b"".join(map(line_of, block)))
             self._facts += len(block)
 

@@ -13,6 +13,10 @@ MAX_FACT_BYTES = 4 << 20
 MAX_COMMIT_FACTS = 2000
 MAX_QUEUED_JOBS = 1000
 MAX_PAGE = 10_000
+MAX_PAGE_BYTES = 16 << 20
+"""A page ends with the fact that reaches so many bytes of payloads, however many were asked for: more than twice the largest
+fact, so that whoever asks for more than one fact is given more than one."""
+
 MAX_SNAPSHOT_BYTES = 512 << 20
 MAX_NAME = 512
 KEPT_MARKS = 5

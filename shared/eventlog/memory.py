@@ -14,6 +14,7 @@ import msgspec
 
 from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, check_commit, check_payload
+from shared.eventlog.pages import page_of
 from shared.eventlog.port import (
     ANY_VERSION,
     Appended,
@@ -140,11 +141,11 @@ class MemoryEventLog:
         return envelope.version
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
-        return self._facts[max(after, 0) : max(after, 0) + min(limit, MAX_PAGE)]
+        return page_of(self._facts[max(after, 0) : max(after, 0) + min(limit, MAX_PAGE)], MAX_PAGE)
 
     async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
         found = (fact for fact in self._facts if fact.stream == stream and fact.version > after_version)
-        return [fact for fact, _ in zip(found, range(min(limit, MAX_PAGE)), strict=False)]
+        return page_of(found, min(limit, MAX_PAGE))
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         return {stream: self._heads.get(stream, 0) for stream in streams}

@@ -136,10 +136,11 @@ class EventLog(Protocol):
         commit ids may be sent again, and what had been appended is answered `Duplicate`."""
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
-        """Facts at positions after+1.., in order, at most `limit`."""
+        """Facts at positions after+1.., in order, at most `limit`, and fewer where they are large (`MAX_PAGE_BYTES`): only an
+        empty page is the end."""
 
     async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
-        """Facts of one stream in version order."""
+        """Facts of one stream in version order, bounded alike."""
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         """The current version of each stream (0 when it does not exist)."""

@@ -14,12 +14,13 @@ import stamina
 
 from shared.domain.secret_url import Address
 from shared.eventlog.errors import LoginTooWeak, LogUnavailable
-from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, MAX_SNAPSHOT_BYTES
+from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, MAX_PAGE_BYTES, MAX_SNAPSHOT_BYTES
 from shared.eventlog.port import Commit, Lease, LogIdentity, Mark, Outcome, Place
 from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_archived import Archived
 from shared.eventlog.postgres_connection import LOST_CONNECTION, WRITER, connect, make_pool, unavailable
 from shared.eventlog.postgres_logins import require_modest
+from shared.eventlog.postgres_pages import READ, READ_STREAM
 from shared.eventlog.postgres_session import Session
 from shared.eventlog.postgres_watch import HeadWatch
 from shared.eventlog.revisions import require_current
@@ -29,12 +30,6 @@ T = TypeVar("T")
 
 _POOL_TIMEOUT_S = 10.0
 
-_COLUMNS = (
-    "position, stream, version, type, schema, payload, time_us, role, epoch, commit_id, correlation, causation, trace, chain"
-)
-# The upper bound is sound because positions have no holes, and it lets Postgres look into one partition only.
-_READ = f"SELECT {_COLUMNS} FROM fact WHERE position > $1 AND position <= $1 + $2 ORDER BY position"
-_READ_STREAM = f"SELECT {_COLUMNS} FROM fact WHERE stream = $1 AND version > $2 ORDER BY version LIMIT $3"
 _VERSIONS = "SELECT stream, version FROM stream_head WHERE stream = ANY($1::text[])"
 _CHECKPOINT = """
 INSERT INTO checkpoint AS c (consumer, position)
@@ -143,7 +138,7 @@ class PostgresEventLog:
 
     async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
         limit = min(limit, MAX_PAGE)
-        page = [Envelope(*row) for row in await self._fetch(_READ_STREAM, stream, after_version, limit)]
+        page = [Envelope(*row) for row in await self._fetch(READ_STREAM, stream, after_version, limit, MAX_PAGE_BYTES)]
         return await self._archived.completed_stream(page, stream, after_version, limit)
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
@@ -213,7 +208,7 @@ class PostgresEventLog:
     async def _reading(self, after: int, limit: int) -> list[Any]:
         """Every consumer of a process reads pages for ever: a connection of its own is a third of the cost of a pooled one."""
         try:
-            return list(await self._reader.run(lambda c: c.fetch(_READ, after, limit)))
+            return list(await self._reader.run(lambda c: c.fetch(READ, after, limit, MAX_PAGE_BYTES)))
         except LOST_CONNECTION as error:
             raise self._unavailable(error) from error
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from shared.eventlog.errors import LogBroken
 from shared.eventlog.history_file import HistoryFileError, unpack
+from shared.eventlog.limits import MAX_PAGE_BYTES
+from shared.eventlog.pages import KeptBlocks, page_of
 from shared.events.envelope import Envelope
 
 _BLOCK_OF = "SELECT first, sha256, data FROM archived_block WHERE first <= $1 AND last >= $1"
@@ -19,7 +21,6 @@ _BLOCK_AT = "SELECT first, sha256, data FROM archived_block WHERE first = $1"
 _BLOCKS_OF_STREAM = """
 SELECT block FROM archived_stream WHERE stream = $1 AND last_version > $2 ORDER BY first_version LIMIT 64
 """
-KEPT = 4
 
 Fetch = Callable[..., Awaitable[list[Any]]]
 
@@ -29,43 +30,47 @@ class Archived:
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
-        self._kept: dict[bytes, list[Envelope]] = {}
+        self._kept = KeptBlocks()
 
     async def completed(self, page: list[Envelope], after: int, limit: int) -> list[Envelope]:
         """The page with what of it is archived before it."""
         if limit <= 0 or (page and page[0].position == after + 1):
             return page
         found: list[Envelope] = []
-        until = page[0].position if page else after + limit + 1
-        while len(found) < limit and after + 1 + len(found) < until:
+        until, size = page[0].position if page else after + limit + 1, 0
+        while len(found) < limit and size < MAX_PAGE_BYTES and after + 1 + len(found) < until:
             rows = await self._fetch(_BLOCK_OF, after + 1 + len(found))
             if not rows:
                 break
             block = self._unpacked(rows[0])
-            found += block[after + 1 + len(found) - block[0].position :]
-        return [*found, *page][:limit] if found else page
+            more = block[after + 1 + len(found) - block[0].position :]
+            found += more
+            size += sum(len(envelope.payload) for envelope in more)
+        return page_of([*found, *page], limit) if found else page
 
     async def completed_stream(self, page: list[Envelope], stream: str, after: int, limit: int) -> list[Envelope]:
         """The page of a stream with what of it is archived before it."""
         if limit <= 0 or (page and page[0].version == after + 1):
             return page
         found: list[Envelope] = []
+        size = 0
         for row in await self._fetch(_BLOCKS_OF_STREAM, stream, after):
             block = self._unpacked((await self._fetch(_BLOCK_AT, row["block"]))[0])
-            found += [envelope for envelope in block if envelope.stream == stream and envelope.version > after]
-            if len(found) >= limit:
-                return found[:limit]
-        return [*found, *page][:limit]
+            more = [envelope for envelope in block if envelope.stream == stream and envelope.version > after]
+            found += more
+            size += sum(len(envelope.payload) for envelope in more)
+            if len(found) >= limit or size >= MAX_PAGE_BYTES:
+                return page_of(found, limit)
+        return page_of([*found, *page], limit)
 
     def _unpacked(self, row: Any) -> list[Envelope]:
-        digest = bytes(row["sha256"])
-        if digest not in self._kept:
-            if sha256(row["data"]).digest() != digest:
-                raise LogBroken(f"the archived block from position {row['first']} was altered; restore it from a backup")
-            try:
-                self._kept[digest] = unpack(row["data"])
-            except HistoryFileError as error:
-                raise LogBroken(f"the archived block from position {row['first']}: {error}") from error
-            if len(self._kept) > KEPT:
-                del self._kept[next(iter(self._kept))]
-        return self._kept[digest]
+        return self._kept.get(bytes(row["sha256"]), lambda: _unpacked(row))
+
+
+def _unpacked(row: Any) -> list[Envelope]:
+    if sha256(row["data"]).digest() != bytes(row["sha256"]):
+        raise LogBroken(f"the archived block from position {row['first']} was altered; restore it from a backup")
+    try:
+        return unpack(row["data"])
+    except HistoryFileError as error:
+        raise LogBroken(f"the archived block from position {row['first']}: {error}") from error

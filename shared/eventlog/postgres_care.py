@@ -6,6 +6,7 @@ one has read no other has changed when it is written. Must not know why anything
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
@@ -16,10 +17,11 @@ import msgspec
 
 from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.errors import LogBusy, LoginTooWeak, LogUnavailable
-from shared.eventlog.history_file import BLOCK_FACTS, Header, pack, unpack
+from shared.eventlog.history_file import BLOCK_BYTES, BLOCK_FACTS, Header, pack, unpack
 from shared.eventlog.port import Commit, LogIdentity
 from shared.eventlog.postgres_batch import APPEND, arguments, encode_commit
 from shared.eventlog.postgres_connection import LOST_CONNECTION, SERVER_SETTINGS, connect, unavailable
+from shared.eventlog.postgres_pages import READ, READ_THESE
 from shared.events.envelope import Envelope
 
 COLUMNS = Envelope.__struct_fields__
@@ -41,8 +43,6 @@ SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class c JOIN pg_namespac
     WHERE n.nspname = 'public' AND c.relname IN
         ('archived_block', 'archived_stream', 'commit_seen', 'stream_head', 'snapshot', 'projection_mark')
 """
-_PAYLOADS = "SELECT position, stream, payload FROM fact WHERE position = ANY($1::bigint[]) ORDER BY position"
-_READ = f"SELECT {', '.join(COLUMNS)} FROM fact WHERE position > $1 AND position <= $2 ORDER BY position"
 
 
 class NotEmpty(Exception):
@@ -133,9 +133,11 @@ async def mask(url: str, positions: Collection[int], masked: Masked) -> int:
 async def _mask_rows(connection: Any, positions: Sequence[int], masked: Masked) -> int:
     # Takes a lock that appends wait for, readers do not.
     await connection.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
-    done = 0
-    for start in range(0, len(positions), MASKED_AT_ONCE):
-        rows = await connection.fetch(_PAYLOADS, positions[start : start + MASKED_AT_ONCE])
+    done = start = 0
+    while start < len(positions):
+        asked = positions[start : start + MASKED_AT_ONCE]
+        rows = await connection.fetch(READ_THESE, asked, BLOCK_BYTES)
+        start = bisect_right(positions, rows[-1]["position"]) if rows else start + len(asked)
         changed = [(row["position"], masked(row["stream"], row["payload"])) for row in rows]
         await connection.executemany(
             "UPDATE fact SET payload = $2 WHERE position = $1", [each for each in changed if each[1] is not None]
@@ -195,12 +197,15 @@ async def _keep(connection: Any, block: Sequence[Envelope]) -> None:
 
 
 async def _blocks(connection: Any, partition: Partition) -> AsyncIterator[list[Envelope]]:
-    for start in range(partition.first - 1, partition.last, BLOCK_FACTS):
-        rows = await connection.fetch(_READ, start, min(start + BLOCK_FACTS, partition.last))
-        if len(rows) != min(BLOCK_FACTS, partition.last - start):
+    """All facts of the partition, a block of at most BLOCK_FACTS and about BLOCK_BYTES at a time."""
+    after = partition.first - 1
+    while after < partition.last:
+        rows = await connection.fetch(READ, after, min(BLOCK_FACTS, partition.last - after), BLOCK_BYTES)
+        if not rows or [row["position"] for row in rows] != list(range(after + 1, after + 1 + len(rows))):
             raise LogUnavailable(
-                f"partition {partition.name} lacks facts after {start}: nothing was archived; topolog replay verify"
+                f"partition {partition.name} lacks facts after {after}: nothing was archived; topolog replay verify"
             )
+        after += len(rows)
         yield [Envelope(*row) for row in rows]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 
 from shared.eventlog.port import EventLog
@@ -12,10 +13,10 @@ from shared.events.envelope import Envelope
 PAGE = 1000
 
 
-async def envelopes_of(log: EventLog, stream: str) -> AsyncIterator[Envelope]:
-    """Every envelope of the stream, in order of version."""
-    version = 0
-    while page := await log.read_stream(stream, version, PAGE):
+async def envelopes_of(log: EventLog, stream: str, after: int = 0, most: int = sys.maxsize) -> AsyncIterator[Envelope]:
+    """Every envelope of the stream after a version, in order of version, at most so many."""
+    version, end = after, after + most
+    while version < end and (page := await log.read_stream(stream, version, min(PAGE, end - version))):
         for envelope in page:
             yield envelope
         version = page[-1].version

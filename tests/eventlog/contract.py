@@ -8,7 +8,7 @@ import pytest
 
 from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.errors import CommitInvalid
-from shared.eventlog.limits import MAX_FACT_BYTES
+from shared.eventlog.limits import MAX_FACT_BYTES, MAX_PAGE_BYTES
 from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, EventLog, Fenced, Mark, Place
 from shared.events.catalog import CATALOG
 from shared.events.cluster_facts import PodEnded, PodRunning
@@ -178,6 +178,16 @@ class ReadingContract:
         assert [fact.version for fact in await log.read_stream("a", 1)] == [2, 3]
         assert [fact.version for fact in await log.read_stream("a", 0, 1)] == [1]
         assert await log.read_stream("none") == []
+
+    async def test_a_page_of_large_facts_is_short_and_the_next_goes_on(self, log: EventLog) -> None:
+        for number in range(7):
+            await log.append([commit(f"c{number}", Draft("s", PodRunning("u", "x" * (MAX_FACT_BYTES - 100))))])
+        first = await log.read(0)
+        assert [fact.position for fact in first] == [1, 2, 3, 4, 5]
+        assert [fact.version for fact in await log.read_stream("s")] == [1, 2, 3, 4, 5]
+        assert sum(len(fact.payload) for fact in first) < MAX_PAGE_BYTES + MAX_FACT_BYTES
+        assert [fact.position for fact in await log.read(4)] == [5, 6, 7]
+        assert [fact.version for fact in await log.read_stream("s", 5)] == [6, 7]
 
     async def test_wait_ends_at_once_when_there_is_more(self, log: EventLog) -> None:
         await given(log, "a")
