@@ -1,13 +1,12 @@
 """Preemption asks the providers that the filter asks, also where the kubelet's state is known: whoever is evicted makes room by
 them, and the remedy names the zone that they look at.
 
-The provider is that of `test_provider_of_ones_own`: licences live in zone 1, although the report shows some in each zone.
+The provider is that of `tests/hints/licences.py`: licences live in zone 1, although the report shows some in each zone.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -17,30 +16,19 @@ from services.scheduler.deciding.outcome import Nomination
 from services.scheduler.deciding.policy import POLICY_LABEL
 from shared.domain.pod import Container, Pod
 from shared.domain.refusal import Refusal
-from shared.domain.report import Placement, Report
 from shared.events.cluster_facts import PodEnded
 from shared.hints import registry
-from shared.hints.provider import HintProvider, Observed
+from shared.hints.provider import HintProvider
 from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.device_state import Device
 from shared.kubelet.machine import KubeletState
+from tests.hints.licences import HOME, LICENCE, Licences
 from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.scheduler.cycle_worlds import World
 from tests.scheduler.kubelet_worlds import NODE, proven_world, random_pod, report_of
 from tests.scheduler.test_cycle_soundness import RULES
-from tests.scheduler.test_provider_of_ones_own import BOOK, HOME, LICENCE, Licences
 
 HIGH = 10
-
-
-class Told(Licences):
-    """The provider knows by itself how many licences there may be."""
-
-    def __init__(self, *left: int) -> None:
-        self._left = left
-
-    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
-        return Observed(BOOK, self._left, frozenset({"licences"} if len(self._left) > 1 else ()))
 
 
 def use(monkeypatch: pytest.MonkeyPatch, provider: HintProvider) -> None:
@@ -109,7 +97,7 @@ def test_who_stands_in_the_providers_zone_is_evicted(monkeypatch: pytest.MonkeyP
 
 def test_amounts_do_not_keep_the_provider_from_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The report shows no licence, the provider has some."""
-    use(monkeypatch, Told(3))
+    use(monkeypatch, Licences(left=(3,)))
     lows = [asking("low0", 2, 2, HIGH), asking("low1", 7), asking("keeper", 1, 2, HIGH)]
     world = with_plenty_on_the_node(full(*lows))
     high = asking("high", 4, 1, HIGH)
@@ -122,7 +110,7 @@ def test_amounts_do_not_keep_the_provider_from_being_asked(monkeypatch: pytest.M
 
 
 def test_nobody_is_evicted_where_the_provider_may_have_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, Told(0, 2))
+    use(monkeypatch, Licences(left=(0, 2)))
     world = with_plenty_on_the_node(full(asking("low0", 1, 2), asking("low1", 6), asking("low2", 1, 2)))
     high = asking("high", 1, 1, HIGH)
     found = refused(world, high)

@@ -1,76 +1,19 @@
 """One more hint provider in the registry changes verdict, charge, reservation, prediction and explanation.
 
-The provider is a licence that lives in zone 1, although the report shows some in each zone.
+The provider is a licence that lives in zone 1, although the report shows some in each zone (`tests/hints/licences.py`).
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import pytest
 
 from services.scheduler.core import CoreConfig
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.folding import fold_of
-from shared.domain.pod import ContainerKind, Pod
-from shared.domain.report import Placement, Report, ZonedAmount
+from shared.domain.pod import Pod
 from shared.hints import registry
-from shared.hints.provider import NO_OPINION, Asked, Observed, Own
-from shared.kubelet.hint import Hint, Hints
+from tests.hints.licences import HOME, LICENCE, Licences
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
-
-LICENCE = "example.com/licence"
-HOME = 1
-
-
-class LicenceBook:
-    """The state is how many licences are left."""
-
-    def single(self, state: int, own: Own, asked: Asked) -> int:
-        return (1 << HOME if state >= asked[0][1] else 0) if asked else NO_OPINION
-
-    def hints(self, state: int, own: Own, asked: Asked) -> Hints:
-        return {LICENCE: [Hint(1 << HOME, True)] if state >= asked[0][1] else []} if asked else None
-
-    def allocate(self, state: int, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[int, Own]]:
-        wanted = asked[0][1] if asked else 0
-        return ((state - wanted, own),) if state >= wanted else ()
-
-    def release(self, state: int, held: Sequence[ZonedAmount]) -> int:
-        return state + sum(item.amount for item in held if item.resource == LICENCE and HOME in item.zones)
-
-    def hold(self, state: int, held: Sequence[ZonedAmount]) -> int:
-        return state - sum(item.amount for item in held if item.resource == LICENCE)
-
-    def after_admission(self, state: int, own: Own) -> int:
-        return state
-
-    def taken(self, before: int, after: int) -> int:
-        return before - after
-
-    def given_back(self, state: int, taken: int) -> int:
-        return state + taken
-
-    def later(self, state: int) -> Sequence[int]:
-        return ()
-
-
-BOOK = LicenceBook()
-
-
-class Licences:
-    name = "licences"
-    by_amounts = False
-
-    def owns(self, resource: str) -> bool:
-        return resource == LICENCE
-
-    def zones(self, report: Report, resource: str) -> frozenset[int]:
-        return frozenset({HOME})
-
-    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
-        home = next(each for each in report.zones if each.id == HOME)
-        return Observed(BOOK, (home.resources[LICENCE].available,))
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
 from shared.domain.report import Report
 from shared.domain.resources import is_memory
 from shared.hints.arrivals import UNKNOWN, Verdict
+from shared.hints.registry import amounts_are_all, beyond_amounts
 from shared.hints.request import request_of
 from shared.ledger.state import Charge, LedgerNode
 
@@ -46,8 +47,9 @@ def verdict(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, ste
 
 
 def surely(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
-    """Sufficient and cheap; False says nothing."""
-    if facts.report is None:
+    """Sufficient and cheap; False says nothing. Nothing is sure beside pods on their way of which amounts do not tell where they
+    find a place."""
+    if facts.report is None or _some_go_beyond_amounts(facts):
         return False
     if facts.spreads:
         newcomer = charge_of(facts, shape.pod, shape)
@@ -59,6 +61,14 @@ def surely(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
     if bounds.each_finds_a_zone(facts, plan) and (alone or _harmless(facts, plan, charge_of(facts, shape.pod, shape))):
         return True
     return facts.unsettled and _everybody_finds_a_zone(facts, plan, facts.report)
+
+
+def _some_go_beyond_amounts(facts: NodeFacts) -> bool:
+    """Does a pod whose zones are not known ask a provider that looks at more than amounts?"""
+    if amounts_are_all() or not facts.unsettled:
+        return False
+    unproven = (charge for charge in facts.charges() if charge.zones and not charge.proven)
+    return any(beyond_amounts(name) for charge in unproven for part in charge.demand for name in part.amounts)
 
 
 def _everybody_finds_a_zone(facts: NodeFacts, plan: Plan, report: Report) -> bool:

@@ -1,0 +1,120 @@
+"""Pods on their way that ask a provider of one's own: what zones have enough of says nothing of where they find a place.
+
+A licence lives in one zone, although the report shows some in each (`tests/hints/licences.py`). The newcomer asks for none.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from services.scheduler.deciding.feasibility.verdict import searched, surely, verdict
+from services.scheduler.deciding.outcome import Placed
+from shared.domain.pod import Pod
+from shared.domain.refusal import Reason, Refusal
+from shared.hints import registry
+from shared.hints.arrivals import Verdict
+from tests.hints.licences import LICENCE, Licences
+from tests.scheduler.cycle_worlds import DEFAULTS, World, amounts, container, guaranteed, report, zone
+from tests.scheduler.test_cycle_soundness import RULES
+
+STEPS = 20_000
+ALIGNED = [rule for rule in RULES if rule[0] in ("single-numa-node", "restricted")]
+
+
+def use(monkeypatch: pytest.MonkeyPatch, provider: Licences) -> None:
+    monkeypatch.setattr(registry, "PROVIDERS", (*registry.PROVIDERS, provider))
+
+
+def world(policy: str, scope: str, *cpus: int) -> World:
+    """A node with so many CPUs in each of its zones."""
+    found, zones = World(), [zone(at, amounts(cpu=each, memory=16, **{LICENCE: 4})) for at, each in enumerate(cpus)]
+    found.observe("n", allocatable={"cpu": 64_000, "memory": 1 << 40, "pods": 110, LICENCE: 100})
+    found.report(report("n", zones, policy, scope, tracked=("cpu", "memory", LICENCE)))
+    return found
+
+
+def asking(name: str, *cpus: int, licences: int = 0) -> Pod:
+    parts = [container(f"c{at}", amounts(cpu=each, memory=1, **{LICENCE: licences})) for at, each in enumerate(cpus)]
+    return guaranteed(name, *parts)
+
+
+def by_search(found: World, pod: Pod) -> Verdict:
+    """What hints and merge say, and no bound."""
+    shape, facts = found.cluster.judging.shape(pod), found.cluster.node("n")
+    assert facts is not None
+    return searched(facts, found.cluster.judging.plan(shape, facts)[0], STEPS)
+
+
+def refusal(found: World, pod: Pod) -> Refusal:
+    refused = found.cluster.verdict(pod, "n")
+    assert refused is not None
+    return refused
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(("policy", "scope"), ALIGNED)
+def test_a_zone_that_only_amounts_leave_is_none(monkeypatch: pytest.MonkeyPatch, policy: str, scope: str, told: bool) -> None:
+    """The newcomer would take the lowest zone, which is the only one for the pod that is on its way."""
+    use(monkeypatch, Licences(home=0, open=not told))
+    found = world(policy, scope, 8, 8)
+    found.bound(asking("coming", 6, licences=1), "n")
+    assert by_search(found, asking("new", 6)) == "endangers"
+    assert refusal(found, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
+    assert isinstance(found.cluster.place(asking("small", 2)), Placed)
+
+
+def test_an_own_reservation_is_on_its_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Licences(home=0))
+    found = world("single-numa-node", "container", 8, 8)
+    coming = asking("coming", 6, licences=1)
+    placed = found.cluster.place(coming)
+    assert isinstance(placed, Placed)
+    found.cluster.charge(placed, coming)
+    assert refusal(found, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
+
+
+def test_best_effort_may_refuse_too_where_the_provider_minds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough on the whole, and a zone each; this one hands out none to who takes CPUs of another zone."""
+    use(monkeypatch, Licences(home=0, strict=True))
+    found = world("best-effort", "pod", 8, 8)
+    found.bound(asking("coming", 6, licences=1), "n")
+    assert by_search(found, asking("new", 6)) == "endangers"
+    assert refusal(found, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
+
+
+def test_bounds_still_decide_beside_pods_that_ask_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Licences(home=0))
+    found = world("single-numa-node", "container", 8, 8)
+    found.bound(asking("coming", 6), "n")
+    shape, facts = found.cluster.judging.shape(asking("new", 6)), found.cluster.node("n")
+    assert facts is not None
+    plan = found.cluster.judging.plan(shape, facts)[0]
+    assert surely(facts, shape, plan)
+    assert verdict(facts, shape, plan, DEFAULTS, 0) == "admitted"
+
+
+@pytest.mark.parametrize(("policy", "scope"), RULES)
+def test_the_verdict_is_that_of_the_search(monkeypatch: pytest.MonkeyPatch, policy: str, scope: str) -> None:
+    taken, doubtful = 0, 0
+    for seed in range(120):
+        rng = random.Random(f"{seed} on their way")
+        cpus = [rng.choice((4, 6, 8)) for _ in range(rng.choice((2, 3)))]
+        provider = Licences(rng.randrange(len(cpus)), strict=rng.random() < 0.5, open=rng.random() < 0.5)
+        with monkeypatch.context() as patch:
+            use(patch, provider)
+            found = world(policy, scope, *cpus)
+            for at in range(rng.randint(1, 3)):
+                found.bound(asking(f"coming{at}", *sizes(rng), licences=rng.randint(0, 2)), "n")
+            new = asking("new", *sizes(rng), licences=rng.choice((0, 0, 0, 1)))
+            expected, told = by_search(found, new), found.cluster.verdict(new, "n")
+            assert isinstance(found.cluster.place(new), Placed) is (told is None), (seed, provider)
+        assert (told is None) is (expected == "admitted"), (seed, provider, expected, told)
+        taken, doubtful = taken + (told is None), doubtful + (expected == "endangers")
+    assert taken > 30
+    assert doubtful > 2 or policy == "none"
+
+
+def sizes(rng: random.Random) -> list[int]:
+    return [rng.choice((1, 2, 3, 5)) for _ in range(rng.choice((1, 1, 2)))]
