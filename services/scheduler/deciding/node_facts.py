@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from services.scheduler.deciding import policy
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.zone_sizes import capacities
+from services.scheduler.deciding.zone_sizes import capacities, fits_one_zone
 from shared.domain import policies
 from shared.domain.demand import most
 from shared.domain.device_zones import between_zones
@@ -288,8 +288,8 @@ def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
     report = node.basis
     if report is None or len(report.zones) < 2:
         return frozenset()
-    sizes = {} if report.policy == policies.SINGLE_NUMA_NODE else capacities(report)
-    if sizes and any((node.listed is None or not charge.proven) and _is_wide(charge, report, sizes) for charge in charges):
+    spreads = report.policy != policies.SINGLE_NUMA_NODE
+    if spreads and any((node.listed is None or not charge.proven) and _is_wide(charge, report) for charge in charges):
         return frozenset(zone.id for zone in report.zones)
     tied: set[int] = set()
     for placements in (node.listed or {}).values():
@@ -300,10 +300,10 @@ def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
     return frozenset(tied) or NOWHERE
 
 
-def _is_wide(charge: Charge, report: Report, sizes: Amounts) -> bool:
-    """Does the pod ask for more memory at once than the largest zone has when empty?"""
+def _is_wide(charge: Charge, report: Report) -> bool:
+    """Does the pod ask for more memory at once than any zone has when empty?"""
     parts = [most(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
-    return any(is_memory(name) and amount > sizes.get(name, 0) for part in parts for name, amount in part.items())
+    return not fits_one_zone([{name: held for name, held in part.items() if is_memory(name)} for part in parts], report)
 
 
 def arriving(node: LedgerNode) -> frozenset[str]:

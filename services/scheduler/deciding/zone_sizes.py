@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from shared.domain.device_zones import between_zones
 from shared.domain.report import Report, Zone
@@ -25,15 +26,27 @@ def is_plain(report: Report) -> bool:
     return not between_zones(report) and all(group.zones for group in report.devices or ())
 
 
-_latest: tuple[Report | None, Amounts] = (None, {})
+class _Sizes(NamedTuple):
+    """The largest zone by resource. `even`: one zone has the most of every kind of memory."""
+
+    largest: Amounts
+    even: bool
+
+
+_latest: tuple[Report | None, _Sizes] = (None, _Sizes({}, True))
 """One node is asked about many times in a row; reports are values, so that the answer stays."""
 
 
 def capacities(report: Report) -> Amounts:
     """The largest zone by resource; read only."""
+    return _sizes(report).largest
+
+
+def _sizes(report: Report) -> _Sizes:
     global _latest
     if _latest[0] is not report:
-        _latest = report, _largest(report)
+        largest = _largest(report)
+        _latest = report, _Sizes(largest, _one_holds(several_kinds_of_memory(largest), report))
     return _latest[1]
 
 
@@ -45,9 +58,26 @@ def _largest(report: Report) -> Amounts:
     return largest
 
 
+def several_kinds_of_memory(amounts: Amounts) -> Amounts:
+    """The memory and hugepages of these amounts where they are of more than one kind, else nothing."""
+    memory = {name: held for name, held in amounts.items() if is_memory(name)}
+    return memory if len(memory) > 1 else {}
+
+
+def _one_holds(amounts: Amounts, report: Report) -> bool:
+    """One zone holds all of it when it is empty."""
+    return not amounts or any(all(size_in(zone, name) >= held for name, held in amounts.items()) for zone in report.zones)
+
+
 def fits_one_zone(parts: Iterable[Amounts], report: Report | None) -> bool:
-    """True when each part's amounts fit the largest zone, resource by resource: the preferred hints are then single zones."""
+    """True when each part fits the largest zone, resource by resource, and one that has all the kinds of memory that it asks for:
+    the preferred hints are then single zones. The Memory Manager gives one hint for all kinds (kubelet 1.36)."""
     if report is None:
         return True
-    largest = capacities(report)
-    return all(largest.get(name, 0) >= held for part in parts for name, held in part.items())
+    largest, even = _sizes(report)
+    for part in parts:
+        if not all(largest.get(name, 0) >= held for name, held in part.items()):
+            return False
+        if not even and not _one_holds(several_kinds_of_memory(part), report):
+            return False
+    return True

@@ -115,15 +115,16 @@ def whole_cores_left(facts: NodeFacts, plan: Plan, threads_per_core: int) -> boo
 
 def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving: list[Charge]) -> bool:
     """Policies none and best-effort, which only a shortage on the node as a whole refuses: enough CPUs and devices beside every
-    charge, and memory under none in one zone, as everybody is charged in each, under best-effort in every zone of at most two,
-    where no device may draw the mask elsewhere. False says nothing."""
+    charge, and memory under none in one zone, as everybody is charged in each, which has all kinds that the others ask for, too;
+    under best-effort in every zone of at most two, where no device may draw the mask elsewhere. False says nothing."""
     if plan.whole_cores or plan.inits:
         return False
     taken = held_once(newcomer)
     if any(facts.totals.get(name, 0) < amount for name, amount in taken.items() if not is_memory(name)):
         return False
     memory = {name: amount for name, amount in taken.items() if is_memory(name)}
-    if not memory and not any(is_memory(name) for charge in arriving for name in held_once(charge)):
+    others = {name for charge in arriving for name in held_once(charge) if is_memory(name)}
+    if not memory and not others:
         return True
     if facts.tied and (plan.rule.policy != NONE or arriving):
         return False
@@ -131,8 +132,9 @@ def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving
         return False
     if not fits_one_zone([memory], facts.report):
         return False
-    enough = [fits(memory, held) for held in facts.firm(facts.lower).values()]
+    zones = facts.firm(facts.lower).values()
+    enough = [fits(memory, held) for held in zones]
     if plan.rule.policy == NONE:
-        return any(enough)
+        return any(fit and all(held.get(name, -1) >= 0 for name in others) for fit, held in zip(enough, zones, strict=True))
     devices = any(is_device(name) for charge in (*arriving, newcomer) for part in charge.demand for name in part.amounts)
     return plan.rule.policy == BEST_EFFORT and not devices and all(enough)

@@ -17,6 +17,7 @@ from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.shape import Items, Plan
 from services.scheduler.deciding.verdicts.columns import Columns
 from services.scheduler.deciding.verdicts.standing import Standing
+from services.scheduler.deciding.zone_sizes import several_kinds_of_memory
 from shared.domain import policies
 from shared.domain.resources import Amounts
 
@@ -40,6 +41,8 @@ class LandingSweep:
         for part in plan.parts:
             most |= {name: max(held, most.get(name, 0)) for name, held in part.amounts.items()}
         self._most = _bound(most, columns.rows) if plan.rule.policy == policies.RESTRICTED else None
+        memories = [_bound(found, columns.rows) for part in plan.parts if (found := several_kinds_of_memory(part.amounts))]
+        self._memories = [bound for bound in memories if bound is not None]
         self._running, self._side_by_side = plan.running, _bound(plan.least, columns.rows) if plan.least else None
         self._together = _togethers(plan, columns.rows) if plan.together and self._known else []
         self._tells = bool(plan.together) and self._known and not plan.one_by_one
@@ -59,6 +62,8 @@ class LandingSweep:
             candidates &= sure | self._room_for_as_many(*self._side_by_side, selection)
         if self._most is not None:
             wide = ~_enough(self._most, self._columns.largest, selection, size)
+            for rows, least in self._memories:
+                wide |= ~self._one_holds(rows, least, selection)
             candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, 0, scores)
         if self._plan.one_by_one:
             candidates = np.ones_like(unbarred)
@@ -104,6 +109,12 @@ class LandingSweep:
         upper = _of(self._columns.upper, selection).take(rows, axis=0)[:, : self._zones]
         room = np.minimum.reduce(upper // least[:, :, None], axis=0)
         found: Bools = np.maximum(room, 0).sum(axis=0) >= self._running
+        return found
+
+    def _one_holds(self, rows: Slots, least: Ints, selection: Selection) -> Bools:
+        """One zone holds all of it when it is empty."""
+        whole = self._columns.whole[rows, : self._zones][:, :, selection]
+        found: Bools = np.logical_or.reduce(np.logical_and.reduce(whole >= least[:, :, None], axis=0), axis=0)
         return found
 
     def _fits_upper(self, selection: Selection) -> Bools:

@@ -16,6 +16,7 @@ from services.scheduler.deciding.registered import HIGHEST, Registered
 from services.scheduler.deciding.scores import Scorer, ZoneStrategy
 from services.scheduler.deciding.shape import Items, Part, Plan, Shape
 from services.scheduler.deciding.verdicts.columns import Columns
+from services.scheduler.deciding.zone_sizes import several_kinds_of_memory
 from shared.domain import policies
 from shared.domain.demand import most
 from shared.domain.resources import Amounts, is_device, is_memory
@@ -154,6 +155,9 @@ class Sweep:
             for name, amount in part.amounts.items():
                 row = self._columns.rows.get(name)
                 fitting &= self._columns.largest[row, self._selection] >= amount if row is not None else False
+            memory = [name for name in several_kinds_of_memory(part.amounts) if name in self._columns.rows]
+            if memory:
+                fitting &= np.all([self._size(name) >= part.amounts[name] for name in memory], axis=0).any(axis=0)
         return fitting
 
     def _fit(self, amounts: Amounts) -> Bools | None:
