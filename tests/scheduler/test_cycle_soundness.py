@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scheduler.kubelet_worlds import Outcome, measured
+from services.scheduler.deciding.config import CycleConfig
+from shared.kubelet.admission import admit, drop_stale
+from tests.kubelet.machines import container, guaranteed, kubelet
+from tests.scheduler.kubelet_worlds import NODE, Outcome, Scene, free_of, measured, truth, world_of
 
 RULES = [
     (policy, scope)
@@ -74,6 +77,28 @@ def test_who_is_refused_from_one_state_alone_may_lose_its_place_in_another(seed:
     one pair of zones between them, and one is refused in any case. As a group both find one, until a newcomer breaks a pair."""
     found = measured([seed], "best-effort", scope, unsettled=3, checkpoints=False, zones=zones)
     assert (found.refused, found.unsound) == (1, [])
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("policy", ["restricted", "best-effort"])
+def test_where_cpus_are_aligned_by_socket_no_zone_stands_alone(policy: str, scope: str) -> None:
+    """Both zones of a socket are as good as one to the CPU Manager; no Memory Manager tells them apart."""
+    settings = {"cpu_options": {"align-by-socket": "true"}, "memory_policy": "None", "reserved_memory": {}}
+    found = measured(range(3040, 3200), policy, scope, unsettled=2, zones=4, **settings)
+    assert found.unsound == []
+    assert len(found.refused_needlessly) <= 1, found.refused_needlessly
+    assert found.passed > 60
+
+
+def test_restricted_takes_two_zones_of_one_socket_where_cpus_are_aligned_by_socket() -> None:
+    """6 CPUs fit one zone when it is empty; 2 and 4 are left in two that share a socket, which the CPU Manager prefers too."""
+    state = kubelet(4, "restricted", cpu_options={"align-by-socket": "true"}, memory_policy="None", reserved_memory={})
+    for name, cpus in (("a", 4), ("b", 4), ("c", 8), ("d", 8)):
+        state = admit(state, guaranteed(name, container(cpu=cpus, memory=1))).state
+    seen = Scene(drop_stale(state), (), guaranteed("new", container(cpu=6, memory=1)))
+    assert [free["cpu"] for free in free_of(seen.base).values()] == [2000, 4000, 0, 0]
+    assert truth(seen) == "admitted"
+    assert world_of(seen, CycleConfig()).cluster.verdict(seen.pod, NODE) is None
 
 
 @pytest.mark.parametrize("options", [{"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}])

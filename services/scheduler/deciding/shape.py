@@ -32,6 +32,8 @@ Items = tuple[tuple[str, int], ...]
 
 WHOLE_CORES = ("full-pcpus-only", "true")
 """The CPU Manager's option as a report carries it."""
+BY_SOCKET = ("align-by-socket", "true")
+"""With it a set of zones within a socket may be preferred, and CPUs come from all of it."""
 
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -51,9 +53,9 @@ class Plan(msgspec.Struct, frozen=True):
     be enough to be sure (init containers, whole cores, memory outside the pod's hint). `inits` says that the pod has init
     containers with a demand, `names` which containers have one, `demand` container by container. `placeless`: some devices of
     these lie in no zone, and serve whoever may take from anywhere. `one_by_one`: no bound decides, as some provider looks at
-    more than amounts, devices that are asked for lie in several zones at once, or memory is outside the pod's hint. `running`
-    parts hold what they ask for at the same time, and each of them asks for at least `least`, which is empty where there are no
-    two such parts."""
+    more than amounts, devices that are asked for lie in several zones at once, memory is outside the pod's hint, or CPUs are
+    aligned by socket. `running` parts hold what they ask for at the same time, and each of them asks for at least `least`, which
+    is empty where there are no two such parts."""
 
     mode: str
     rule: policy.Rule
@@ -179,7 +181,10 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     together = {} if whole_cores or forcing or beyond else _sum(parts)
     inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
     placeless = frozenset(profile[5]) if mode == "spread" else frozenset[str]()
-    one_by_one = beyond or any(name in profile[6] or beyond_amounts(name) for part in demand for name in part.amounts)
+    by_socket = BY_SOCKET in options and rule.policy != policy.NONE
+    one_by_one = (
+        beyond or by_socket or any(name in profile[6] or beyond_amounts(name) for part in demand for name in part.amounts)
+    )
     running = [part.amounts for part in parts if part.kind != "init"]
     least = _least(running) if len(running) > 1 else {}
     return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless, one_by_one, len(running), least)
