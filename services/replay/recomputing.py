@@ -15,10 +15,13 @@ from services.replay import reading
 from services.replay.deciding_state import follow, placing_at
 from services.replay.renominating import nominated_again
 from services.scheduler.deciding.config import CycleConfig, Provenance
+from services.scheduler.deciding.explanation.known_within import of_pod
+from services.scheduler.deciding.explanation.known_within import told as told_within
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.following import Followed
 from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.sharing import MARK, share_of
+from shared.domain.pod import Pod
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.envelope import Envelope
@@ -89,11 +92,18 @@ def _told(followed: Followed, aside: Aside, made: Made, by: Deciding) -> str:
         return "not recomputed: the log up to the decision does not hold the pod"
     placing, share = placing_at(followed, by.cycle, aside, made.mates), share_of(made.fact.config, made.at.role)
     placing.share(None if share.alone else share.has)
+    within = told_within(_within(placing, entry.pod, made.fact))
     if isinstance(made.fact, PodNominated):
         is_same, beside = nominated_again(placing, followed.ledger.pods, made.fact)
         said = f"the same on {made.fact.node}" if beside else "the same"
-        return f"recomputed{_differences(made.fact, by.provenance)}: {'; '.join(filter(None, (said if is_same else '', beside)))}"
-    return tell(made.fact, decided(placing, entry), by.provenance)
+        texts = "; ".join(filter(None, (said if is_same else "", beside)))
+        return f"recomputed{_differences(made.fact, by.provenance)}: {texts}{within}"
+    return tell(made.fact, decided(placing, entry), by.provenance) + within
+
+
+def _within(placing: ColumnarPlacing, pod: Pod, fact: Recorded) -> tuple[str, ...]:
+    """What the decision for a node, and the zones predicted there, knew within bounds only; a verdict says it node by node."""
+    return () if isinstance(fact, PodVerdictChanged) else of_pod(placing, pod, fact.node)
 
 
 def decided(placing: ColumnarPlacing, entry: LedgerPod) -> Placed | Unplaceable:

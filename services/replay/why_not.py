@@ -17,6 +17,7 @@ from services.replay.near_miss import near_miss
 from services.replay.positions import position_of
 from services.replay.recomputing import Decision, mates
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.explanation.known_within import WITHIN, of_pod
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.following import Followed
 from services.scheduler.placing.placing import ColumnarPlacing
@@ -71,7 +72,7 @@ async def why_not(log: EventLog, pod: str, node: str, moment: str, cycle: CycleC
     names = Names(log)
     if found.refusal:
         await names.find(uid for zone in found.refusal.get("zones", ()) for uid in zone.get("holders", ()))
-    lines = near_miss(found.refusal, names.known) if found.refusal else []
+    lines = near_miss(found.refusal, names.known) if found.refusal else found.lines
     return msgspec.structs.replace(found, position=position, time=time, lines=lines)
 
 
@@ -104,6 +105,8 @@ def _judged(followed: Followed, placing: ColumnarPlacing, aside: Aside, uid: str
     refusal = placing.verdict(entry.pod, node)
     if refusal is not None:
         return msgspec.structs.replace(found, answer=_headline(refusal), refusal=msgspec.to_builtins(refusal))
+    if within := of_pod(placing, entry.pod, node):
+        found = msgspec.structs.replace(found, lines=[f"{WITHIN}{', '.join(within)}"])
     shape, facts = placing.judging.shape(entry.pod), placing.node(node)
     placing.judging.sweep_if_new(shape)
     score = placing.judging.score(shape, facts) if facts is not None else -1

@@ -18,10 +18,12 @@ from shared.domain.resources import CPU
 from shared.hints.cpu_ids import MILLI, by_ids
 from shared.hints.provider import NO_OPINION, Asked, Observed, Own
 from shared.hints.splits import ways
+from shared.kubelet.cpu_options import ALIGN_BY_SOCKET, FULL_PCPUS_ONLY
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import enumerate_masks, mask_sizes, mask_sums
 
-NO_IDS = "which CPUs are free"
+WHOLE_CORES, SPREAD = "full cores or sockets", "CPUs spread over zones"
+"""What the kubelet takes depends on which CPUs are free, and the report does not tell them."""
 Counts = tuple[int, ...]
 """Free CPUs by zone, in the book's order."""
 
@@ -216,4 +218,9 @@ class CpuHints:
         if known is not None:
             return Observed(known[0], (known[1],))
         book, free = by_counts(report, pooled)
-        return Observed(book, (free,), frozenset({NO_IDS}) if fine and not pooled else frozenset())
+        return Observed(book, (free,), frozenset({_unknown(report)}) if fine and not pooled else frozenset())
+
+
+def _unknown(report: Report) -> str:
+    whole = any(report.options.get(name) == "true" for name in (FULL_PCPUS_ONLY, ALIGN_BY_SOCKET))
+    return WHOLE_CORES if whole else SPREAD

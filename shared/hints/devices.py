@@ -22,7 +22,7 @@ from shared.hints.splits import MOST, TooManyWaysError, ways
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import enumerate_masks, mask_of, mask_sizes, nodes_of
 
-UNHEALTHY = "devices that may be unhealthy"
+UNHEALTHY = "unhealthy devices"
 
 Counts = tuple[int, ...]
 Devices = tuple[Counts, ...]

@@ -15,7 +15,7 @@ from shared.hints.provider import Observed
 from shared.hints.splits import MOST, TooManyChoicesError
 from shared.kubelet.masks import mask_of
 
-SEVERAL_GROUPS = "zones that hold memory blocks of several groups"
+SEVERAL_GROUPS = "memory groups"
 
 
 class MemoryHints:

@@ -22,6 +22,7 @@ from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, is_memory
 from shared.hints.admission import Rules, States
 from shared.hints.arrivals import Coming
+from shared.hints.memory import SEVERAL_GROUPS
 from shared.hints.observing import Node, observe
 from shared.hints.orders import Gone, relevant
 from shared.hints.request import request_of
@@ -37,10 +38,12 @@ from shared.ledger.unhealthy import given_back
 MOST_STATES = 64
 """States of one node that are told apart before anybody comes."""
 
-HIDDEN = "what init containers of running pods keep"
-EARLIER = "pods that the report lacks although they ran"
-FREED = "ends that the report may not show yet"
-OTHER_KUBELET = "a kubelet that is not known to be of the model's version"
+HIDDEN = "hidden init resources"
+EARLIER = "pods no longer listed, of whose end nobody heard"
+ENDED = "ended pods still held"
+NO_PLACEMENTS = "no placements in the report"
+TORN = "a report made during an admission"
+OTHER_KUBELET = "another kubelet version"
 
 Held = tuple[ZonedAmount, ...]
 
@@ -57,6 +60,12 @@ class KubeletStates(NamedTuple):
     gone: tuple[Gone, ...] = ()
 
 
+class Untold(NamedTuple):
+    """More states than are told apart; `bounds` names why."""
+
+    bounds: frozenset[str]
+
+
 def kubelet_states(
     node: LedgerNode,
     report: Report,
@@ -65,17 +74,16 @@ def kubelet_states(
     policy: str,
     scope: str,
     inits: bool,
-) -> KubeletStates | None:
-    """The node under this policy and scope, for a newcomer with or without init containers; None where it has more states than
-    are told apart."""
+) -> KubeletStates | Untold:
+    """The node under this policy and scope, for a newcomer with or without init containers."""
     if node.listed is None and not _all_free(report):
         if policy != SINGLE_NUMA_NODE or between_zones(report):
-            return None
+            return Untold(frozenset({NO_PLACEMENTS}))
         report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
     listed, charges = node.listed or {}, list(charges)
     placements = [placement for key in listed for placement in listed[key]]
     if any(_torn(charge, listed.get(charge.key, ()), report) for charge in charges):
-        return None
+        return Untold(frozenset({TORN}))
     ended = [placement for key in _listed_and_ended(node, charges) for placement in listed[key]]
     report, extra = _by_uid(report, charges, ended)
     told: set[str] = set()
@@ -83,25 +91,27 @@ def kubelet_states(
         coming, unsure = _charged(charges, listed, report, told)
         unsure = _freed(node, told) + unsure + _held_or_not(claims.values(), report)
     except TooManyChoicesError:
-        return None
+        return Untold(frozenset(told))
     gone = _gone(node, charges, coming, report)
+    told.update([ENDED] if coming and gone != [] else [])
     if coming and (node.freed or gone is None):
-        return None
+        return Untold(frozenset({*told, ENDED}))
     inits = inits or any(each.request.inits for each in gone or () if each.request is not None)
     fine = inits or bool(extra) or _ids_matter(report, charges, policy)
     try:
         seen = observe(report, [*placements, *extra], policy, scope, fine)
     except TooManyChoicesError:
-        return None
+        return Untold(frozenset({*told, SEVERAL_GROUPS}))
     if seen is None:
-        return None
+        return Untold(frozenset())
     bounds = set(seen.bounds) | told
     if node.observed is not None and not is_proven(node.observed.kubelet_version):
         bounds.add(OTHER_KUBELET)
     left = [] if coming else _left(node, charges)
     bases = _bases(seen, left, unsure)
     ends = tuple(gone or ()) if coming else ()
-    return None if bases is None else KubeletStates(seen.rules, bases, tuple(coming), frozenset(bounds), ends)
+    found = frozenset(bounds)
+    return Untold(found) if bases is None else KubeletStates(seen.rules, bases, tuple(coming), found, ends)
 
 
 def order_of_ends_unknown(node: LedgerNode) -> bool:
@@ -328,7 +338,7 @@ def _freed(node: LedgerNode, bounds: set[str]) -> list[tuple[Held, ...]]:
     """Ends since a report without placements settled: what they gave back the report may count as used, or not."""
     found: list[tuple[Held, ...]] = []
     for freed in node.freed:
-        found += [tuple([tuple([_negative(item) for item in way]) for way in ways]) for ways in _ways(freed.zones, FREED, bounds)]
+        found += [tuple([tuple([_negative(item) for item in way]) for way in ways]) for ways in _ways(freed.zones, ENDED, bounds)]
     return found
 
 

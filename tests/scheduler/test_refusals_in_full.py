@@ -63,6 +63,7 @@ def spread() -> World:
 
 BIG = guaranteed("p", container("c", amounts(12)))
 TWO = guaranteed("p", container("c1", amounts(7)), container("c2", amounts(2, gpu=1)))
+CORES = " (known within bounds only: full cores or sockets)"
 WISH = msgspec.structs.replace(SMALL, annotations={POD_ANNOTATION: '{"numaTopologyPolicy": "Restricted"}'})
 
 CASES = [
@@ -142,8 +143,8 @@ def test_what_no_zone_ever_holds_is_told_before_what_is_in_use_now(asked: int, r
     [
         (1, 2, 3, Reason.NO_SINGLE_ZONE, "free 1 more cpu in zone 0"),
         (4, 2, 2, Reason.SMT_ALIGNMENT, "ask for a multiple of 4 CPUs: the kubelet runs with full-pcpus-only"),
-        (0, 2, 1, Reason.SMT_ALIGNMENT, "ask for a multiple of 2 CPUs: the kubelet runs with full-pcpus-only"),
-        (0, 4, 2, Reason.SMT_ALIGNMENT, "ask for a multiple of 4 CPUs: the kubelet runs with full-pcpus-only"),
+        (0, 2, 1, Reason.SMT_ALIGNMENT, f"ask for a multiple of 2 CPUs: the kubelet runs with full-pcpus-only{CORES}"),
+        (0, 4, 2, Reason.SMT_ALIGNMENT, f"ask for a multiple of 4 CPUs: the kubelet runs with full-pcpus-only{CORES}"),
     ],
 )
 def test_threads_of_a_core_are_those_of_the_nodes_report_and_of_the_setting_where_it_tells_none(

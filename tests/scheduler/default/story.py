@@ -80,7 +80,7 @@ class Story:
     # -- words -------------------------------------------------------------------------------------------------------
 
     async def node(self, name: str = "n1", uid: str = "", **fields: object) -> None:
-        observed = {"allocatable": ROOMY, **fields}
+        observed = {"allocatable": ROOMY, "kubelet_version": "v1.36.2", **fields}
         await self.tell(streams.node(name), NodeObserved(name, uid or f"uid-{name}", **observed))  # type: ignore[arg-type]
 
     async def report(self, *zones: Zone, node: str = "n1", at: int = 1, boot: str = "boot-1", **fields: object) -> None:

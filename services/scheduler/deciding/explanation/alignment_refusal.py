@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,10 +17,9 @@ from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Report, Zone
-from shared.domain.resources import CPU, is_device, is_memory
+from shared.domain.resources import CPU, is_memory
 from shared.hints import registry
 from shared.hints.arrivals import UNKNOWN
-from shared.hints.devices import UNHEALTHY
 from shared.hints.request import request_of
 from shared.kubelet.layout import threads_per_core
 from shared.ledger.state import ZoneAmounts
@@ -188,22 +187,5 @@ def _uncertain(facts: NodeFacts, plan: Plan) -> Refusal:
     parts = ", ".join(part.name for part in plan.parts if part.name)
     settled = facts.lower == facts.upper or not possible(facts, plan)
     reason = Reason.NO_ZONE_SET if settled else Reason.NOT_ON_EVERY_BRANCH
-    states = outlook_of(facts, plan).states
-    within = _within(states.bounds) if states is not None else ""
-    remedy = f"wait for a newer topology report of the node; it may also help to ask for less, or for one container{within}"
+    remedy = "wait for a newer topology report of the node; it may also help to ask for less, or for one container"
     return Refusal(facts.name, reason, f"containers {parts}" if parts else "", remedy=remedy)
-
-
-def _within(bounds: Collection[str]) -> str:
-    return f" (known within bounds only: {', '.join(sorted(bounds))})" if bounds else ""
-
-
-def unhealthy_devices(facts: NodeFacts, plan: Plan) -> str:
-    """Where amounts say why a pod with devices is refused: the kubelet may know of more unhealthy ones than are listed, and
-    prefer other zones because of them."""
-    asked = {name for part in plan.demand for name in part.amounts if is_device(name)}
-    listed = facts.report.devices if facts.report is not None else None
-    if not asked or (listed is not None and not any(group.unhealthy and group.resource in asked for group in listed)):
-        return ""
-    states = outlook_of(facts, plan).states
-    return _within(states.bounds & {UNHEALTHY}) if states is not None else ""

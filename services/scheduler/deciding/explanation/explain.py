@@ -15,8 +15,8 @@ from services.scheduler.deciding.constraints.registry import Bars
 from services.scheduler.deciding.explanation.alignment_refusal import (
     alignment_refusal,
     larger_than_zones,
-    unhealthy_devices,
 )
+from services.scheduler.deciding.explanation.known_within import DEPENDS_ON_STATE, known_within, told
 from services.scheduler.deciding.explanation.remedies import remedy
 from services.scheduler.deciding.explanation.wording import grouped, line
 from services.scheduler.deciding.feasibility.patience import leaves_open, may_fit, obstacle
@@ -159,10 +159,12 @@ def _distance(refusal: Refusal) -> tuple[int, float, str]:
 
 def _detailed(cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: Refusal) -> Refusal:
     helps = remedy(refusal, facts.observed.allocatable if facts is not None and facts.observed is not None else {})
-    if facts is not None and refusal.reason in EVICTION_MAY_HELP:
-        plan = plan_for(shape, facts.profile, cluster.config)
+    plan = plan_for(shape, facts.profile, cluster.config) if facts is not None else None
+    if facts is not None and plan is not None and refusal.reason in DEPENDS_ON_STATE:
+        helps += told(known_within(facts, plan))
+    if facts is not None and plan is not None and refusal.reason in EVICTION_MAY_HELP:
         zonal = bool(refusal.resource) and refusal.reason is not Reason.NODE_RESOURCE and plan.mode != "free"
-        helps += (unhealthy_devices(facts, plan) if zonal else "") + _preemption(facts, plan, zonal)
+        helps += _preemption(facts, plan, zonal)
     refusal = msgspec.structs.replace(refusal, remedy=helps, best=max(0, refusal.best))
     if facts is None or not refusal.resource or facts.report is None:
         return refusal

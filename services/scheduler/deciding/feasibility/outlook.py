@@ -16,7 +16,7 @@ from shared.hints.ends import reachable_after_ends
 from shared.hints.orders import UNHEARD, Gone, disorder
 from shared.hints.request import Request, request_of
 from shared.hints.splits import TooManyChoicesError
-from shared.ledger.kubelet_states import KubeletStates, kubelet_states
+from shared.ledger.kubelet_states import KubeletStates, Untold, kubelet_states
 from shared.ledger.state import Charge
 
 MOST_COMING = 64
@@ -38,10 +38,12 @@ class Searched(NamedTuple):
 
 
 class Outlook:
-    """`states` is None where there are too many. `coming` counts own reservations already among those on their way."""
+    """`states` is None where there are too many; `bounds` names what of them is only known within bounds. `coming` counts own
+    reservations already among those on their way."""
 
-    def __init__(self, states: KubeletStates | None, coming: int) -> None:
-        self.states, self.coming = states, coming
+    def __init__(self, states: KubeletStates | Untold, coming: int) -> None:
+        self.states = states if isinstance(states, KubeletStates) else None
+        self.bounds, self.coming = states.bounds, coming
         self._before: tuple[Reachable, ...] | None = None
         self._steps = -1
         self._needed = 0
@@ -163,7 +165,7 @@ def outlook_of(facts: NodeFacts, plan: Plan) -> Outlook:
 
 def _look(facts: NodeFacts, plan: Plan) -> Outlook:
     if facts.report is None:
-        return Outlook(None, len(facts.overlay))
+        return Outlook(Untold(frozenset()), len(facts.overlay))
     rule, charges = plan.rule, facts.charges()
     states = kubelet_states(facts.ledger, facts.report, charges, facts.claims, rule.policy, rule.scope, plan.inits)
     return Outlook(states, len(facts.overlay))

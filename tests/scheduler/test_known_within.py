@@ -1,0 +1,212 @@
+"""Why the state of a node is known within bounds only is told by name: a node for each name, by every kind of refusal, by
+`why-not` and by `replay explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from services.replay.recomputing import Deciding
+from services.replay.telling import explain
+from services.replay.why_not import why_not
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.deciding.config import CycleConfig, Provenance
+from services.scheduler.deciding.explanation import known_within
+from services.scheduler.deciding.explanation.known_within import DEPENDS_ON_STATE, NAMES, of_pod
+from services.scheduler.deciding.outcome import Unplaceable
+from shared.domain.pod import Pod
+from shared.domain.refusal import Reason
+from shared.events.cluster_facts import PodEnded
+from shared.hints import cpu, devices, memory
+from shared.kubelet.admission import admission_steps, admit, drop_stale, start_containers
+from shared.kubelet.machine import KubeletState
+from shared.ledger import kubelet_states
+from tests.kubelet.machines import container, guaranteed, kubelet
+from tests.ledger.given import held, pod, zone
+from tests.scheduler.cycle_worlds import World
+from tests.scheduler.default.story import Story
+from tests.scheduler.kubelet_worlds import NODE, proven_world, report_of
+from tests.scheduler.test_cycle_torn_listing import listed
+from tests.scheduler.test_unhealthy_devices import one_of_two_is_ill
+
+Made = tuple[World, Pod]
+
+
+def running(state: KubeletState, *pods: Pod) -> KubeletState:
+    for each in pods:
+        found = admit(state, each)
+        assert found.admitted
+        state = start_containers(found.state, each)
+    return drop_stale(state)
+
+
+def without_layout(state: KubeletState) -> World:
+    """As an older exporter reports it: without CPUs by id."""
+    world = proven_world(state, CycleConfig())
+    world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))
+    return world
+
+
+def memory_groups() -> Made:
+    state = running(kubelet(2, "best-effort"), guaranteed("wide", container("c", 1, 80)))
+    return proven_world(state, CycleConfig(), checkpoints=False), guaranteed("p", container("c", 1, 60))
+
+
+def hidden_inits() -> Made:
+    started = guaranteed("a", container("i", 3, 1, kind="init"), container("c", 1, 1))
+    state = running(kubelet(2, "single-numa-node"), started, guaranteed("b", container("c", 7)))
+    return proven_world(state, CycleConfig(), checkpoints=False), guaranteed("p", container("c", 4))
+
+
+def whole_cores() -> Made:
+    state = running(kubelet(2, "restricted", cpu_options={"full-pcpus-only": "true"}), guaranteed("a", container("c", 4, 1)))
+    return without_layout(state), guaranteed("p", container("c", 3))
+
+
+def spread() -> Made:
+    state = running(kubelet(2, "restricted"), guaranteed("a", container("c", 2, 1)), guaranteed("b", container("c", 7, 1)))
+    return without_layout(state), guaranteed("p", container("c", 8))
+
+
+def picks() -> Made:
+    """One GPU lies in both zones: where the first container gets it, the second finds its zone's only one still there."""
+    state = kubelet(2, "single-numa-node", gpus={"a": 0b01, "b": 0b11})
+    return proven_world(state, CycleConfig()), guaranteed("p", container("c0", 1, 1, 1), container("c1", 8, 1, 1))
+
+
+def unhealthy() -> Made:
+    return proven_world(one_of_two_is_ill(), CycleConfig()), guaranteed("p", container("c", 2, 1, 2))
+
+
+def ended() -> Made:
+    """One ended, of which a pod on its way was admitted before or after."""
+    state = running(kubelet(2, "restricted"), guaranteed("a", container("c", 4, 1)))
+    world = proven_world(state, CycleConfig())
+    world.fold("pod/a", PodEnded("a", "deleted", node=NODE))
+    world.bound(guaranteed("b", container("c", 5, 1)), NODE)
+    return world, guaranteed("p", container("c0", 4), container("c1", 4))
+
+
+def other_version() -> Made:
+    state = running(kubelet(2, "restricted"), guaranteed("a", container("c", 4, 1)))
+    world = proven_world(state, CycleConfig())
+    observed = world.ledger.nodes[NODE].observed
+    assert observed is not None
+    world.observe(NODE, allocatable=observed.allocatable, kubelet_version="v1.35.1")
+    return world, guaranteed("p", container("c0", 8), container("c1", 4))
+
+
+def listed_no_more() -> Made:
+    state = running(kubelet(2, "restricted"), guaranteed("a", container("c", 4, 1)))
+    world = proven_world(state, CycleConfig())
+    world.report(msgspec.structs.replace(report_of(kubelet(2, "restricted"), stored=True), boot_time_ms=2))
+    return world, guaranteed("p", container("c0", 5), container("c1", 7))
+
+
+def no_placements() -> Made:
+    state = running(kubelet(2, "restricted"), guaranteed("a", container("c", 4, 1)))
+    world = proven_world(state, CycleConfig())
+    world.report(msgspec.structs.replace(report_of(state), placements=None, boot_time_ms=2))
+    return world, guaranteed("p", container("c0", 5), container("c1", 6))
+
+
+def torn() -> Made:
+    state, coming = kubelet(2, "restricted", gpus={"g": 1}), guaranteed("a", container("c", 4, 1, 1))
+    world = proven_world(state, CycleConfig())
+    world.bound(coming, NODE)
+    moment = list(admission_steps(state, coming))[1]
+    world.report(listed(moment, coming, True))
+    return world, guaranteed("p", container("c0", 5), container("c1", 6))
+
+
+SCENES: dict[str, tuple[Callable[[], Made], Reason]] = {
+    memory.SEVERAL_GROUPS: (memory_groups, Reason.TOO_LITTLE_FREE),
+    kubelet_states.HIDDEN: (hidden_inits, Reason.NO_SINGLE_ZONE),
+    cpu.WHOLE_CORES: (whole_cores, Reason.SMT_ALIGNMENT),
+    cpu.SPREAD: (spread, Reason.NO_SINGLE_ZONE),
+    known_within.PICKS: (picks, Reason.NO_ZONE_SET),
+    devices.UNHEALTHY: (unhealthy, Reason.NO_SINGLE_ZONE),
+    kubelet_states.ENDED: (ended, Reason.NO_SINGLE_ZONE),
+    kubelet_states.OTHER_KUBELET: (other_version, Reason.NO_ZONE_SET),
+    kubelet_states.EARLIER: (listed_no_more, Reason.NOT_ON_EVERY_BRANCH),
+    kubelet_states.NO_PLACEMENTS: (no_placements, Reason.NO_ZONE_SET),
+    kubelet_states.TORN: (torn, Reason.BRANCH_LIMIT),
+}
+
+
+def test_every_name_has_a_scene() -> None:
+    assert SCENES.keys() == NAMES.keys()
+    assert {reason for _, reason in SCENES.values()} == DEPENDS_ON_STATE
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_refusal_names_what_is_known_within_bounds_only(name: str) -> None:
+    made, reason = SCENES[name]
+    world, asking = made()
+    refusal = world.cluster.verdict(asking, NODE)
+    assert refusal is not None
+    assert refusal.reason is reason
+    names = of_pod(world.cluster, asking, NODE)
+    assert name in names
+    assert f"(known within bounds only: {', '.join(names)})" in refusal.remedy
+    refused = world.cluster.place(asking)
+    assert isinstance(refused, Unplaceable)
+    assert refused.detail[0]["remedy"] == refusal.remedy
+
+
+# -- reservations, nominations, why-not ------------------------------------------------------------------------------------
+
+HERE = Provenance("config-1", "code-1")
+WITHIN = "known within bounds only: another kubelet version"
+
+
+async def on_another_version(*pods: Pod, busy: bool = False) -> Story:
+    """One node of an unproven version, and one that takes nobody."""
+    story = Story()
+    story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
+    await story.node("n0", kubelet_version="v1.35.1")
+    await story.node("other", unschedulable=True)
+    low = msgspec.structs.replace(pod("low", cpus=8), priority=-1)
+    if busy:
+        await story.seen_bound(low, "n0", phase="Running")
+    placements = (held("low", 0, 8),) if busy else ()
+    await story.report(zone(0, 8, 0 if busy else 8), node="n0", placements=placements)
+    await story.report(zone(0, 8), node="other")
+    await story.arrives(*pods)
+    await story.decide()
+    return story
+
+
+async def explained(story: Story, name: str) -> str:
+    (told,) = await explain(story.log, f"ns/{name}", Deciding(CycleConfig(), HERE))
+    return "\n".join(text for line in told.lines for text in line.detail)
+
+
+async def test_the_story_of_a_reservation_and_its_prediction_tells_the_names() -> None:
+    story = await on_another_version(pod("a", cpus=2))
+    assert f"recomputed: the same ({WITHIN})" in await explained(story, "a")
+
+
+async def test_so_does_that_of_a_nomination() -> None:
+    story = await on_another_version(pod("a", cpus=2), busy=True)
+    assert f"recomputed: the same ({WITHIN})" in await explained(story, "a")
+
+
+async def test_so_does_that_of_a_pod_that_waits() -> None:
+    story = await on_another_version(msgspec.structs.replace(pod("a", cpus=2), priority=-2), busy=True)
+    assert f"({WITHIN})" in await explained(story, "a")
+
+
+async def test_why_not_tells_them_where_a_node_refuses_and_where_nothing_stood_in_the_way() -> None:
+    story = await on_another_version(pod("big", cpus=9), pod("a", cpus=2))
+    story_of_big = await why_not(story.log, "ns/big", "n0", "", CycleConfig())
+    assert story_of_big.refusal["reason"] == Reason.NEVER_ALIGNED
+    assert not any(WITHIN in line for line in story_of_big.lines), "no state of the kubelet would help it"
+    waits = await why_not((await on_another_version(pod("b", cpus=6), pod("c", cpus=6))).log, "ns/c", "n0", "", CycleConfig())
+    assert any(WITHIN in line for line in waits.lines)
+    open_ = await on_another_version(pod("a", cpus=2))
+    reserved = next(each for each in await open_.log.read(0, 1000) if each.type == "PodReserved")
+    fits = await why_not(open_.log, "ns/a", "n0", str(reserved.position - 1), CycleConfig())
+    assert fits.lines == [WITHIN], fits.answer
