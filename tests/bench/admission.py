@@ -13,6 +13,7 @@ import statistics
 import time
 
 from shared.domain.pod import Container, Pod
+from shared.domain.policies import POLICIES
 from shared.kubelet.admission import admit, build
 from shared.kubelet.config import KubeletConfig
 from shared.kubelet.device_state import Device, Registered
@@ -20,7 +21,6 @@ from shared.kubelet.machine import KubeletState
 from shared.kubelet.options import ConfigError
 from tests.kubelet.machines import GIB, regular_machine
 
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 DEVICES_PER_ZONE = 8
 ROUNDS = 5
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.demand import ContainerDemand
+from shared.domain.policies import POLICIES
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
 from shared.ledger import landing as landings
@@ -16,7 +17,6 @@ from shared.ledger.charge import charge_zones, possible_zones
 from shared.ledger.landing import Landing, landing
 from shared.ledger.state import ZoneAmounts
 
-POLICIES = "none", "best-effort", "restricted", "single-numa-node"
 amounts = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 8), min_size=1)
 
 

@@ -181,7 +181,7 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     together = {} if whole_cores or forcing or beyond else _sum(parts)
     inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
     placeless = frozenset(profile[5]) if mode == "spread" else frozenset[str]()
-    by_socket = BY_SOCKET in options and rule.policy != policy.NONE
+    by_socket = BY_SOCKET in options and rule.policy != policies.NONE
     one_by_one = (
         beyond or by_socket or any(name in profile[6] or beyond_amounts(name) for part in demand for name in part.amounts)
     )

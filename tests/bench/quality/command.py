@@ -21,7 +21,6 @@ from services.comparison.cells import (
     DENSE,
     LOADS,
     OPENB,
-    POLICIES,
     REPORTS,
     ROWS,
     SEEDS,
@@ -35,6 +34,7 @@ from services.comparison.cells import (
 from services.comparison.measures import as_line
 from services.comparison.runner import run_cell
 from services.simulator.traces import TraceError, is_trace, read_nodes
+from shared.domain.policies import POLICIES
 from tests.bench.quality import report
 
 OWN_SAMPLES = ("tests/simulator/traces", "tests/data/traces", "tests/bench/quality/traces")
