@@ -95,7 +95,7 @@ class Announcer:
         self._waiting[made.key] = msgspec.structs.replace(made, pod=pod)
 
     def _remember(self, state: BinderState, fact: Fact) -> None:
-        """Victims by their names, as one may have ended before its eviction is settled; the oldest gives way."""
+        """Victims by their names, as one may have ended before its eviction has an outcome; the oldest gives way."""
         if not isinstance(fact, EvictIntended):
             return
         node = self._nominated.get(fact.preemptor, "")

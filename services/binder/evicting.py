@@ -1,8 +1,8 @@
 """Evictions for nominees: the work list folded from the log, and the judgement of answers.
 
-A nomination asks for its victims; each is rehearsed, intended, called, settled. What is asked and not intended is called off
-with its nomination, and with the first victim that may not go; an intent is settled whatever happened. This module
-must not know HTTP, the log or a clock.
+A nomination asks for its victims; each is rehearsed, intended, called, and has an outcome. What is asked and not intended is
+called off with its nomination, and with the first victim that may not go; an intent gets an outcome whatever happened. This
+module must not know HTTP, the log or a clock.
 """
 
 from __future__ import annotations

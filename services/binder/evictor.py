@@ -139,7 +139,7 @@ class Evictor:
         outcomes = await self._ask_all(victims)
         for each, outcome in zip(victims, outcomes, strict=True):
             if isinstance(outcome, binding.EvictRefused):
-                await self._append([self._settling(each, outcome, turn)])
+                await self._append([self._outcome(each, outcome, turn)])
                 return
         if "again" in outcomes:
             return
@@ -157,7 +157,7 @@ class Evictor:
             outcome = await self._ask(eviction, dry_run=False)
         crash_point("binder.after_evict_call")
         if outcome != "again":
-            await self._append([self._settling(eviction, outcome, turn)])
+            await self._append([self._outcome(eviction, outcome, turn)])
             self._say(outcome)
 
     async def _ask(self, eviction: Eviction, dry_run: bool) -> Outcome | evicting.Again:
@@ -175,7 +175,7 @@ class Evictor:
         return outcome
 
     def _postpone(self, tries: Tries, again: bool, wait_s: float) -> None:
-        """Twice as late each time; an answer that settles starts anew."""
+        """Twice as late each time; a definite answer starts anew."""
         if not again:
             tries.attempts, tries.at_s = 0, 0.0
             return
@@ -200,7 +200,7 @@ class Evictor:
         fact = binding.EvictIntended(eviction.uid, pod.namespace, pod.name, eviction.preemptor)
         return self._commit(f"evict/{eviction.uid}/{eviction.preemptor}/{self._projector.position}", eviction, fact, turn)
 
-    def _settling(self, eviction: Eviction, outcome: Outcome, turn: Turn) -> Commit:
+    def _outcome(self, eviction: Eviction, outcome: Outcome, turn: Turn) -> Commit:
         name = type(outcome).__name__
         return self._commit(f"{name}/{eviction.uid}/{eviction.preemptor}/{self._projector.position}", eviction, outcome, turn)
 

@@ -34,7 +34,7 @@ REACH_TIMEOUT_S = 30.0
 IDLE_S = 0.5
 
 
-Settled = binding.PodBound | binding.BindRefused | binding.BindUncertain
+BindOutcome = binding.PodBound | binding.BindRefused | binding.BindUncertain
 
 
 class Due(msgspec.Struct):
@@ -60,7 +60,7 @@ class Binder:
         self._woken = asyncio.Event()
         self._due: dict[str, Due] = {}
         self._busy: set[str] = set()
-        self._settled: dict[str, int] = {}
+        self._outcome_at: dict[str, int] = {}
         self._must_reach = 0
         self._probed_s = 0.0
         self._away = False
@@ -75,7 +75,7 @@ class Binder:
         """Another log, timeline or history."""
         self._must_reach = 0
         self._due.clear()
-        self._settled.clear()
+        self._outcome_at.clear()
 
     async def lead(self, lease: Lease) -> None:
         """Carry out intents until the lease is lost."""
@@ -115,7 +115,7 @@ class Binder:
         now_s = self._clock.monotonic_s()
         intended = [work for work in self._projector.state.work.values() if work.stage == "intended"]
         set_gauge(names.BINDINGS_OPEN, len(intended))
-        self._settled = {uid: at for uid, at in self._settled.items() if at > self._projector.position}
+        self._outcome_at = {uid: at for uid, at in self._outcome_at.items() if at > self._projector.position}
         for work in intended:
             if len(self._busy) >= self._settings.concurrency:
                 return
@@ -124,8 +124,8 @@ class Binder:
                 group.create_task(self._carry_out(work, lease))
 
     def _free(self, uid: str) -> bool:
-        """Not under way, and not settled in a part of the log that the fold has yet to reach."""
-        return uid not in self._busy and uid not in self._settled
+        """Not under way, and no outcome in a part of the log that the fold has yet to reach."""
+        return uid not in self._busy and uid not in self._outcome_at
 
     def _may_probe(self, uid: str, now_s: float) -> bool:
         """While all wait for a server that is away, one of them asks now and then whether it is back."""
@@ -148,7 +148,7 @@ class Binder:
             outcome, reply = await self._bind(work)
             crash_point("binder.after_call")
             self._heard(reply)
-            await self._settle(work, outcome, reply, lease, seen)
+            await self._record(work, outcome, reply, lease, seen)
             crash_point("binder.after_outcome")
         except LeaseLost:
             raise
@@ -158,7 +158,7 @@ class Binder:
             self._busy.discard(work.uid)
             self._woken.set()
 
-    async def _bind(self, work: Work) -> tuple[Settled, Reply]:
+    async def _bind(self, work: Work) -> tuple[BindOutcome, Reply]:
         pod = self._projector.state.pods.get(work.uid)
         if pod is None:
             return binding.BindRefused(work.uid, work.node, "gone", "the pod ended before it was bound"), Reply(404)
@@ -173,7 +173,7 @@ class Binder:
             return binding.BindUncertain(work.uid, work.node, work.attempts + 1, _message(answer)), reply
         return outcome, reply
 
-    async def _settle(self, work: Work, outcome: Settled, reply: Reply, lease: Lease, seen: Place) -> None:
+    async def _record(self, work: Work, outcome: BindOutcome, reply: Reply, lease: Lease, seen: Place) -> None:
         name = type(outcome).__name__
         count(names.BIND_CALLS, outcome=name)
         if isinstance(outcome, binding.BindUncertain) and not self._worth_a_fact(work, outcome, reply):
@@ -184,7 +184,7 @@ class Binder:
         (appended,) = await self._append([self._commit(commit_id, outcome, None, work, lease, seen)])
         if isinstance(appended, Appended | Duplicate):
             self._must_reach = max(self._must_reach, appended.last)
-            self._settled[work.uid] = appended.last
+            self._outcome_at[work.uid] = appended.last
             self._say(outcome, appended.last)
 
     def _worth_a_fact(self, work: Work, outcome: binding.BindUncertain, reply: Reply) -> bool:
@@ -201,7 +201,7 @@ class Binder:
         self._out.warning(names.BIND_UNCERTAIN, pod=work.uid, node=work.node, attempts=due.attempts, problem=problem)
         return due.attempts
 
-    def _say(self, outcome: Settled, position: int) -> None:
+    def _say(self, outcome: BindOutcome, position: int) -> None:
         if isinstance(outcome, binding.PodBound):
             self._due.pop(outcome.uid, None)
             self._out.debug(names.POD_BOUND, pod=outcome.uid, node=outcome.node, position=position)

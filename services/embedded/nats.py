@@ -87,7 +87,7 @@ DEFAULT_SETTINGS = NatsSettings()
 
 
 class EmbeddedNats:
-    """The NATS server of one data folder. `prepare` settles ports and configuration; `spec` declares the process.
+    """The NATS server of one data folder. `prepare` chooses ports and configuration; `spec` declares the process.
 
     A port of the settings is insisted on; a remembered one is left for another when somebody else took it.
     """
@@ -101,7 +101,7 @@ class EmbeddedNats:
     @property
     def url(self) -> str:
         """`nats://topolog:<password>@127.0.0.1:<port>`, or `tls://...?ca=<file>`. Call after `prepare`."""
-        address = self._settled()
+        address = self._prepared()
         plain = f"{_USER}:{quote(address.password, safe='')}@{HOST}:{address.port}"
         if self.tls is None:
             return f"nats://{plain}"
@@ -110,10 +110,10 @@ class EmbeddedNats:
     @property
     def monitor_url(self) -> str:
         """Base of the monitoring pages (`/healthz`, `/varz`, `/jsz`)."""
-        return f"http://{HOST}:{self._settled().monitor_port}"
+        return f"http://{HOST}:{self._prepared().monitor_port}"
 
     def prepare(self) -> None:
-        """Settle the address and write the configuration, with the credentials that stand in their folder now.
+        """Choose the address and write the configuration, with the credentials that stand in their folder now.
 
         Raises PortInUseError, ServerBinaryError, DataFolderError (also where the disk is too small for the streams).
         """
@@ -131,13 +131,13 @@ class EmbeddedNats:
     def take_passwords(self, password: str, exporter_password: str) -> None:
         """Other passwords, from the next `write_config` on. Call after `prepare`."""
         self._settings = msgspec.structs.replace(self._settings, password=password, exporter_password=exporter_password)
-        self._address = msgspec.structs.replace(self._settled(), password=password)
+        self._address = msgspec.structs.replace(self._prepared(), password=password)
 
     def write_config(self) -> None:
         """Write the configuration; a server that runs takes it up at SIGHUP. Call after `prepare`. Raises DataFolderError."""
         folder = self._data_dir.folder("nats")
         settings = msgspec.structs.replace(self._settings, tls=self.tls)
-        write(folder / "nats.conf", render_config(self._settled(), folder / "jetstream", settings).encode(), 0o600)
+        write(folder / "nats.conf", render_config(self._prepared(), folder / "jetstream", settings).encode(), 0o600)
 
     def spec(self) -> ChildSpec:
         """The server as a child. Call after `prepare`."""
@@ -150,7 +150,7 @@ class EmbeddedNats:
             restart=_RESTART,
         )
 
-    def _settled(self) -> NatsAddress:
+    def _prepared(self) -> NatsAddress:
         if self._address is None:
             raise RuntimeError("prepare comes first")
         return self._address

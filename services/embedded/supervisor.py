@@ -43,8 +43,8 @@ class Supervisor:
         check_declarations(specs, known=self._children)
         check_ports(specs)
         fresh = {spec.name: self._child_of(spec) for spec in specs}
-        settled = {name for name, child in self._children.items() if child.was_ready}
-        self._stop_before.update({spec.name: settled | set(spec.depends_on) for spec in specs})
+        running = {name for name, child in self._children.items() if child.was_ready}
+        self._stop_before.update({spec.name: running | set(spec.depends_on) for spec in specs})
         self._children.update(fresh)
         try:
             async with asyncio.TaskGroup() as group:

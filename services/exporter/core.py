@@ -154,7 +154,7 @@ def should_publish(last: Published, new: Report, now_ms: int, interval_ms: int, 
     return asked or last.report is None or now_ms - last.at_ms >= interval_ms or not same_content(last.report, new)
 
 
-def settled(scan: Scan) -> bool:
+def is_steady(scan: Scan) -> bool:
     """True where nothing is about to follow what made the kubelet write its files. Devices of claims are listed once their driver
     has prepared them, which no checkpoint tells."""
     return bool(scan.checkpoints.read) and scan.dynamic is None and agree(scan.pods, scan.checkpoints)

@@ -145,7 +145,7 @@ class NodeReporter:
                 made = self._report(scan)
                 self._tell_status(scan, made)
                 published = self._publish(made, full)
-                if core.settled(scan):
+                if core.is_steady(scan):
                     self._spare_trail()
         except READ_ERRORS as error:
             return self._failed(error)

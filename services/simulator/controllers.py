@@ -45,7 +45,7 @@ class Controllers:
                 await asyncio.sleep(PAUSE_S)
                 self._woken.clear()
                 for resource, namespace, name in self._taken():
-                    self._settle(resource, namespace, name)
+                    self._reconcile(resource, namespace, name)
         finally:
             for stop in self._stops:
                 stop()
@@ -72,13 +72,13 @@ class Controllers:
         due, self._due = list(self._due), {}
         return due
 
-    def _settle(self, resource: str, namespace: str, name: str) -> None:
+    def _reconcile(self, resource: str, namespace: str, name: str) -> None:
         found = self._cluster.get(resource, name, namespace)
         if found is None or found.obj["metadata"].get("deletionTimestamp"):
             self._collect(resource, namespace, name)
             return
-        settle = {"deployments": self._deployment, "jobs": self._job}.get(resource, self._replicas)
-        settle(resource, found.obj)
+        reconcile = {"deployments": self._deployment, "jobs": self._job}.get(resource, self._replicas)
+        reconcile(resource, found.obj)
 
     # -- each kind -----------------------------------------------------------------------------------------------
 

@@ -189,16 +189,16 @@ class KubeClient:
             raise KubeUnavailableError(f"watch of {kind} from {connection.server} broke: {plain(error)}") from error
 
     async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
-        return await self._call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}", settles=True)
+        return await self._call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}", frees=True)
 
     async def get_node(self, name: str) -> Answer | Lost:
-        return await self._call("GET", f"{_PATHS['nodes']}/{name}", settles=True)
+        return await self._call("GET", f"{_PATHS['nodes']}/{name}", frees=True)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> Answer | Lost:
         metadata = {"name": name, "namespace": namespace, "uid": uid, "annotations": annotations}
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        return await self._call("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body, settles=True)
+        return await self._call("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body, frees=True)
 
     async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Answer | Lost:
         options: Object = {"preconditions": {"uid": uid}, **({"dryRun": ["All"]} if dry_run else {})}
@@ -209,7 +209,7 @@ class KubeClient:
             "deleteOptions": options,
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
-        return await self._call("POST", path, body=body, timeout_s=EVICT_TIMEOUT_S, settles=True)
+        return await self._call("POST", path, body=body, timeout_s=EVICT_TIMEOUT_S, frees=True)
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Object) -> Answer | Lost:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
@@ -276,9 +276,9 @@ class KubeClient:
         body: Object | Sequence[Object] | None = None,
         content_type: str = "application/json",
         timeout_s: float = 0.0,
-        settles: bool = False,
+        frees: bool = False,
     ) -> Answer | Lost:
-        """`settles`: a definite answer frees or takes zones, and is believed only as an object that an API server sends."""
+        """`frees`: a definite answer frees or takes zones, and is believed only as an object that an API server sends."""
         content = msgspec.json.encode(body) if body is not None else None
         headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
         if content is not None:
@@ -290,7 +290,7 @@ class KubeClient:
             self._pass_over(connection)
             return Lost(f"{method} {path}: {plain(error)}")
         answer = _answer(reply.status, reply.content, _retry_after_s(reply.headers.get("retry-after", "")))
-        return _foreign(f"{method} {path}", answer) if settles and answer.definite and not _is_object(answer) else answer
+        return _foreign(f"{method} {path}", answer) if frees and answer.definite and not _is_object(answer) else answer
 
 
 def _is_object(answer: Answer) -> bool:

@@ -17,8 +17,8 @@ from shared.telemetry.instruments import set_gauge
 COMPONENT = "kubernetes"
 NOT_ASKED = "not asked yet"
 AGAIN_S = 2.0
-SETTLED_S, LOOKS = 5.0, 6
-"""While something is wrong all is asked every AGAIN_S, else one right every SETTLED_S and all of them every LOOKS times."""
+LOOK_EVERY_S, LOOKS = 5.0, 6
+"""While something is wrong all is asked every AGAIN_S, else one right every LOOK_EVERY_S and all of them every LOOKS times."""
 
 
 class Reviews(Protocol):
@@ -45,12 +45,12 @@ class ApiReadiness:
         """Ask until cancelled."""
         while True:
             await self.ask()
-            await (self._clock.sleep(AGAIN_S) if self._problem else self._settled())
+            await (self._clock.sleep(AGAIN_S) if self._problem else self._while_well())
 
-    async def _settled(self) -> None:
+    async def _while_well(self) -> None:
         """All is well for a while, or until a question has no good answer."""
         for _ in range(LOOKS):
-            await self._clock.sleep(SETTLED_S)
+            await self._clock.sleep(LOOK_EVERY_S)
             answers = {right: await self._kube.may(right) for right in self._rights[:1]}
             if judge(answers):
                 return

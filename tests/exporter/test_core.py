@@ -189,7 +189,7 @@ def test_podresources_and_checkpoints_that_know_the_same_are_settled() -> None:
 
 
 def settled(pods: tuple[ListedPod, ...], stored: Checkpoints, dynamic: tuple[DynamicGroup, ...] | None = None) -> bool:
-    return core.settled(core.Scan(Freshness("boot", 5), EVEN_ODD, Allocatable(), pods, checkpoints=stored, dynamic=dynamic))
+    return core.is_steady(core.Scan(Freshness("boot", 5), EVEN_ODD, Allocatable(), pods, checkpoints=stored, dynamic=dynamic))
 
 
 def test_reserved_cpus_policies_and_devices_come_from_what_the_kubelet_offers() -> None:

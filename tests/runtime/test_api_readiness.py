@@ -10,7 +10,7 @@ import pytest
 from shared.kube.client import KubeClient
 from shared.kube.port import Answer, Lost
 from shared.kube.rights import BINDER, SCHEDULER, Right
-from shared.runtime.api_readiness import AGAIN_S, LOOKS, SETTLED_S, ApiReadiness
+from shared.runtime.api_readiness import AGAIN_S, LOOK_EVERY_S, LOOKS, ApiReadiness
 from shared.runtime.clock import SYSTEM_CLOCK
 from tests.fixtures.ports import free_port
 
@@ -100,7 +100,7 @@ async def test_a_server_that_goes_away_is_noticed_at_the_next_look_and_asked_oft
     readiness = ApiReadiness(api, SCHEDULER, clock)
     with pytest.raises(asyncio.CancelledError):
         await readiness.run()
-    assert clock.slept == [SETTLED_S, SETTLED_S, AGAIN_S, AGAIN_S, AGAIN_S]
+    assert clock.slept == [LOOK_EVERY_S, LOOK_EVERY_S, AGAIN_S, AGAIN_S, AGAIN_S]
     assert "does not answer" in readiness.problem()
 
 

@@ -78,19 +78,19 @@ class Extender:
     def answered(self, core: SchedulerCore) -> None:
         """Answers that need no fact."""
         for uid in [uid for uid in core.binds.answers if uid in self._waiting]:
-            self._settle(uid, core.binds.answers.pop(uid))
+            self._answer(uid, core.binds.answers.pop(uid))
 
     def _heard(self, fact: object) -> None:
         if isinstance(fact, binding.PodBound):
-            self._settle(fact.uid, "")
+            self._answer(fact.uid, "")
         elif isinstance(fact, binding.BindRefused):
-            self._settle(fact.uid, f"binding to {fact.node} was {fact.cause}: {fact.message}")
+            self._answer(fact.uid, f"binding to {fact.node} was {fact.cause}: {fact.message}")
         elif isinstance(fact, ReservationWithdrawn) and fact.cause != "unasked":
-            self._settle(fact.uid, f"the reservation on {fact.node} was withdrawn: {fact.cause}")
+            self._answer(fact.uid, f"the reservation on {fact.node} was withdrawn: {fact.cause}")
         elif isinstance(fact, PodEnded):
-            self._settle(fact.uid, f"the pod ended: {fact.cause}")
+            self._answer(fact.uid, f"the pod ended: {fact.cause}")
 
-    def _settle(self, uid: str, answer: str) -> None:
+    def _answer(self, uid: str, answer: str) -> None:
         waiting = self._waiting.get(uid)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)

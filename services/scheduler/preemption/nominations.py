@@ -85,7 +85,7 @@ class Nominations:
         self.open[fact.uid] = OpenNomination(fact.node, fact.victims)
         self._wanting.pop(fact.uid, None)
 
-    def _settled(self, fact: scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded, ledger: Ledger) -> None:
+    def _ended(self, fact: scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded, ledger: Ledger) -> None:
         self._forget(fact.uid)
 
     def _seen(self, fact: cluster.PodObserved, ledger: Ledger) -> None:
@@ -216,9 +216,9 @@ class Nominations:
 
 _HEARD: dict[type[Fact], Callable[[Nominations, Any, Ledger], None]] = {
     scheduling.PodNominated: Nominations._nominated,
-    scheduling.NominationWithdrawn: Nominations._settled,
-    scheduling.PodReserved: Nominations._settled,
-    cluster.PodEnded: Nominations._settled,
+    scheduling.NominationWithdrawn: Nominations._ended,
+    scheduling.PodReserved: Nominations._ended,
+    cluster.PodEnded: Nominations._ended,
     cluster.PodObserved: Nominations._seen,
     cluster.PodRunning: Nominations._new_chances,
     cluster.NodeEnded: Nominations._recount,

@@ -1,7 +1,7 @@
 """Shadow mode: what Topolog would have said to each pod that others placed, and what their kubelets said.
 
 Each pod that is seen on a node for the first time, and not yet running, is judged for that node as the ledger stood, and by where
-it would have gone itself; the kubelet's word, rejected or running, settles the case. Nothing is proposed. Zones and node amounts
+it would have gone itself; the kubelet's word, rejected or running, closes the case. Nothing is proposed. Zones and node amounts
 are compared, not constraints: those are the other scheduler's. Must not know the log or a clock.
 """
 
@@ -49,7 +49,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Shadow:
-    """`cases` are settled since they were taken last; `counts` are all of them."""
+    """`cases` are closed since they were taken last; `counts` are all of them."""
 
     def __init__(self) -> None:
         self.cases: list[Case] = []
@@ -78,17 +78,17 @@ class Shadow:
     def after(self, fact: Fact) -> None:
         """The kubelet's word on a pod."""
         if isinstance(fact, PodRunning):
-            self._settle(fact.uid, False, "")
+            self._close(fact.uid, False, "")
         elif isinstance(fact, PodObserved) and fact.phase == "Running":
-            self._settle(fact.pod.uid, False, "")
+            self._close(fact.pod.uid, False, "")
         elif isinstance(fact, PodEnded):
             if fact.cause == "rejected" and fact.reason in REJECTIONS:
-                self._settle(fact.uid, True, fact.reason)
+                self._close(fact.uid, True, fact.reason)
             elif fact.cause in ("succeeded", "failed"):
-                self._settle(fact.uid, False, "")
+                self._close(fact.uid, False, "")
             self._open.pop(fact.uid, None)
 
-    def _settle(self, uid: str, rejected: bool, reason: str) -> None:
+    def _close(self, uid: str, rejected: bool, reason: str) -> None:
         judged = self._open.pop(uid, None)
         if judged is None:
             return
@@ -102,7 +102,7 @@ class Shadow:
         del self.cases[:-CASES_LIMIT]
 
     def take(self) -> list[Case]:
-        """The cases settled since the last time."""
+        """The cases closed since the last time."""
         found, self.cases = self.cases, []
         return found
 

@@ -185,7 +185,7 @@ def _unoffered(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
 
 def _uncertain(facts: NodeFacts, plan: Plan) -> Refusal:
     parts = ", ".join(part.name for part in plan.parts if part.name)
-    settled = facts.lower == facts.upper or not possible(facts, plan)
-    reason = Reason.NO_ZONE_SET if settled else Reason.NOT_ON_EVERY_BRANCH
+    certain = facts.lower == facts.upper or not possible(facts, plan)
+    reason = Reason.NO_ZONE_SET if certain else Reason.NOT_ON_EVERY_BRANCH
     remedy = "wait for a newer topology report of the node; it may also help to ask for less, or for one container"
     return Refusal(facts.name, reason, f"containers {parts}" if parts else "", remedy=remedy)
