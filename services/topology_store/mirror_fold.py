@@ -10,6 +10,7 @@ from shared.eventlog.snapshots import fingerprint
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 from shared.events.report_facts import NodeReportExpired
+from shared.hints import registry
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 
@@ -40,7 +41,7 @@ def pass_over(state: Mirrored, envelope: Envelope) -> None:
 
 def snapshot_key() -> str:
     """The fingerprint of everything that shapes the state."""
-    return fingerprint(sys.modules[__name__], "mirror")
+    return fingerprint(sys.modules[__name__], "mirror", registry.PROVIDERS)
 
 
 def load(data: bytes) -> Mirrored:

@@ -1,7 +1,8 @@
 """The code that a module runs on: its own source and that of every module of the project that it imports, however indirectly.
 
 Read from the sources, not from what happens to be loaded, so that every process that starts from the same files finds the same.
-Imports for type checkers alone do not count. What is looked up at run time (a registry that others add to) must be named beside.
+Imports for type checkers alone do not count. What is looked up at run time (a registry that others add to) must be given beside:
+it counts by its module, its name and its arguments.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import importlib.util
 from collections.abc import Iterable, Iterator, Set
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import xxhash
 
 PROJECT = frozenset({"services", "shared"})
 _BODIES = ("body", "handlers", "orelse", "finalbody", "cases")
 """Where a statement holds others."""
+_ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def closure(roots: Iterable[str]) -> tuple[str, ...]:
@@ -33,12 +37,43 @@ def closure(roots: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def code_fingerprint(roots: Iterable[str]) -> str:
-    """16 hex digits over names and sources of the closure: any change of any of its modules changes them."""
+def code_fingerprint(roots: Iterable[str], registered: Iterable[object] = ()) -> str:
+    """16 hex digits over names and sources of the closure of `roots` and of what is `registered`, and over the keys of the latter
+    in their order: any change of any of its modules or arguments changes them. Raises TypeError (`key_of`)."""
+    found = tuple(registered)
     digest = xxhash.xxh3_64()
-    for name in closure(roots):
+    for name in closure([*roots, *(_kind(each).__module__ for each in found)]):
         digest.update(f"\0{name}\0{source(name)}".encode())
+    for each in found:
+        digest.update(f"\0{key_of(each)}".encode())
     return digest.hexdigest()
+
+
+def key_of(registered: object) -> str:
+    """What tells this class, function or object from its like: its name, and of a frozen msgspec.Struct its arguments, encoded.
+    Raises TypeError for an object of which arguments cannot be told, or may change."""
+    kind = _kind(registered)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if kind is registered:
+        return name
+    frozen = isinstance(registered, msgspec.Struct) and registered.__struct_config__.frozen
+    if not frozen and _has_arguments(registered):
+        raise TypeError(f"{name} is registered with arguments that no key tells: make it a frozen msgspec.Struct")
+    try:
+        hash(registered)
+        return f"{name} {_ENCODER.encode(registered).decode()}" if frozen else name
+    except TypeError as error:
+        raise TypeError(f"{name} is registered with arguments that no key tells ({error}): use plain immutable values") from error
+
+
+def _kind(registered: object) -> Any:
+    """The class or function itself, of objects their class."""
+    return registered if isinstance(registered, type) or callable(registered) else type(registered)
+
+
+def _has_arguments(registered: object) -> bool:
+    slots = [slot for kind in type(registered).__mro__ for slot in getattr(kind, "__slots__", ())]
+    return bool(getattr(registered, "__dict__", ())) or any(hasattr(registered, slot) for slot in slots)
 
 
 @cache

@@ -18,16 +18,10 @@ _MAGIC = b"TPLS1"
 
 
 def fingerprint(fold: ModuleType, extra: str = "", registered: Iterable[object] = ()) -> str:
-    """The key of snapshots that this module's fold makes: its import closure, that of decoding, the modules that define what was
-    `registered` at run time (in its order), and `extra` (settings)."""
-    names = [_module_of(each) for each in registered]
-    code = code_fingerprint([fold.__name__, codec.__name__, *names])
-    return f"{code}{xxhash.xxh3_64(repr((names, extra)).encode()).hexdigest()}"
-
-
-def _module_of(registered: object) -> str:
-    kind = registered if isinstance(registered, type) or callable(registered) else type(registered)
-    return str(kind.__module__)
+    """The key of snapshots that this module's fold makes: its import closure, that of decoding, what was `registered` at run time
+    (in its order, with its modules and arguments), and `extra` (settings). Raises TypeError for what has no key."""
+    code = code_fingerprint([fold.__name__, codec.__name__], registered)
+    return f"{code}{xxhash.xxh3_64(extra.encode()).hexdigest()}"
 
 
 def seal(state: bytes) -> bytes:

@@ -80,11 +80,12 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 class HintProvider(Protocol):
-    """A provider as it stands in the registry."""
+    """A provider as it stands in the registry. One that has arguments is a frozen msgspec.Struct of plain values: they are part
+    of the keys of snapshots and of the code that a decision tells, beside its name."""
 
     @property
     def name(self) -> str:
-        """For people and for the registry's fingerprint."""
+        """For people."""
         ...
 
     @property

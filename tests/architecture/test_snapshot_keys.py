@@ -9,11 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, ModuleType
 
+import msgspec
 import pytest
 
 from services.binder import core as binder
 from services.scheduler import following
+from services.scheduler.core import CoreConfig
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.folding import fold_of
+from services.scheduler.provenance import provenance
 from services.topology_store import core as store
+from services.topology_store import mirror_fold
 from shared.eventlog import closure
 from shared.eventlog.snapshots import fingerprint
 from shared.events import codec, streams
@@ -23,6 +29,9 @@ from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved, Pod
 from shared.events.envelope import Envelope
 from shared.events.report_facts import NodeReportChanged, NodeReported
 from shared.events.scheduling_facts import NodeCharged, NodeClaimed, NodeReconciled, PodNominated, PodReserved
+from shared.hints import registry
+from shared.hints.provider import HintProvider
+from tests.hints.licences import Licences
 from tests.ledger.given import container, cpu, held, pod, report, zone
 
 FOLDS: dict[str, ModuleType] = {"scheduler": following, "binder": binder, "topology-store": store}
@@ -136,6 +145,61 @@ def test_what_was_registered_is_part_of_the_key() -> None:
 def test_the_key_is_of_the_fold_and_its_settings() -> None:
     assert fingerprint(store, "a") != fingerprint(store, "b")
     assert fingerprint(store, "a") != fingerprint(binder, "a")
+
+
+KEYS: dict[str, Callable[[], str]] = {
+    "scheduler": lambda: fold_of(CoreConfig()).fingerprint,
+    "mirror": mirror_fold.snapshot_key,
+    "decisions": lambda: provenance(CycleConfig()).code,
+}
+
+
+@pytest.mark.parametrize("whose", sorted(KEYS))
+def test_a_providers_arguments_are_part_of_the_key(whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(*providers: HintProvider) -> str:
+        monkeypatch.setattr(registry, "PROVIDERS", (*registry.KUBELETS_OWN, *providers))
+        return KEYS[whose]()
+
+    assert key(Licences(home=0)) == key(Licences(home=0))
+    assert len({key(), key(Licences(home=0)), key(Licences(home=1)), key(Licences(home=1), Licences(home=0))}) == 4
+
+
+class Keyless:
+    """As a provider with arguments is not to be written."""
+
+    def __init__(self, home: int) -> None:
+        self.home = home
+
+
+class Slotted:
+    __slots__ = ("home",)
+
+    def __init__(self, home: int) -> None:
+        self.home = home
+
+
+class Mutable(msgspec.Struct):
+    home: int
+
+
+class Holding(msgspec.Struct, frozen=True):
+    homes: list[int]
+
+
+class Asking(msgspec.Struct, frozen=True):
+    asked: Callable[[], int]
+
+
+@pytest.mark.parametrize("registered", [Keyless(1), Slotted(1), Mutable(1)])
+def test_what_is_registered_with_arguments_is_a_frozen_struct(registered: object) -> None:
+    with pytest.raises(TypeError, match=rf"{type(registered).__name__} is registered .*: make it a frozen msgspec\.Struct"):
+        fingerprint(following, "s", [registered])
+
+
+@pytest.mark.parametrize("registered", [Holding([1]), Asking(lambda: 1)])
+def test_and_its_arguments_are_plain_immutable_values(registered: object) -> None:
+    with pytest.raises(TypeError, match=rf"{type(registered).__name__} is registered .*: use plain immutable values"):
+        fingerprint(following, "s", [registered])
 
 
 def test_a_module_that_is_not_there_is_named() -> None:
