@@ -17,8 +17,10 @@ from services.topology_store.mirror_fold import Mirrored
 from services.topology_store.mirroring import Present, Remove, Terms, Write
 from services.topology_store.objects import name_of
 from shared.eventlog.port import EventLog
+from shared.eventlog.snapshots import fingerprint
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
+from shared.hints import registry
 from shared.kube.nrt_mirrored import content, is_mirrored
 from shared.kube.port import Answer, Kube, Lost, Seen
 from shared.ledger.state import Ledger
@@ -77,7 +79,7 @@ class Mirror:
         fold = Fold(
             Mirrored,
             self._evolve,
-            mirror_fold.snapshot_key(),
+            snapshot_key(),
             msgspec.json.encode,
             mirror_fold.load,
             pass_over=mirror_fold.pass_over,
@@ -149,6 +151,11 @@ class Mirror:
         """The answer carries the object: what the watch will show later is known now."""
         if name_of(answer.body) == name:
             self._present[name] = _present(answer.body)
+
+
+def snapshot_key() -> str:
+    """The fingerprint of everything that shapes the fold's state."""
+    return fingerprint(mirror_fold, "mirror", registry.PROVIDERS)
 
 
 def _present(found: Object) -> Present:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import msgspec
 
-from shared.eventlog.snapshots import fingerprint
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 from shared.events.report_facts import NodeReportExpired
-from shared.hints import registry
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 
@@ -37,11 +33,6 @@ def evolve(state: Mirrored, envelope: Envelope, fact: Fact) -> tuple[str, ...]:
 def pass_over(state: Mirrored, envelope: Envelope) -> None:
     """A fact that is not folded still has its position."""
     fold.pass_over(state.ledger, envelope)
-
-
-def snapshot_key() -> str:
-    """The fingerprint of everything that shapes the state."""
-    return fingerprint(sys.modules[__name__], "mirror", registry.PROVIDERS)
 
 
 def load(data: bytes) -> Mirrored:

@@ -19,7 +19,7 @@ from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.folding import fold_of
 from services.scheduler.provenance import provenance
 from services.topology_store import core as store
-from services.topology_store import mirror_fold
+from services.topology_store import mirror
 from shared.eventlog import closure
 from shared.eventlog.snapshots import fingerprint
 from shared.events import codec, streams
@@ -149,7 +149,7 @@ def test_the_key_is_of_the_fold_and_its_settings() -> None:
 
 KEYS: dict[str, Callable[[], str]] = {
     "scheduler": lambda: fold_of(CoreConfig()).fingerprint,
-    "mirror": mirror_fold.snapshot_key,
+    "mirror": mirror.snapshot_key,
     "decisions": lambda: provenance(CycleConfig()).code,
 }
 
