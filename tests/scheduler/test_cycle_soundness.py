@@ -6,6 +6,8 @@ The kubelet model is the judge: states are enumerated over it (`kubelet_worlds.t
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from services.scheduler.deciding.config import CycleConfig
@@ -83,7 +85,7 @@ def test_who_is_refused_from_one_state_alone_may_lose_its_place_in_another(seed:
 @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
 def test_where_cpus_are_aligned_by_socket_no_zone_stands_alone(policy: str, scope: str) -> None:
     """Both zones of a socket are as good as one to the CPU Manager; no Memory Manager tells them apart."""
-    settings = {"cpu_options": {"align-by-socket": "true"}, "memory_policy": "None", "reserved_memory": {}}
+    settings: dict[str, Any] = {"cpu_options": {"align-by-socket": "true"}, "memory_policy": "None", "reserved_memory": {}}
     found = measured(range(3040, 3200), policy, scope, unsettled=2, zones=4, **settings)
     assert found.unsound == []
     assert len(found.refused_needlessly) <= 1, found.refused_needlessly

@@ -1,0 +1,44 @@
+"""What a provider's properties are tried with: which of its resources pods ask for, and what somebody holds after an allocation.
+
+A provider of one's own that is registered is tried with what it owns of `KNOWN`; with another resource it has a line in
+`RESOURCES`. Where what a pod holds does not follow from the zone (CPUs go by id) `HELD` says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shared.domain.report import ZonedAmount
+from shared.hints import registry
+from shared.hints.provider import Asked, HintProvider
+from shared.kubelet.cpuset import format_cpus
+from tests.hints.licences import LICENCE, Licences
+from tests.kubelet.machines import GPU
+
+TOYS: tuple[HintProvider, ...] = (Licences(), Licences(home=0, strict=True, open=True), Licences(left=(1, 2)))
+EVERY: tuple[HintProvider, ...] = (*registry.PROVIDERS, *TOYS)
+
+KNOWN = ("cpu", "memory", "hugepages-2Mi", GPU, LICENCE)
+RESOURCES: dict[str, tuple[str, ...]] = {"devices": (GPU,)}
+"""By the provider's name."""
+HELD: dict[str, Callable[[Any, Any, Asked, int], tuple[ZonedAmount, ...]]] = {
+    "cpu": lambda before, after, asked, zone: (ZonedAmount("cpu", (zone,), asked[0][1], format_cpus(before & ~after)),),
+}
+"""By the provider's name: what is held by (state before, state after, what was asked for, zone)."""
+
+
+def resources(provider: HintProvider) -> tuple[str, ...]:
+    """Those that its examples ask for."""
+    found = RESOURCES.get(provider.name) or tuple(name for name in KNOWN if provider.owns(name))
+    assert found, (
+        f"provider {provider.name} owns none of {', '.join(KNOWN)}: give RESOURCES in tests/hints/examples.py one of its own"
+    )
+    return found
+
+
+def held(provider: HintProvider, before: Any, after: Any, asked: Asked, zone: int) -> tuple[ZonedAmount, ...]:
+    """What a container holds that was given all it asked for in this zone."""
+    if provider.name in HELD:
+        return HELD[provider.name](before, after, asked, zone)
+    return tuple(ZonedAmount(name, (zone,), amount) for name, amount in asked)

@@ -1,0 +1,393 @@
+"""Properties that every hint provider has, those of the registry and those of the tests alike: whoever registers one is tried.
+
+Nodes are random kubelets with pods, as the production exporter reports them; a resource that the model does not know is two
+devices in each zone. `brute.py` says in plain words what a verdict is. The last tests break a provider on purpose.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import pytest
+
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.feasibility.bounds import possible
+from services.scheduler.deciding.feasibility.outlook import outlook_of
+from services.scheduler.deciding.feasibility.verdict import surely
+from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.shape import make_plan
+from services.scheduler.deciding.verdicts.table import RULED_OUT
+from shared.domain.pod import ContainerKind, Pod
+from shared.domain.report import Placement, Report, ZonedAmount
+from shared.eventlog.closure import key_of
+from shared.hints import registry
+from shared.hints.provider import NO_OPINION, Asked, Book, HintProvider, Observed, Own
+from shared.hints.request import request_of
+from shared.hints.splits import TooManyChoicesError
+from shared.kubelet.admission import admit, drop_stale, remove
+from shared.kubelet.device_state import Device
+from shared.kubelet.hint import Hint
+from shared.kubelet.machine import KubeletState
+from shared.kubelet.topology_manager import NO_HINT
+from tests.hints.brute import Kubelet
+from tests.hints.examples import EVERY, held, resources
+from tests.hints.licences import LicenceBook, Licences
+from tests.kubelet.machines import GPU, kubelet
+from tests.scheduler.cycle_worlds import World
+from tests.scheduler.kubelet_worlds import NODE, proven_world, random_pod, report_of
+from tests.scheduler.test_cycle_soundness import RULES
+
+ROUNDS = 30
+STEPS = 50_000
+
+
+class Tried(NamedTuple):
+    """A kubelet, and what one provider sees of it."""
+
+    state: KubeletState
+    report: Report
+    seen: Observed
+    rng: random.Random
+
+    def asked(self, provider: HintProvider) -> Asked:
+        """Some of what zones have."""
+        most = {name: held.capacity for zone in self.report.zones for name, held in zone.resources.items()}
+        names = [name for name in resources(provider) if name in most]
+        chosen = self.rng.sample(names, self.rng.randint(1, len(names))) if names else []
+        unit = {name: 1000 if name == "cpu" else 1 << 30 if most[name] >= 1 << 30 else 1 for name in chosen}
+        return tuple(sorted((name, unit[name] * self.rng.randint(1, 2 * most[name] // unit[name])) for name in chosen))
+
+
+def use(monkeypatch: pytest.MonkeyPatch, provider: HintProvider) -> None:
+    """Beside the kubelet's own, or among them."""
+    providers = registry.PROVIDERS if provider in registry.PROVIDERS else (*registry.PROVIDERS, provider)
+    monkeypatch.setattr(registry, "PROVIDERS", providers)
+
+
+def a_kubelet(
+    rng: random.Random, policy: str, scope: str, provider: HintProvider, pods: int = 3, inits: bool = True
+) -> KubeletState:
+    zones = rng.choice((2, 2, 3))
+    pools = {name: {f"{name}-{z}-{at}": Device(1 << z) for z in range(zones) for at in (0, 1)} for name in devices(provider)}
+    state = kubelet(zones, policy, scope, cores_per_zone=rng.choice((2, 4)))
+    state = msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, registered=pools))
+    for at in range(rng.randint(0, pods)):
+        state = admit(state, a_pod(rng, f"settled{at}", provider, inits)).state
+    return drop_stale(state)
+
+
+def devices(provider: HintProvider) -> list[str]:
+    return [name for name in resources(provider) if "/" in name] or [GPU]
+
+
+def a_pod(rng: random.Random, name: str, provider: HintProvider, inits: bool = True) -> Pod:
+    """With one of the provider's resources in the place of GPUs; `inits`: maybe with init containers and sidecars."""
+    instead = rng.choice(devices(provider))
+    pod = random_pod(rng, name)
+    renamed = [{instead if each == GPU else each: amount for each, amount in part.requests.items()} for part in pod.containers]
+    parts = [msgspec.structs.replace(part, requests=r, limits=r) for part, r in zip(pod.containers, renamed, strict=True)]
+    return msgspec.structs.replace(pod, containers=tuple(part for part in parts if inits or part.kind == "app"))
+
+
+def observed(provider: HintProvider, state: KubeletState, policy: str) -> tuple[Report, Observed]:
+    report = report_of(state, stored=True)
+    return report, provider.observe(report, report.placements or (), policy, True)
+
+
+def tried(provider: HintProvider, policy: str, scope: str, seed: int) -> Tried:
+    rng = random.Random(f"{key_of(provider)} {policy} {scope} {seed}")
+    state = a_kubelet(rng, policy, scope, provider)
+    return Tried(state, *observed(provider, state, policy), rng)
+
+
+# -- states and books --------------------------------------------------------------------------------------------------
+
+
+def immutable(value: Any) -> bool:
+    """All the way down."""
+    if isinstance(value, tuple | frozenset):
+        return all(immutable(each) for each in value)
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_config__.frozen and all(immutable(getattr(value, name)) for name in value.__struct_fields__)
+    return value is None or isinstance(value, int | str | bytes)
+
+
+def check_states(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> None:
+    """Immutable, hashable, and the same for the same report."""
+    for seed in range(rounds):
+        found = tried(provider, policy, scope, seed)
+        again = observed(provider, found.state, policy)[1]
+        assert (again.states, again.bounds) == (found.seen.states, found.seen.bounds), seed
+        assert (hash(again.book), again.book) == (hash(found.seen.book), found.seen.book), "equal nodes share their book"
+        assert found.seen.states, seed
+        assert len(found.seen.states) == 1 or found.seen.bounds, "what may be so or so is named"
+        assert all(immutable(state) for state in found.seen.states), seed
+
+
+def check_hints(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> None:
+    """`single` tells of `hints` the zones that are preferred alone, and nothing else."""
+    for seed in range(rounds):
+        found = tried(provider, policy, scope, seed)
+        for state in found.seen.states if policy != "none" else ():
+            asked = found.asked(provider)
+            if asked:
+                told, hints = found.seen.book.single(state, None, asked), found.seen.book.hints(state, None, asked)
+                assert told == alone(hints), (seed, asked, told, hints)
+
+
+def alone(hints: dict[str, list[Hint] | None] | None) -> int:
+    """The zones that every resource with an opinion prefers alone. A map without resources is no opinion, and yet none of its
+    zones holds it."""
+    if hints == {}:
+        return 0
+    found = NO_OPINION
+    for each in (hints or {}).values():
+        if each is not None:
+            found &= sum({hint.mask for hint in each if hint.mask and hint.preferred and not hint.mask & (hint.mask - 1)})
+    return found
+
+
+def check_allocations(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> int:
+    """States stay as they are; whoever ends gives back what it took, by what was taken and by what is listed. How often the
+    latter was tried."""
+    listed = 0
+    for seed in range(rounds):
+        found = tried(provider, policy, scope, seed)
+        book, asked = found.seen.book, found.asked(provider)
+        for state in found.seen.states if asked else ():
+            before = repr(state)
+            for hint in offers(book, state, asked, policy):
+                for after, own in allocated(book, state, asked, hint):
+                    assert immutable((after, own)), (seed, after, own)
+                    check_given_back(book, state, after, own, seed)
+                    zone = (hint.mask or 0).bit_length() - 1
+                    if hint.mask == 1 << max(zone, 0) and policy != "none":
+                        taken = held(provider, state, after, asked, zone)
+                        assert book.release(after, taken) == state, (seed, asked, hint)
+                        assert book.hold(state, taken) == after, (seed, asked, hint)
+                        listed += 1
+            assert repr(state) == before, seed
+    return listed
+
+
+def offers(book: Book, state: Any, asked: Asked, policy: str) -> Sequence[Hint]:
+    if policy == "none":
+        return [NO_HINT]
+    each = [hints for hints in (book.hints(state, None, asked) or {}).values() if hints]
+    found = [hint for hint in each[0] if all(hint in other for other in each)] if each else []
+    return found[:6]
+
+
+def allocated(book: Book, state: Any, asked: Asked, hint: Hint) -> Sequence[tuple[Any, Own]]:
+    try:
+        return book.allocate(state, None, asked, "app", hint)
+    except TooManyChoicesError:
+        return ()
+
+
+def check_given_back(book: Book, before: Any, after: Any, own: Own, seed: int) -> None:
+    left = book.after_admission(after, own)
+    assert not book.later(left) or book.later(before), "an app container leaves nothing that ends by itself"
+    try:
+        taken = book.taken(before, left)
+    except TooManyChoicesError:
+        return
+    assert immutable(taken), taken
+    assert book.given_back(left, taken) == before, (seed, before, left, taken)
+
+
+def check_the_road(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> int:
+    """What `allocate` says of a pod the next report tells, and what `release` says of its end the one after that. How often."""
+    met = 0
+    for seed in range(rounds):
+        rng = random.Random(f"{key_of(provider)} {policy} {scope} {seed} road")
+        pod = a_pod(rng, "p", provider, inits=False)
+        came = admit(a_kubelet(rng, policy, scope, provider, inits=False), pod)
+        if not came.admitted:
+            continue
+        there, told = observed(provider, came.state, policy)
+        if any(not each.pod for each in there.hidden):
+            continue  # that it is no stale pod's the ledger tells (`kubelet_states._by_uid`), no provider
+        gone = observed(provider, drop_stale(remove(came.state, pod.uid)), policy)[1]
+        ended = [item for each in there.placements or () if each.pod == "p" for item in each.held]
+        assert {told.book.release(state, ended) for state in told.states} == set(gone.states), seed
+        met += any(provider.owns(item.resource) for item in ended)
+    return met
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+def a_world(rng: random.Random, policy: str, scope: str, provider: HintProvider) -> World:
+    """Proven pods, up to two on their way, and a node's object that allows everything."""
+    world = proven_world(a_kubelet(rng, policy, scope, provider, pods=2), CycleConfig())
+    observed = world.ledger.nodes[NODE].observed
+    assert observed is not None
+    world.observe(NODE, allocatable=dict.fromkeys(observed.allocatable, 1 << 50))
+    for at in range(rng.choice((0, 0, 1, 2))):
+        world.bound(a_pod(rng, f"coming{at}", provider), NODE)
+    return world
+
+
+def check_verdicts(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> tuple[int, int]:
+    """What surely fits is admitted, what is admitted may fit, and the verdict on the node is that of brute force. How many passed
+    and were refused."""
+    passed = refused = 0
+    for seed in range(rounds):
+        rng = random.Random(f"{key_of(provider)} {policy} {scope} {seed} verdicts")
+        world, new = a_world(rng, policy, scope, provider), a_pod(rng, "new", provider)
+        cluster, facts = world.cluster, world.cluster.node(NODE)
+        assert facts is not None
+        shape = cluster.judging.shape(new)
+        plan, states = make_plan(new, "", facts.profile), None
+        if plan.mode != "free":
+            states = outlook_of(facts, plan).states
+        if states is None or len(states.bases) > 4:
+            continue
+        brute = Kubelet(states.rules.manager, states.rules.books)
+        admitted = brute.verdict(states.bases, states.coming, request_of(plan.demand)) == "admitted"
+        if not plan.one_by_one:
+            assert admitted or not surely(facts, shape, plan), (seed, "sufficient")
+            assert possible(facts, plan) or not admitted, (seed, "necessary")
+        cluster.judging.sweep_if_new(shape)
+        at = shape.row, facts.slot
+        if cluster.judging.table.sure[at] and not facts.arriving:
+            assert bool(cluster.judging.table.scores[at] != RULED_OUT) is admitted, (seed, "swept")
+        told = cluster.verdict(new, NODE)
+        assert (told is None) is admitted, (seed, told)
+        assert isinstance(cluster.place(new), Placed) is admitted, seed
+        passed, refused = passed + admitted, refused + (not admitted)
+    return passed, refused
+
+
+ALL = pytest.mark.parametrize("provider", EVERY, ids=lambda each: f"{each.name}{list(EVERY).index(each)}")
+BY_RULE = pytest.mark.parametrize(("policy", "scope"), RULES)
+BY_POLICY = pytest.mark.parametrize(("policy", "scope"), [rule for rule in RULES if rule[1] == "container"])
+
+
+@ALL
+@BY_POLICY
+def test_states_are_values(monkeypatch: pytest.MonkeyPatch, provider: HintProvider, policy: str, scope: str) -> None:
+    use(monkeypatch, provider)
+    check_states(provider, policy, scope)
+
+
+@ALL
+@BY_POLICY
+def test_single_zones_are_those_of_the_hints(
+    monkeypatch: pytest.MonkeyPatch, provider: HintProvider, policy: str, scope: str
+) -> None:
+    use(monkeypatch, provider)
+    check_hints(provider, policy, scope)
+
+
+@ALL
+@BY_POLICY
+def test_what_is_allocated_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, provider: HintProvider, policy: str, scope: str
+) -> None:
+    use(monkeypatch, provider)
+    assert check_allocations(provider, policy, scope) > 2 or policy == "none"
+
+
+@pytest.mark.parametrize("provider", registry.KUBELETS_OWN, ids=lambda each: each.name)
+@BY_POLICY
+def test_reports_tell_what_was_allocated_and_released(provider: HintProvider, policy: str, scope: str) -> None:
+    assert check_the_road(provider, policy, scope) > 1
+
+
+@ALL
+@BY_RULE
+def test_verdicts_are_those_of_brute_force(
+    monkeypatch: pytest.MonkeyPatch, provider: HintProvider, policy: str, scope: str
+) -> None:
+    use(monkeypatch, provider)
+    passed, refused = check_verdicts(provider, policy, scope)
+    assert passed > 3
+    assert refused > 3
+
+
+# -- broken on purpose -------------------------------------------------------------------------------------------------
+
+
+class AnyZone(LicenceBook, frozen=True):
+    """Calls every zone as good as its own, and yet hints at its own alone."""
+
+    def single(self, state: int, own: Own, asked: Asked) -> int:
+        return 3 if asked else NO_OPINION
+
+
+class Keeping(LicenceBook, frozen=True):
+    """Gets one licence less back than it gave."""
+
+    def given_back(self, state: int, taken: int) -> int:
+        return state + max(0, taken - 1)
+
+
+class Deaf(LicenceBook, frozen=True):
+    """Does not hear of ends."""
+
+    def release(self, state: int, held: Sequence[ZonedAmount]) -> int:
+        return state
+
+
+class Listing(LicenceBook, frozen=True):
+    """States that may change."""
+
+    def allocate(self, state: Any, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[Any, Own]]:
+        return (([state - asked[0][1]], own),)
+
+
+class Broken(Licences, frozen=True):
+    """Licences with another book."""
+
+    book: LicenceBook = LicenceBook()
+
+    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
+        return msgspec.structs.replace(super().observe(report, placements, policy, fine), book=self.book)
+
+
+class Boasting(Licences, frozen=True):
+    """Says that amounts bound it, and lives in one zone."""
+
+    by_amounts: ClassVar[bool] = True
+
+
+class Vague(Licences, frozen=True):
+    """More states than one, and no word of it."""
+
+    def observe(self, report: Report, placements: Sequence[Placement], policy: str, fine: bool) -> Observed:
+        return Observed(LicenceBook(), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("provider", "check"),
+    [
+        (Broken(book=AnyZone()), check_hints),
+        (Broken(book=Keeping()), check_allocations),
+        (Broken(book=Deaf()), check_allocations),
+        (Broken(book=Listing()), check_allocations),
+        (Broken(book=AnyZone()), check_verdicts),
+        (Boasting(), check_verdicts),
+        (Vague(), check_states),
+    ],
+    ids=lambda each: type(getattr(each, "book", each)).__name__ if isinstance(each, Licences) else each.__name__,
+)
+def test_a_provider_that_breaks_a_rule_is_seen(
+    monkeypatch: pytest.MonkeyPatch, provider: HintProvider, check: Callable[[HintProvider, str, str, int], object]
+) -> None:
+    use(monkeypatch, provider)
+    with pytest.raises(AssertionError):
+        check(provider, "single-numa-node", "container", 10 * ROUNDS)
+
+
+def test_who_owns_what_no_example_knows_is_told_where_to_say_it() -> None:
+    class Elsewhere(Licences, frozen=True):
+        def owns(self, resource: str) -> bool:
+            return resource == "example.com/elsewhere"
+
+    with pytest.raises(AssertionError, match=r"give RESOURCES in tests/hints/examples\.py one of its own"):
+        resources(Elsewhere())
