@@ -18,7 +18,7 @@ ERRORS = (
     "CommandError", "FilterError", "UnknownPod", "UsageError", "UpkeepRefused", "EmbeddedError", "DataFolderError",
     "PortInUseError",
     "ServerBinaryError", "ChildFailedError", "OutsideServerError", "KubeUnavailableError", "LogUnavailable", "LogNotMigrated",
-    "LoginTooStrong", "LoginTooWeak", "LogBusy",
+    "LoginTooStrong", "LoginTooWeak", "LogBroken", "LogBusy",
     "BusUnavailable",
 )  # fmt: skip
 ADVICE = {

@@ -15,6 +15,7 @@ import msgspec
 
 from services.binder import evicting
 from services.binder.evicting import Evictions
+from shared.domain.state_hash import state_hash
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events import scheduling_facts as scheduling
@@ -88,6 +89,11 @@ def promises(state: BinderState) -> Iterator[bytes]:
         yield repr((uid, work.node, work.reserved_at, work.stage)).encode()
     for uid, each in sorted(state.evictions.items()):
         yield repr((uid, each.preemptor, each.intended)).encode()
+
+
+def digest(state: BinderState) -> str:
+    """The hash of the whole state: equal positions, equal hashes (S6)."""
+    return state_hash(state)
 
 
 def weight(state: BinderState) -> int:

@@ -96,6 +96,11 @@ def _routes(service: Service, projector: Projector[BinderState]) -> None:
             }
         )
 
+    async def state(_request: Request) -> Response:
+        here = projector.state
+        return json_response({"projection": "binder", "position": here.position, "hash": core.digest(here)})
+
+    service.route("/state", state)
     service.route("/stats", stats)
 
 

@@ -14,7 +14,7 @@ from services.cli.output import EXIT_USAGE, CommandError
 from shared.domain.secret_url import bus_trouble, database_trouble, looks_like_url
 from shared.runtime.secret_file import ENDING, SecretUnreadable, read
 
-DATABASE, BUS = "TOPOLOG_DATABASE_URL", "TOPOLOG_NATS_URL"
+DATABASE, BUS, TOKEN = "TOPOLOG_DATABASE_URL", "TOPOLOG_NATS_URL", "TOPOLOG_HTTP_TOKEN"
 FILE = "file://"
 
 
@@ -38,6 +38,11 @@ def check_database(text: str, named: str = f"--database-url ({DATABASE})") -> No
 def check_bus(text: str, named: str = f"--nats-url ({BUS})") -> None:
     """Refuse what is no URL of NATS. Raises CommandError."""
     _refuse(named, bus_trouble(text))
+
+
+def http_token() -> str:
+    """What services are asked with, from TOPOLOG_HTTP_TOKEN or the file that TOPOLOG_HTTP_TOKEN_FILE names; "" for none."""
+    return os.environ.get(TOKEN) or (_text(TOKEN + ENDING, file) if (file := os.environ.get(TOKEN + ENDING, "")) else "")
 
 
 def file_of(variable: str, text: str) -> str:

@@ -15,6 +15,9 @@ from services.replay.suggestions import did_you_mean
 from shared.domain.secret_url import looks_like_url
 from shared.eventlog.port import EventLog
 
+WITH_STATE = ("scheduler", "binder", "topology-store")
+"""Who folds the log and tells its hash; a second one has a number behind its name. The observer is part of a scheduler."""
+
 
 class LogSource:
     """`async with LogSource(url, data_dir) as log:`. A stopped data folder's Postgres is started for the time of reading."""
@@ -33,11 +36,13 @@ class LogSource:
         path = Path(self._url.removeprefix(FILE)).expanduser()
         return path if self._url and (path.exists() or not looks_like_url(self._url.removeprefix(FILE))) else None
 
-    def state_urls(self) -> list[str]:
-        """`/state` of the services that run on the data folder, for `verify`."""
+    def states(self) -> list[tuple[str, str]]:
+        """(name, URL of `/state`) of the services with a state that run on the data folder, for `verify`."""
         from services.embedded.running import read_services
 
-        return [] if self._url else [service.url("/state") for service in read_services(self._folder())]
+        if self._url and self._data_dir is None:
+            return []
+        return [(one.name, one.url("/state")) for one in read_services(self._folder()) if one.name.startswith(WITH_STATE)]
 
     def state_url(self, service: str) -> str:
         """`/state` of a service by its name in the data folder, or a URL as it stands. Raises FilterError."""

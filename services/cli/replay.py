@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from services.cli import replay_print, window
-from services.cli.addresses import database_option
+from services.cli.addresses import database_option, http_token
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
 from services.cli.window import From, To
@@ -152,13 +152,17 @@ def verify_command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Fold the whole log from zero and check every invariant; exit 1 when one is broken."""
+    """Fold the whole log from zero and check every invariant; exit 1 when one is broken.
+
+    States of the schedulers, binders and topology-stores that run on the data folder are compared; who does not answer is named.
+    They are asked with the token in TOPOLOG_HTTP_TOKEN.
+    """
     from services.replay.commands import verify
 
-    source = LogSource(database_url, data_dir)
+    source, token = LogSource(database_url, data_dir), http_token()
     with usage_errors("verify"):
         named = [source.state_url(one) for one in service or ()]
-    verdict = run(source, lambda log: verify(log, source.state_urls(), named), "verify")
+    verdict = run(source, lambda log: verify(log, source.states(), named, token), "verify")
     if as_json:
         json_line(verdict)
     else:

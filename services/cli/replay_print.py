@@ -139,6 +139,8 @@ def verdict(found: Verdict) -> None:
         f"{found.positions} facts, {found.streams} streams, state {found.hash}, {found.facts_per_s:,.0f} facts/s", markup=False
     )
     out.print(table("", ("invariant", "verdict"), found.rows()))
+    for one in found.silent:
+        out.print(f"{one.service} was not compared, it does not answer: {one.why}", markup=False)
     for violation in found.violations:
         out.print(f"{violation.invariant} at {violation.position}: {violation.message}", markup=False)
 

@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, complain
 from services.embedded.errors import EmbeddedError
-from shared.eventlog.errors import LogBusy, LoginTooWeak, LogNotMigrated, LogUnavailable
+from shared.eventlog.errors import LogBroken, LogBusy, LoginTooWeak, LogNotMigrated, LogUnavailable
 from shared.telemetry.logs import scrub_text
 from shared.telemetry.reasons import plain
 
@@ -52,7 +52,7 @@ def as_command_error(error: Exception) -> CommandError:
         return error
     if isinstance(error, EmbeddedError):
         return CommandError(error.problem, error.remedy)
-    if isinstance(error, LogBusy | LoginTooWeak):
+    if isinstance(error, LogBroken | LogBusy | LoginTooWeak):
         problem, _, remedy = str(error).partition("; ")
         return CommandError(problem, remedy)
     if isinstance(error, LogUnavailable | LogNotMigrated):

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from urllib.request import urlopen
 
 import msgspec
 
 from services.replay import reading
 from services.replay.filters import FilterError
+from services.replay.live_states import Comparing, LiveState, Silent, fetch
 from services.replay.verifying import Audit, Violation
+from shared.eventlog.errors import LogBroken
 from shared.eventlog.port import EventLog
 from shared.eventlog.redactions import redactions
 from shared.eventlog.skips import skips
 from shared.ledger.digest import digest
 from shared.ledger.fold import GapError
-from shared.telemetry.reasons import plain
 
-
-class LiveState(msgspec.Struct, frozen=True):
-    """What a running service says of its fold (`GET /state`)."""
-
-    projection: str
-    position: int
-    hash: str
+Asked = tuple[str, str]
+"""A service's name, and the URL of its state."""
 
 
 class Verdict(msgspec.Struct):
-    """What `verify` found."""
+    """What `verify` found. `compared` are services whose states were held against the log, `silent` those that told none."""
 
     positions: int
     streams: int
@@ -36,6 +31,7 @@ class Verdict(msgspec.Struct):
     facts_per_s: float
     violations: list[Violation]
     compared: list[LiveState] = []
+    silent: list[Silent] = []
     rejected: int = 0
     live_pods: int = 0
 
@@ -62,48 +58,45 @@ class Verdict(msgspec.Struct):
         return [[f"{key} {text}", "BROKEN" if key in broken else "holds"] for key, text in names.items()]
 
 
-async def verify(log: EventLog, state_urls: list[str], named: Sequence[str] = ()) -> Verdict:
-    """Fold everything from zero and check. A service of `state_urls` that is down has no state to compare, which is no violation;
-    one of `named` must answer: raises FilterError."""
-    live = [state for url in state_urls if isinstance(state := _fetch_state(url), LiveState)]
-    for url in named:
-        state = _fetch_state(url)
-        if isinstance(state, str):
-            raise FilterError(f"--service {url}: no state of a service: {state}", "topolog replay verify, without --service")
-        live.append(state)
-    wanted = {state.position: state for state in live if state.projection == "ledger"}
-    audit, begun, hashes = Audit(), time.monotonic(), {}
-    end = max([await log.head(), *wanted])
-    audit.aside.skipped, audit.redacted = await skips(log), await redactions(log)
+async def verify(log: EventLog, services: Sequence[Asked], named: Sequence[str] = (), token: str = "") -> Verdict:
+    """Fold everything from zero and check. One of `services` that is down has no state to compare, which is told and no
+    violation; one of `named` (URLs) must answer: raises FilterError."""
+    answers = [fetch(name, url, token) for name, url in services]
+    live = [found for found in answers if isinstance(found, LiveState)] + [_required(url, token) for url in named]
+    audit, begun, head = Audit(), time.monotonic(), await log.head()
+    comparing = Comparing(live, {})
     try:
-        async for envelope in reading.envelopes(log, 0, end):
+        audit.aside.skipped, audit.redacted = await skips(log), await redactions(log)
+        comparing = Comparing(live, audit.aside.skipped)
+        async for envelope in reading.envelopes(log, 0, head):
             audit.see(envelope)
-            if envelope.position in wanted:
-                hashes[envelope.position] = digest(audit.ledger)
+            comparing.see(envelope, audit.ledger)
     except GapError as error:
         audit.violations.append(Violation("S1", audit.ledger.position + 1, f"{error}; what follows was not checked"))
-    for position, state in wanted.items():
-        folded = hashes.get(position, "")
-        if folded != state.hash:
-            audit.violations.append(Violation("S6", position, f"live hash {state.hash}, folded from zero {folded}"))
+    except LogBroken as error:
+        audit.violations.append(Violation("history", audit.ledger.position + 1, f"{error}; what follows was not checked"))
+    broken = audit.ledger.position < head
+    if broken and not audit.violations:
+        audit.violations.append(Violation("S1", audit.ledger.position + 1, f"cannot be read, though the log goes to {head}"))
+    comparing.finish(audit.ledger.position, broken)
+    audit.violations += [Violation("S6", position, message) for position, message in comparing.differs]
     violations = audit.finish()
-    rate = audit.ledger.position / max(time.monotonic() - begun, 1e-9)
     return Verdict(
         positions=audit.ledger.position,
         streams=len(audit.versions),
         hash=digest(audit.ledger),
-        facts_per_s=rate,
+        facts_per_s=audit.ledger.position / max(time.monotonic() - begun, 1e-9),
         violations=violations,
-        compared=list(wanted.values()),
+        compared=comparing.compared,
+        silent=[found for found in answers if isinstance(found, Silent)],
         rejected=audit.rejected,
         live_pods=len(audit.ledger.pods),
     )
 
 
-def _fetch_state(url: str) -> LiveState | str:
-    """The service's state, or why there is none."""
-    try:
-        with urlopen(url, timeout=5) as answer:
-            return msgspec.json.decode(answer.read(), type=LiveState)
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
-        return plain(error)
+def _required(url: str, token: str) -> LiveState:
+    found = fetch(url, url, token)
+    if isinstance(found, LiveState):
+        return found
+    why = found.why if found is not None else "it has none (HTTP 404)"
+    raise FilterError(f"--service {url}: no state of a service: {why}", "topolog replay verify, without --service")

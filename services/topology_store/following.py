@@ -10,6 +10,7 @@ import msgspec
 
 from services.topology_store import core
 from services.topology_store.core import Known
+from shared.domain.state_hash import state_hash
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import NodeEnded, NodeObserved
 from shared.events.envelope import Envelope
@@ -40,6 +41,17 @@ def pass_over(nodes: Nodes, envelope: Envelope) -> None:
     known = nodes.get(envelope.stream.removeprefix(PREFIX)) if envelope.stream.startswith(PREFIX) else None
     if known is not None:
         known.version = max(known.version, envelope.version)
+
+
+def digests(nodes: Nodes) -> dict[str, tuple[int, str]]:
+    """Node -> the version of its stream, and a hash of what the stream alone says of it: equal versions, equal hashes (S6).
+    Without those that are not heard: of one that has left, what is kept depends on when that was seen."""
+    return {name: (known.version, _digest(known)) for name, known in nodes.items() if known.report and not known.expired}
+
+
+def _digest(known: Known) -> str:
+    told = (known.version, known.report, known.superseded, known.refused, known.deltas, known.locked, known.released)
+    return state_hash(told)
 
 
 def dump(nodes: Nodes) -> bytes:

@@ -68,6 +68,11 @@ class Reports:
         self._projector = projector
         self.reset(projector.state)
 
+    @property
+    def position(self) -> int:
+        """Up to where the log is folded."""
+        return self._projector.position if self._projector is not None else 0
+
     def reset(self, nodes: Nodes) -> None:
         """The fold begins anew, or from a snapshot: what is known of nodes is what it says."""
         self.known = nodes

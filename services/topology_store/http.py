@@ -1,11 +1,12 @@
-"""Topology over HTTP: `/topology` (what reports, or should), `/topology/{node}`, and a node as it stood with `?position=N`."""
+"""Topology over HTTP: `/topology` (what reports, or should), `/topology/{node}`, and a node as it stood with `?position=N`.
+`/state` tells what `topolog replay verify` compares."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.topology_store import core
+from services.topology_store import core, following
 from services.topology_store.core import Known
 from services.topology_store.handlers import Reports
 from shared.eventlog.port import EventLog
@@ -39,6 +40,11 @@ def serve(service: Service, reports: Reports, log: EventLog) -> None:
             return json_response({"error": why}, 404)
         return json_response({**summary(name, known), "topology": nrt.to_nrt(known.report)})
 
+    async def state(_request: Request) -> Response:
+        nodes = following.digests(reports.known)
+        return json_response({"projection": "topology-store", "position": reports.position, "nodes": nodes})
+
+    service.route("/state", state)
     service.route("/topology", listing)
     service.route("/topology/{node}", node)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.errors import LogBroken, LogUnavailable
 from shared.eventlog.history_file import SUFFIX, Block, Header, HistoryFileError, checked, header_of, unpack
 from shared.eventlog.limits import MAX_PAGE
 from shared.eventlog.pages import KeptBlocks, page_of
@@ -155,3 +155,5 @@ def _unpacked(where: _Where) -> list[Envelope]:
             return unpack(file.read(where.size))
     except OSError as error:
         raise LogUnavailable(f"{where.path} cannot be read any more: {error.strerror}") from error
+    except HistoryFileError as error:
+        raise LogBroken(f"{where.path} was altered while it was read: {error}; the same again with another copy of it") from error

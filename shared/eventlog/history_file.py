@@ -118,7 +118,7 @@ def unpack(block: bytes) -> list[Envelope]:
     """The facts of a block. Raises HistoryFileError."""
     try:
         return [envelope_of(line) for line in gzip.decompress(block).splitlines()]
-    except (OSError, EOFError, zlib.error, msgspec.MsgspecError, ValueError) as error:
+    except (OSError, EOFError, zlib.error, msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise HistoryFileError(f"a block of archived facts cannot be read: {error}") from error
 
 

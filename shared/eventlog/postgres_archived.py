@@ -16,8 +16,8 @@ from shared.eventlog.limits import MAX_PAGE_BYTES
 from shared.eventlog.pages import KeptBlocks, page_of
 from shared.events.envelope import Envelope
 
-_BLOCK_OF = "SELECT first, sha256, data FROM archived_block WHERE first <= $1 AND last >= $1"
-_BLOCK_AT = "SELECT first, sha256, data FROM archived_block WHERE first = $1"
+_BLOCK_OF = "SELECT first, last, sha256, data FROM archived_block WHERE first <= $1 AND last >= $1"
+_BLOCK_AT = "SELECT first, last, sha256, data FROM archived_block WHERE first = $1"
 _BLOCKS_OF_STREAM = """
 SELECT block FROM archived_stream WHERE stream = $1 AND last_version > $2 ORDER BY first_version LIMIT 64
 """
@@ -42,7 +42,12 @@ class Archived:
             rows = await self._fetch(_BLOCK_OF, after + 1 + len(found))
             if not rows:
                 break
-            block = self._unpacked(rows[0])
+            try:
+                block = self._unpacked(rows[0])
+            except LogBroken:
+                if not found:
+                    raise
+                return page_of(found, limit)  # what comes before it is whole; whoever asks for it is told
             more = block[after + 1 + len(found) - block[0].position :]
             found += more
             size += sum(len(envelope.payload) for envelope in more)
@@ -55,7 +60,10 @@ class Archived:
         found: list[Envelope] = []
         size = 0
         for row in await self._fetch(_BLOCKS_OF_STREAM, stream, after):
-            block = self._unpacked((await self._fetch(_BLOCK_AT, row["block"]))[0])
+            blocks = await self._fetch(_BLOCK_AT, row["block"])
+            if not blocks:
+                raise LogBroken(f"the archived block from position {row['block']} is gone; restore it from a backup")
+            block = self._unpacked(blocks[0])
             more = [envelope for envelope in block if envelope.stream == stream and envelope.version > after]
             found += more
             size += sum(len(envelope.payload) for envelope in more)
@@ -68,9 +76,13 @@ class Archived:
 
 
 def _unpacked(row: Any) -> list[Envelope]:
-    if sha256(row["data"]).digest() != bytes(row["sha256"]):
-        raise LogBroken(f"the archived block from position {row['first']} was altered; restore it from a backup")
+    first, last, data = row["first"], row["last"], row["data"]
+    if sha256(data).digest() != bytes(row["sha256"]):
+        raise LogBroken(f"the archived block from position {first} was altered; restore it from a backup")
     try:
-        return unpack(row["data"])
+        found = unpack(data)
     except HistoryFileError as error:
-        raise LogBroken(f"the archived block from position {row['first']}: {error}") from error
+        raise LogBroken(f"the archived block from position {first} was altered ({error}); restore it from a backup") from error
+    if [envelope.position for envelope in found] != list(range(first, last + 1)):
+        raise LogBroken(f"the archived block from position {first} does not hold {first} to {last}; restore it from a backup")
+    return found

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
 
+from shared.domain.state_hash import canonical, state_hash
 from shared.ledger.state import Ledger
 
 _decoder = msgspec.json.Decoder(Ledger)
@@ -13,12 +12,12 @@ _decoder = msgspec.json.Decoder(Ledger)
 
 def digest(ledger: Ledger) -> str:
     """The first 16 hex digits of SHA-256 over the canonical state."""
-    return hashlib.sha256(to_snapshot(ledger)).hexdigest()[:16]
+    return state_hash(ledger)
 
 
 def to_snapshot(ledger: Ledger) -> bytes:
     """The state as bytes for the snapshot cache."""
-    return msgspec.json.encode(msgspec.to_builtins(ledger, str_keys=True, order="sorted"))
+    return canonical(ledger)
 
 
 def from_snapshot(data: bytes) -> Ledger:

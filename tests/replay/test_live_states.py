@@ -1,0 +1,156 @@
+"""`replay verify` holds what services say of their folds against its own: each of them, by the token, and names who is silent."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from services.binder import core as binder
+from services.replay.commands import Verdict, verify
+from services.replay.filters import FilterError
+from services.topology_store import following
+from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Commit, Draft
+from shared.events.cluster_facts import NodeEnded
+from shared.events.codec import decode
+from shared.events.report_facts import NodeReportExpired
+from shared.events.scheduling_facts import PodReserved
+from shared.ledger.digest import digest
+from shared.ledger.fold import evolve
+from shared.ledger.state import Ledger
+from tests.eventlog.test_redacting import a_log
+
+TOKEN = "s3cret"
+Told = dict[str, Any]
+
+
+async def log() -> MemoryEventLog:
+    """Pods that ended, and one that is still to be bound."""
+    found = await a_log()
+    await found.append([Commit("more", "test", 0, 99, (Draft("pod/u9", PodReserved("u9", "n1", 1)),))])
+    return found
+
+
+async def states(log: MemoryEventLog, until: int | None = None) -> dict[str, Told]:
+    """What services that folded the log say."""
+    ledger, work, nodes = Ledger(), binder.initial(), following.Nodes()
+    for envelope in log._facts[:until]:
+        fact = decode(envelope)
+        evolve(ledger, envelope, fact)
+        binder.evolve(work, envelope, fact)
+        following.evolve(nodes, envelope, fact)
+    at = ledger.position
+    return {
+        "scheduler": {"projection": "ledger", "position": at, "hash": digest(ledger)},
+        "binder": {"projection": "binder", "position": at, "hash": binder.digest(work)},
+        "topology-store": {"projection": "topology-store", "position": at, "nodes": following.digests(nodes)},
+    }
+
+
+class Services:
+    """Answer `/NAME/state` by a token."""
+
+    def __init__(self, told: dict[str, Told]) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                found = told.get(self.path.split("/")[1])
+                wrong = self.headers.get("Authorization") != f"Bearer {TOKEN}"
+                self.send_response(401 if wrong else 200 if found is not None else 404)
+                self.end_headers()
+                self.wfile.write(json.dumps(found).encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.told = told
+
+    def asked(self) -> list[tuple[str, str]]:
+        return [(name, f"http://127.0.0.1:{self._server.server_port}/{name}/state") for name in self.told]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def services() -> Iterator[Services]:
+    made = Services({})
+    yield made
+    made.close()
+
+
+async def found(services: Services, told: dict[str, Told], token: str = TOKEN, history: MemoryEventLog | None = None) -> Verdict:
+    services.told.update(told)
+    return await verify(history or await log(), services.asked(), token=token)
+
+
+async def test_every_service_with_a_state_is_compared_at_its_own_position(services: Services) -> None:
+    history = await log()
+    for until in (3, 17, len(history._facts)):
+        verdict = await found(services, await states(history, until))
+        assert {each.service for each in verdict.compared} == {"scheduler", "binder", "topology-store"}
+        assert (verdict.violations, verdict.silent) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["scheduler", "binder", "topology-store"])
+async def test_a_state_that_differs_is_named(services: Services, name: str) -> None:
+    told = await states(await log())
+    told[name] |= {"nodes": {"n1": [told[name]["nodes"]["n1"][0], "0" * 16]}} if "nodes" in told[name] else {"hash": "0" * 16}
+    verdict = await found(services, told)
+    assert [(each.invariant, name in each.message) for each in verdict.violations] == [("S6", True)]
+
+
+@pytest.mark.parametrize("name", ["scheduler", "binder", "topology-store"])
+async def test_a_state_from_beyond_the_log_is_named(services: Services, name: str) -> None:
+    told = await states(await log())
+    told[name] |= {"position": 10_000} if name != "topology-store" else {"nodes": {"n1": [999, "0" * 16]}}
+    verdict = await found(services, told)
+    assert [(each.invariant, name in each.message) for each in verdict.violations] == [("S6", True)]
+
+
+async def test_who_does_not_answer_or_needs_another_token_is_named_and_who_has_no_state_is_not(services: Services) -> None:
+    told = await states(await log())
+    verdict = await verify(await log(), [("binder-2", "http://127.0.0.1:9/state")])
+    assert [(each.service, each.why) for each in verdict.silent] == [("binder-2", "connection refused")]
+    verdict = await found(services, told, token="other")
+    assert {each.service for each in verdict.silent} == set(told)
+    assert "TOPOLOG_HTTP_TOKEN" in verdict.silent[0].why
+    assert (verdict.ok, verdict.compared) == (True, [])
+    (_, url) = services.asked()[0]
+    assert (await verify(await log(), [("other", url.replace("scheduler", "other"))], token=TOKEN)).silent == []
+    with pytest.raises(FilterError, match="it has none"):
+        await verify(await log(), [], [url.replace("scheduler", "other")], TOKEN)
+
+
+async def test_who_has_folded_nothing_yet_says_nothing(services: Services) -> None:
+    verdict = await found(services, {"scheduler": {"projection": "ledger", "position": 0, "hash": digest(Ledger())}})
+    assert verdict.ok
+
+
+async def test_of_a_node_that_is_not_heard_nothing_is_compared(services: Services) -> None:
+    history = await log()
+    for number, (stream, fact) in enumerate(
+        [("report/n1", NodeReportExpired("n1", 1)), ("node/n1", NodeEnded("n1", "uid-n1", "deleted"))]
+    ):
+        await history.append([Commit(f"end{number}", "test", 0, 100, (Draft(stream, fact),))])
+    told = await states(history)
+    assert told["topology-store"]["nodes"] == {}
+    assert (await found(services, told, history=history)).ok
+
+
+async def test_a_log_that_ends_before_its_head_is_no_whole_one(services: Services) -> None:
+    class Cut(MemoryEventLog):
+        async def read(self, after: int, limit: int = 1000) -> list[Any]:
+            return [each for each in await super().read(after, limit) if each.position < 9]
+
+    cut = Cut("log-1")
+    cut._facts += (await log())._facts
+    verdict = await found(services, await states(await log()), history=cut)
+    assert [(each.invariant, each.position) for each in verdict.violations] == [("S1", 9)]
