@@ -239,7 +239,8 @@ class Reports:
         """A fact about the node stands in the log: fold it into what it was judged by. Where the fold began anew meanwhile
         (another history), the stream is read instead."""
         if self.known.get(node) is judged:
-            core.evolve(judged, accepted.fact, accepted.expected + 1, at_ms)
+            if judged.version <= accepted.expected:  # else the fold has shown it before its append was answered
+                core.evolve(judged, accepted.fact, accepted.expected + 1, at_ms)
         else:
             await self.refold(node)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from services.topology_store import following
 from services.topology_store.handlers import Reports
 from services.topology_store.service import follow
 from shared.bus import subjects
@@ -13,7 +14,7 @@ from shared.bus.jetstream import JetStreamBus
 from shared.bus.memory import MemoryBus
 from shared.bus.port import Bus, Message
 from shared.eventlog.memory import MemoryEventLog
-from shared.eventlog.port import Appended, Commit, Draft
+from shared.eventlog.port import Appended, Commit, Draft, Outcome
 from shared.events import streams
 from shared.events.codec import decode
 from shared.events.report_facts import NodeReported
@@ -55,6 +56,26 @@ async def test_a_stream_that_somebody_else_moved_is_folded_again_and_the_report_
     await store.take([message(report(at=6, free=2))])
     assert await types(log) == ["NodeReported", "NodeReported", "NodeReportChanged"]
     assert store.known["n1"].report == report(at=6, free=2)
+
+
+async def test_a_fact_that_the_fold_shows_before_its_append_is_answered_is_folded_once(log: MemoryEventLog) -> None:
+    class Shown(MemoryEventLog):
+        """The answer comes after everybody has read what it is about."""
+
+        async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
+            found = await super().append(commits)
+            for envelope in self._facts[-len(commits) :]:
+                following.evolve(store.known, envelope, decode(envelope))
+            return found
+
+    shown = Shown("store")
+    store = Reports(shown, lent("topology-store/0"), MemoryBus(), Hands())
+    for at in (1, 2, 3):
+        await store.take([message(report(at=at, free=at))])
+    fresh = Reports(shown, lent("topology-store/0"), MemoryBus(), Hands())
+    await load(fresh, shown)
+    assert following.digests(store.known) == following.digests(fresh.known)
+    assert store.known["n1"].deltas == 2
 
 
 async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: MemoryEventLog) -> None:
