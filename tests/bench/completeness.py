@@ -3,9 +3,11 @@
 Reports are the production exporter's. Prints a JSON line for each rule: `passed`, `refused`, `refused_needlessly` (every
 consistent state admits the pod and no pod on its way could lose by it), `unsound` (passed, though some state rejects: must be 0),
 `undecided` (more states than are enumerated), `over_budget` (refused because the search met its budget; counted as needless
-where it is), `bounded` (needless refusals where something is known within bounds only, by name). `--proven`: all pods on the
-node are proven; `refused_needlessly` and `unsound` must then be 0. `--by-search` finds bounds that promise too much, in ten times
-as many scenes.
+where it is), `bounded` (scenes of which something is known within bounds only; `bounded_by` names it, `bounded_share` is their
+share, at most a tenth; `refused_within_bounds` are refusals there that the one state which is true does not share), `cases` (what
+is special about scenes: `--case NAME` alone, `--plain` none; by default a share has each). `--proven`: all pods on the node are
+proven; `refused_needlessly` and `unsound` must then be 0. `--by-search` finds bounds that promise too much, in ten times as many
+scenes.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from math import sqrt
 
 from tests.scheduler.kubelet_worlds import Outcome, measured
 from tests.scheduler.test_cycle_soundness import RULES
+from tests.scheduler.varied_scenes import SHARES, maker
 
 ZONES = (1, 2, 3, 4, 5, 6, 8)
 
@@ -31,6 +34,10 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--zones", type=int, default=None, help="zones of each node (default: 1 to 8, a share of scenes each)")
     parser.add_argument("--no-checkpoints", action="store_true", help="the exporter may not read the kubelet's state folder")
     parser.add_argument("--by-search", action="store_true", help="held against a search without bounds, which is faster")
+    parser.add_argument(
+        "--case", action="append", choices=sorted(SHARES), help="every scene has it, and no other but those named"
+    )
+    parser.add_argument("--plain", action="store_true", help="no special cases")
     options = parser.parse_args(argv)
     for policy, scope in RULES:
         print(json.dumps(measure(policy, scope, options)), flush=True)
@@ -40,16 +47,21 @@ def measure(policy: str, scope: str, options: argparse.Namespace) -> dict[str, o
     """One line of the bench."""
     unsettled = 0 if options.proven else options.unsettled
     found = Outcome()
-    settings = {"checkpoints": not options.no_checkpoints, "by_search": options.by_search, "running": options.running}
-    settings["between"] = options.between
+    checked = {"checkpoints": not options.no_checkpoints, "by_search": options.by_search}
+    settings = {"running": options.running, "between": options.between}
+    plain = options.plain or options.no_checkpoints or options.by_search
+    shares = dict.fromkeys(options.case, 1.0) if options.case else SHARES
     for zones, seeds in _by_zones(options).items():
-        measured(seeds, policy, scope, unsettled, into=found, zones=zones, **settings)
+        made = None if plain else maker(policy, scope, zones, unsettled, shares, **settings)
+        measured(seeds, policy, scope, unsettled, into=found, zones=zones, made=made, **checked, **settings)
     needless, should = len(found.refused_needlessly), found.passed - len(found.unsound) + len(found.refused_needlessly)
     return {
         "policy": policy, "scope": scope, "scenes": options.scenes, "proven": options.proven, "passed": found.passed,
         "refused": found.refused, "refused_needlessly": needless, "needless_upper_95": _upper(needless, should),
         "unsound": len(found.unsound), "unsound_seeds": found.unsound[:5], "undecided": found.undecided,
-        "over_budget": found.over_budget, "bounded": found.bounded,
+        "over_budget": found.over_budget, "needless_seeds": found.refused_needlessly[:5], "bounded": found.bounded,
+        "bounded_share": round(found.bounded / max(1, found.passed + found.refused), 4), "bounded_by": found.bounded_by,
+        "refused_within_bounds": len(found.refused_within_bounds), "cases": found.cases,
     }  # fmt: skip
 
 

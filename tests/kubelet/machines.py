@@ -28,11 +28,13 @@ def regular_cpus(zones: int, sockets: int, cores_per_zone: int, threads: int, un
     return cpus
 
 
-def regular_machine(zones: int, cores_per_zone: int, threads: int = 2, memory_bytes: int = 64 * GIB) -> MachineConfig:
+def regular_machine(
+    zones: int, cores_per_zone: int, threads: int = 2, memory_bytes: int = 64 * GIB, uncores_per_zone: int = 1
+) -> MachineConfig:
     """One or two sockets, equal zones, 4 GiB of 2 MiB pages in each, nearer zones inside a socket."""
     sockets = 1 if zones == 1 else 2
     listed = tuple(ZoneConfig(zone, memory_bytes, {2 << 20: 2048}, _distances(zone, zones, sockets)) for zone in range(zones))
-    return MachineConfig(listed, tuple(regular_cpus(zones, sockets, cores_per_zone, threads)))
+    return MachineConfig(listed, tuple(regular_cpus(zones, sockets, cores_per_zone, threads, uncores_per_zone)))
 
 
 def _distances(zone: int, zones: int, sockets: int) -> tuple[int, ...]:
@@ -46,6 +48,7 @@ def kubelet(
     scope: str = "container",
     cores_per_zone: int = 4,
     gpus: Mapping[str, int | None] | None = None,
+    uncores_per_zone: int = 1,
     **settings: Any,
 ) -> KubeletState:
     """A static kubelet on a regular machine, CPUs 0 and 1 reserved, 1 GiB reserved in each zone, GPUs by zone mask."""
@@ -61,7 +64,7 @@ def kubelet(
         },
     )
     devices = {GPU: {name: Device(mask) for name, mask in gpus.items()}} if gpus else {}
-    built = build(regular_machine(zones, cores_per_zone), config, devices)
+    built = build(regular_machine(zones, cores_per_zone, uncores_per_zone=uncores_per_zone), config, devices)
     assert isinstance(built, KubeletState), built
     return built
 

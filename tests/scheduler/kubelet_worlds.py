@@ -5,13 +5,14 @@ consistent with both, enumerated over the kubelet model.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from services.exporter import core as exporter
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.explanation.known_within import of_pod
 from services.scheduler.deciding.feasibility.verdict import searched
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.preemption.picks import admissions
@@ -123,9 +124,13 @@ def _container(rng: random.Random, name: str, kind: ContainerKind, sizes: Sequen
 
 def report_of(state: KubeletState, stored: bool = False) -> Report:
     """What a production exporter reports of this kubelet, with its checkpoints where they are `stored`."""
-    state = drop_stale(state)
+    return report_at(drop_stale(state), stored)
+
+
+def report_at(state: KubeletState, stored: bool, time_ms: int = 1) -> Report:
+    """The same of a kubelet that may hold still what ended pods had."""
     pods = (active.pod for active in state.pods.values())
-    return exporter.report(NODE, "test", reading.scan(state, pods, Freshness("boot", 1), stored), exporter.Rules())
+    return exporter.report(NODE, "test", reading.scan(state, pods, Freshness("boot", time_ms), stored), exporter.Rules())
 
 
 def free_of(state: KubeletState) -> ZoneAmounts:
@@ -293,8 +298,9 @@ def _successors(state: KubeletState, pod: Pod) -> tuple[list[KubeletState], bool
 
 
 class Outcome(msgspec.Struct):
-    """How verdicts compare with the truth; lists hold seeds. `bounded` counts what was only known within bounds, by name, of
-    refusals that the truth does not share."""
+    """How verdicts compare with the truth; lists hold seeds. `bounded` scenes are those of which something is known within bounds
+    only, `bounded_by` counts them by name; of the truth that other consistent states tell nothing is known there, so that what
+    they refuse needlessly stands apart. `cases` counts what was special about scenes."""
 
     passed: int = 0
     refused: int = 0
@@ -302,7 +308,22 @@ class Outcome(msgspec.Struct):
     over_budget: int = 0
     unsound: list[int] = []
     refused_needlessly: list[int] = []
-    bounded: dict[str, int] = {}
+    refused_within_bounds: list[int] = []
+    bounded: int = 0
+    bounded_by: dict[str, int] = {}
+    cases: dict[str, int] = {}
+
+    def count(self, counts: dict[str, int], names: Iterable[str]) -> None:
+        for name in names:
+            counts[name] = counts.get(name, 0) + 1
+
+
+class Made(NamedTuple):
+    """A scene, what the cluster knows of it, and what is special about it, by name."""
+
+    seen: Scene
+    world: World
+    cases: Collection[str] = ()
 
 
 def measured(
@@ -313,13 +334,18 @@ def measured(
     checkpoints: bool = True,
     into: Outcome | None = None,
     by_search: bool = False,
+    made: Callable[[int], Made] | None = None,
     **settings: Any,
 ) -> Outcome:
-    """Judge a scene a seed; counted `into` what was found before. `by_search`: `searched_truth` is held against the verdict."""
+    """Judge a scene a seed; counted `into` what was found before. `by_search`: `searched_truth` is held against the verdict.
+    `made` makes other scenes than plain ones."""
     found = into or Outcome()
     for seed in seeds:
-        seen = scene(seed, policy, scope, unsettled=unsettled, **settings)
-        world = world_of(seen, CycleConfig(), checkpoints)
+        if made is not None:
+            seen, world, cases = made(seed)
+        else:
+            seen, cases = scene(seed, policy, scope, unsettled=unsettled, **settings), ()
+            world = world_of(seen, CycleConfig(), checkpoints)
         expected = searched_truth(seen, checkpoints) if by_search else truth(seen)
         refusal = world.cluster.verdict(seen.pod, NODE)
         assert isinstance(world.cluster.place(seen.pod), Placed) is (refusal is None), seed
@@ -330,10 +356,12 @@ def measured(
         found.over_budget += refusal is not None and refusal.reason is Reason.BRANCH_LIMIT
         if refusal is None and expected != "admitted":
             found.unsound.append(seed)
+        names = of_pod(world.cluster, seen.pod, NODE)
+        found.bounded += bool(names)
+        found.count(found.bounded_by, names)
+        found.count(found.cases, cases)
         if refusal is not None and expected == "admitted":
-            found.refused_needlessly.append(seed)
-            for name in bounds_of(world):
-                found.bounded[name] = found.bounded.get(name, 0) + 1
+            (found.refused_within_bounds if names else found.refused_needlessly).append(seed)
     return found
 
 

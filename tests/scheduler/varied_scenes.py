@@ -1,0 +1,179 @@
+"""Scenes in which a report leaves something open, or just does not: options of the CPU Manager, reserved siblings, ended pods
+that the kubelet still holds, unhealthy devices, checkpoints or layouts that nobody read, another kubelet version.
+
+Built on `kubelet_worlds.scene`: a seed is drawn apart for what varies. The judge stays the kubelet model.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.explanation import known_within as names
+from services.scheduler.preemption.picks import MOST_PICKS, admissions
+from shared.domain.report import Report
+from shared.events.cluster_facts import PodEnded
+from shared.kubelet.admission import drop_stale, remove
+from shared.kubelet.cpu_options import (
+    ACROSS_CORES,
+    ACROSS_NUMA,
+    ALIGN_BY_SOCKET,
+    ALIGN_UNCORE,
+    FULL_PCPUS_ONLY,
+    STRICT_RESERVATION,
+)
+from shared.kubelet.device_state import Device, register
+from shared.kubelet.machine import KubeletState
+from tests.kubelet.machines import GPU
+from tests.scheduler.cycle_worlds import World
+from tests.scheduler.kubelet_worlds import NODE, Made, Scene, proven_world, report_at, scene, world_of
+
+OPTIONS, NO_LAYOUT, NO_CHECKPOINTS = "cpu options", "no layout", "no checkpoints"
+UNHEALTHY, ENDED, VERSION = "unhealthy devices", "ended pods", "kubelet version"
+
+SHARES: Mapping[str, float] = {OPTIONS: 0.3, NO_LAYOUT: 0.03, NO_CHECKPOINTS: 0.05, UNHEALTHY: 0.05, ENDED: 0.15, VERSION: 0.02}
+"""The default mix: the share of scenes with each."""
+
+UNHEARD = 0.05
+"""Of scenes with ended pods: nobody has heard of the end."""
+
+WHOLE = (FULL_PCPUS_ONLY, ALIGN_BY_SOCKET, STRICT_RESERVATION)
+SPREADING = (ACROSS_NUMA, ACROSS_CORES, ALIGN_UNCORE)
+CPU_OPTIONS = (
+    (FULL_PCPUS_ONLY,),
+    (ALIGN_BY_SOCKET,),
+    (FULL_PCPUS_ONLY, ALIGN_BY_SOCKET),
+    (ACROSS_NUMA,),
+    (ACROSS_NUMA, FULL_PCPUS_ONLY),
+    (ACROSS_CORES,),
+    (ALIGN_UNCORE,),
+    (ALIGN_UNCORE, FULL_PCPUS_ONLY),
+    (STRICT_RESERVATION,),
+    (),
+)
+
+
+class Draw(msgspec.Struct, frozen=True):
+    """What varies in one scene."""
+
+    switches: frozenset[str]
+    rng: random.Random
+
+    def has(self, switch: str) -> bool:
+        return switch in self.switches
+
+
+def maker(
+    policy: str, scope: str, zones: int | None, unsettled: int, shares: Mapping[str, float] = SHARES, **settings: Any
+) -> Callable[[int], Made]:
+    """Scenes by seed, for `kubelet_worlds.measured`."""
+    return lambda seed: made(seed, policy, scope, zones, unsettled, shares, **settings)
+
+
+def made(
+    seed: int, policy: str, scope: str, zones: int | None, unsettled: int, shares: Mapping[str, float] = SHARES, **settings: Any
+) -> Made:
+    """One scene. What happens to pods and devices after the first report does so only where nobody is on the way."""
+    rng = random.Random(f"{seed} varied")
+    draw = Draw(frozenset(name for name in SHARES if rng.random() < shares.get(name, 0.0)), rng)
+    options = _options(draw, policy, zones) if draw.has(OPTIONS) else {}
+    seen = scene(seed, policy, scope, zones, unsettled, **{**settings, **options})
+    stored = not draw.has(NO_CHECKPOINTS)
+    if seen.unsettled:
+        draw = Draw(draw.switches - {UNHEALTHY, ENDED}, rng)
+        world, after = world_of(seen, CycleConfig(), stored), seen.base
+        if draw.has(NO_LAYOUT):
+            world.report(_told(report_at(after, stored, 1), draw))
+    else:
+        world, after = _happened(seen.base, draw, stored)
+    if draw.has(VERSION):
+        _observed(world, after, "v1.35.4")
+    seen = Scene(after, seen.unsettled, seen.pod, seen.running)
+    return Made(seen, world, _cases(seen, draw, options, stored))
+
+
+def _options(draw: Draw, policy: str, zones: int | None) -> dict[str, Any]:
+    chosen = draw.rng.choice(CPU_OPTIONS)
+    if policy == "single-numa-node" and ALIGN_BY_SOCKET in chosen:
+        chosen = (FULL_PCPUS_ONLY,)
+    reserved = draw.rng.choice(("0-1", "0", "0-2", f"0,{2 * (zones or 2)}", f"1,{4 * (zones or 2) - 1}"))
+    uncores = 2 if ALIGN_UNCORE in chosen else 1
+    return {"cpu_options": dict.fromkeys(chosen, "true"), "reserved_cpus": reserved, "uncores_per_zone": uncores}
+
+
+def _happened(base: KubeletState, draw: Draw, stored: bool) -> tuple[World, KubeletState]:
+    """What the cluster knows after a first report, and what the kubelet has come to."""
+    world, after = proven_world(base, CycleConfig(), stored), base
+    if draw.has(NO_LAYOUT):
+        world.report(_told(report_at(base, stored, 2), draw))
+    if draw.has(UNHEALTHY):
+        after = _with_ill(after, draw)
+        if draw.rng.random() < 0.5:
+            _observed(world, after)
+    gone = [uid for uid in after.pods if draw.rng.random() < 0.5] if draw.has(ENDED) else []
+    for uid in gone:
+        after = remove(after, uid)
+    heard = gone if draw.rng.random() >= UNHEARD else []
+    early = draw.rng.random() < 0.5
+    for uid in heard if early else ():
+        world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
+    if draw.has(UNHEALTHY) or not heard or draw.rng.random() < 0.6:
+        world.report(_told(report_at(after, stored, 3), draw))
+    for uid in heard if not early else ():
+        world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
+    return world, after
+
+
+def _told(report: Report, draw: Draw) -> Report:
+    return msgspec.structs.replace(report, cpus=None) if draw.has(NO_LAYOUT) else report
+
+
+def _observed(world: World, state: KubeletState, version: str = "v1.36.2") -> None:
+    """The node's object says how many devices are healthy."""
+    seen = world.ledger.nodes[NODE].observed
+    assert seen is not None
+    healthy = {name: sum(device.healthy for device in pool.values()) for name, pool in state.devices.registered.items()}
+    world.observe(NODE, allocatable={**seen.allocatable, **healthy}, kubelet_version=version)
+
+
+def _with_ill(state: KubeletState, draw: Draw) -> KubeletState:
+    """A share of the devices is unhealthy; some of those that nobody holds, the plugin does not list any more."""
+    held, pool = state.devices.in_use.get(GPU, frozenset()), dict(state.devices.registered[GPU])
+    for name in sorted(pool):
+        if draw.rng.random() < 0.4:
+            if name not in held and draw.rng.random() < 0.3 and len(pool) > 1:
+                del pool[name]
+            else:
+                pool[name] = Device(pool[name].mask, False)
+    return msgspec.structs.replace(state, devices=register(state.devices, GPU, pool))
+
+
+def _cases(seen: Scene, draw: Draw, options: Mapping[str, Any], stored: bool) -> frozenset[str]:
+    """Which of the cases hold that a verdict may be known within bounds for."""
+    chosen = options.get("cpu_options", {})
+    state, pods = drop_stale(seen.base), [active.pod for active in seen.base.pods.values()]
+    healthy = all(device.healthy for device in seen.base.devices.registered[GPU].values())
+    holds = {
+        names.MEMORY_GROUPS: not stored and any(node.cells & (node.cells - 1) for node in state.memory.nodes.values()),
+        names.HIDDEN_INIT: not stored and any(each.kind == "init" for pod in pods for each in pod.containers),
+        names.WHOLE_CORES: bool(chosen.keys() & set(WHOLE)) or options.get("reserved_cpus", "0-1") != "0-1",
+        names.SPREAD: bool(chosen.keys() & set(SPREADING)) or draw.has(NO_LAYOUT),
+        names.PICKS: not seen.unsettled and _picks_differ(seen),
+        names.UNHEALTHY: not healthy or draw.has(UNHEALTHY),
+        names.ENDED_HELD: bool(seen.base.stale.cpu),
+        names.OTHER_KUBELET: draw.has(VERSION),
+    }
+    return frozenset(name for name, there in holds.items() if there)
+
+
+def _picks_differ(seen: Scene) -> bool:
+    found = set()
+    for number, each in enumerate(admissions(seen.base, seen.pod)):
+        found.add(each.admitted)
+        if len(found) > 1 or number > MOST_PICKS:
+            return True
+    return False
