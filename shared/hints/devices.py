@@ -3,13 +3,15 @@ devicemanager).
 
 Which of equally placed devices a container gets does not matter; where the kubelet's random order or the plugin's
 GetPreferredAllocation decides between zones, every split is a successor. Under Topology Manager policy none zones do not matter.
+Unhealthy devices that nobody lists may lie in any zone: the kubelet counts them for what it prefers, and gives none away
+(`View`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import product
+from itertools import combinations, product
 from typing import NamedTuple
 
 from shared.domain.idlist import parse_ids
@@ -25,12 +27,29 @@ from shared.kubelet.masks import enumerate_masks, mask_of, mask_sizes, nodes_of
 UNHEALTHY = "unhealthy devices"
 
 Counts = tuple[int, ...]
-Devices = tuple[Counts, ...]
-"""Free devices, [resource][group] in the book's order."""
+
+
+class View(NamedTuple):
+    """A resource as the kubelet may see it that knows of more devices than are listed: the zones with any, and the fewest zones
+    that so many devices (amount, zones) touch."""
+
+    zones: tuple[int, ...]
+    least: tuple[tuple[int, int], ...]
+
+
+class Devices(NamedTuple):
+    """Free devices, [resource][group] in the book's order. `views` are by resource, empty where every device is listed."""
+
+    free: tuple[Counts, ...]
+    views: tuple[View | None, ...] = ()
+
+    def left(self, row: int, free: Counts) -> Devices:
+        """The same with this left of one resource."""
+        return Devices((*self.free[:row], free, *self.free[row + 1 :]), self.views)
 
 
 class Pool(NamedTuple):
-    """One resource: the zones that each group of devices lies in, and how many it has, free or not."""
+    """One resource: the zones that each group of devices lies in, and how many healthy ones it has, free or not."""
 
     masks: tuple[int, ...]
     sizes: Counts
@@ -56,7 +75,8 @@ class DeviceBook:
             row = self._rows.get(name, -1)
             if row < 0 or not any(self.pools[row][1].masks):
                 continue
-            found &= self._single(row, state[row], _left(own, row, len(state[row])), amount)
+            free = state.free[row]
+            found &= self._single(row, free, _left(own, row, len(free)), amount)
         return found
 
     def _zones_alone(self, row: int, free: Counts, left: Counts, amount: int) -> int:
@@ -81,13 +101,17 @@ class DeviceBook:
             if row < 0 or self.pooled or not any(self.pools[row][1].masks):
                 found[name] = None
                 continue
-            found[name] = self._hints(row, state[row], _left(own, row, len(state[row])), amount)
+            free = state.free[row]
+            view = state.views[row] if state.views else None
+            found[name] = self._hints(row, free, _left(own, row, len(free)), amount, view)
         return found or None
 
-    def _hints(self, row: int, free: Counts, left: Counts, amount: int) -> list[Hint]:
+    def _hints(self, row: int, free: Counts, left: Counts, amount: int, view: View | None) -> list[Hint]:
         if sum(free) + sum(left) < amount:
             return []
         masks, zones, least = self.pools[row][1].masks, self._bearing(row), self._least(row, amount)
+        if view is not None:
+            zones, least = view.zones, dict(view.least).get(amount, least)
         short, must = amount - sum(left), [mask for mask, kept in zip(masks, left, strict=True) if kept]
         found = []
         for mask, size in zip(enumerate_masks(zones), mask_sizes(zones), strict=True):
@@ -97,9 +121,9 @@ class DeviceBook:
         return found
 
     def _bearing(self, row: int) -> tuple[int, ...]:
-        every = 0
-        for mask in self.pools[row][1].masks:
-            every |= mask
+        every, pool = 0, self.pools[row][1]
+        for mask, size in zip(pool.masks, pool.sizes, strict=True):
+            every |= mask if size else 0
         return nodes_of(every)
 
     def _fewest_zones(self, row: int, amount: int) -> int:
@@ -110,6 +134,25 @@ class DeviceBook:
                 return size
         return len(zones)
 
+    def views(self, resource: str, amounts: Collection[int], zones: Collection[int]) -> list[View | None]:
+        """Every way to see the resource for who asks for these amounts, if unhealthy devices may lie in these zones beside those
+        that are listed: more of them touch no more zones, and each zone has some or none. Raises TooManyWaysError."""
+        row = self._rows.get(resource, -1)
+        if row < 0 or self.pooled:
+            return [None]
+        bearing, asked = self._bearing(row), sorted(amounts)
+        highest = [self._least(row, amount) for amount in asked]
+        least = [each for each in product(*[range(1, most + 1) for most in highest]) if list(each) == sorted(each)]
+        others = [zone for zone in zones if zone not in bearing]
+        if len(least) << len(others) > MOST:
+            raise TooManyWaysError
+        more = [chosen for size in range(len(others) + 1) for chosen in combinations(others, size)]
+        return [View(tuple(sorted((*bearing, *some))), tuple(zip(asked, each, strict=True))) for each in least for some in more]
+
+    def seen(self, state: Devices, views: Mapping[str, View | None]) -> Devices:
+        """The state with the resources seen so."""
+        return Devices(state.free, tuple([views.get(name) for name, _ in self.pools]))
+
     def allocate(self, state: Devices, own: Own, asked: Asked, kind: ContainerKind, hint: Hint) -> Sequence[tuple[Devices, Own]]:
         """Each resource in turn: reusable devices, those under the hint, others, those without a zone. Raises
         TooManyWaysError."""
@@ -117,7 +160,7 @@ class DeviceBook:
         if plain is not None:
             return ((plain, None),)
         wanted = [(self._rows.get(name, -1), amount) for name, amount in asked]
-        if any(row < 0 or sum(state[row]) + sum(_left(own, row, 0)) < amount for row, amount in wanted):
+        if any(row < 0 or sum(state.free[row]) + sum(_left(own, row, 0)) < amount for row, amount in wanted):
             return ()
         found: list[tuple[Devices, Own]] = [(state, own)]
         for row, amount in wanted:
@@ -131,24 +174,25 @@ class DeviceBook:
         for name, amount in asked:
             row = self._rows.get(name, -1)
             at = self._alone[row].get(mask, -1) if row >= 0 else -1
-            if at < 0 or state[row][at] < amount:
+            if at < 0 or state.free[row][at] < amount:
                 return None
-            free = state[row]
-            state = (*state[:row], (*free[:at], free[at] - amount, *free[at + 1 :]), *state[row + 1 :])
+            free = state.free[row]
+            state = state.left(row, (*free[:at], free[at] - amount, *free[at + 1 :]))
         return state
 
     def _taken(
         self, state: Devices, own: Own, row: int, amount: int, kind: ContainerKind, mask: int | None
     ) -> list[tuple[Devices, Own]]:
         """One resource, of which there are enough."""
-        free, left = state[row], _left(own, row, len(state[row]))
+        free = state.free[row]
+        left = _left(own, row, len(free))
         if sum(left) >= amount:
             return [(state, _kept(own, row, left, (0,) * len(free), used, kind)) for used in ways(amount, left)]
         need = amount - sum(left)
         found = []
         for taken in _picks(self.pools[row][1].masks, free, need, mask):
             after = tuple([count - less for count, less in zip(free, taken, strict=True)])
-            found.append(((*state[:row], after, *state[row + 1 :]), _kept(own, row, left, taken, left, kind)))
+            found.append((state.left(row, after), _kept(own, row, left, taken, left, kind)))
         return found
 
     def release(self, state: Devices, held: Sequence[ZonedAmount]) -> Devices:
@@ -166,21 +210,22 @@ class DeviceBook:
                 pool = self.pools[row][1]
                 mask = pool.masks[0] if self.pooled else mask_of(item.zones)
                 moved = [sign * item.amount if each == mask else 0 for each in pool.masks]
-                counts = zip(state[row], moved, pool.sizes, strict=True)
-                state = (*state[:row], tuple([min(max(0, n + m), size) for n, m, size in counts]), *state[row + 1 :])
+                counts = zip(state.free[row], moved, pool.sizes, strict=True)
+                state = state.left(row, tuple([min(max(0, n + m), size) for n, m, size in counts]))
         return state
 
     def after_admission(self, state: Devices, own: Own) -> Devices:
         """What init containers keep stays with the pod."""
         return state
 
-    def taken(self, before: Devices, after: Devices) -> Devices:
+    def taken(self, before: Devices, after: Devices) -> tuple[Counts, ...]:
         """By resource and group, what init containers keep included."""
-        return tuple([tuple([one - other for one, other in zip(*each, strict=True)]) for each in zip(before, after, strict=True)])
+        rows = zip(before.free, after.free, strict=True)
+        return tuple([tuple([one - other for one, other in zip(*each, strict=True)]) for each in rows])
 
-    def given_back(self, state: Devices, taken: Devices) -> Devices:
+    def given_back(self, state: Devices, taken: tuple[Counts, ...]) -> Devices:
         """As many more are free."""
-        return tuple([_plus(free, more) for free, more in zip(state, taken, strict=True)])
+        return Devices(tuple([_plus(free, more) for free, more in zip(state.free, taken, strict=True)]), state.views)
 
     def later(self, state: Devices) -> Sequence[Devices]:
         """Nothing happens by itself."""
@@ -260,8 +305,8 @@ class DeviceHints:
             pools = {name: {0: _sum(groups.values())} for name, groups in pools.items()}
         sizes = [(name, Pool(tuple(groups), tuple([each.size for each in groups.values()]))) for name, groups in pools.items()]
         book = _book(tuple(sizes), policy == NONE)
-        state = tuple([tuple([each.free for each in groups.values()]) for groups in pools.values()])
-        return Observed(book, (state,), frozenset({UNHEALTHY}) if _unhealthy(report) else frozenset())
+        state = Devices(tuple([tuple([each.free for each in groups.values()]) for groups in pools.values()]))
+        return Observed(book, (state,), frozenset({UNHEALTHY}) if _may_hide(report) else frozenset())
 
 
 class _Group(NamedTuple):
@@ -290,7 +335,7 @@ def _by_device(report: Report, placements: Sequence[Placement]) -> _Pools:
     for group in sorted(report.devices or (), key=lambda group: (group.resource, mask_of(group.zones))):
         offered = _ids(group.ids)
         free = len(offered - held.get(group.resource, set()))
-        found.setdefault(group.resource, {})[mask_of(group.zones)] = _Group(len(offered | _ids(group.unhealthy)), free)
+        found.setdefault(group.resource, {})[mask_of(group.zones)] = _Group(len(offered), free)
     return found
 
 
@@ -308,8 +353,9 @@ def _by_zone(report: Report) -> _Pools:
     return {name: found[name] for name in sorted(found)}
 
 
-def _unhealthy(report: Report) -> bool:
+def _may_hide(report: Report) -> bool:
+    """Where devices are told by zone alone: some were there that may not be handed out. By device the ledger tells."""
     if report.devices is not None:
-        return any(group.unhealthy for group in report.devices)
+        return False
     held = [each for zone in report.zones for name, each in zone.resources.items() if is_device(name)]
     return any(each.capacity != each.allocatable for each in held)

@@ -22,9 +22,12 @@ from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, is_memory
 from shared.hints.admission import Rules, States
 from shared.hints.arrivals import Coming
+from shared.hints.devices import UNHEALTHY
+from shared.hints.hidden_devices import wanted, with_hidden
 from shared.hints.memory import SEVERAL_GROUPS
 from shared.hints.observing import Node, observe
 from shared.hints.orders import Gone, relevant
+from shared.hints.provider import Asked
 from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError, ways
 from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
@@ -33,7 +36,7 @@ from shared.ledger.charge import WHOLE_POD
 from shared.ledger.device_ways import parted, ways_out_of_groups
 from shared.ledger.proof import is_seen, residual
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
-from shared.ledger.unhealthy import given_back
+from shared.ledger.unhealthy import doubted, given_back
 
 MOST_STATES = 64
 """States of one node that are told apart before anybody comes."""
@@ -74,8 +77,10 @@ def kubelet_states(
     policy: str,
     scope: str,
     inits: bool,
+    devices: Asked = (),
 ) -> KubeletStates | Untold:
-    """The node under this policy and scope, for a newcomer with or without init containers."""
+    """The node under this policy and scope, for a newcomer with or without init containers that asks for these amounts of
+    devices of which some may be hidden."""
     if node.listed is None and not _all_free(report):
         if policy != SINGLE_NUMA_NODE or between_zones(report):
             return Untold(frozenset({NO_PLACEMENTS}))
@@ -109,6 +114,10 @@ def kubelet_states(
         bounds.add(OTHER_KUBELET)
     left = [] if coming else _left(node, charges)
     bases = _bases(seen, left, unsure)
+    asked = wanted(doubted(node), [*(each.request for each in coming), *(each.request for each in gone or ())], devices)
+    bounds.update([UNHEALTHY] if asked else [])
+    if asked and bases is not None and policy in (RESTRICTED, BEST_EFFORT):
+        bases = with_hidden(seen.rules.books, bases, asked, [zone.id for zone in report.zones], MOST_STATES)
     ends = tuple(gone or ()) if coming else ()
     found = frozenset(bounds)
     return Untold(found) if bases is None else KubeletStates(seen.rules, bases, tuple(coming), found, ends)

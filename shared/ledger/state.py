@@ -130,7 +130,8 @@ class LedgerNode(msgspec.Struct, gc=False):
     only). `departed`: uid -> what a pod that left is listed with, while expectations name it.
     `requested` is the node-level sum of live pods' effective requests; `claims` are nominees' by uid. `locked` says why the
     reports of an expired node are refused; `released`: an operator said that the next one counts, as that of a new boot. `gone`:
-    there was a Node object, and it is there no more.
+    there was a Node object, and it is there no more. `unlisted`: resource -> ids of devices that reports of this boot listed and
+    the newest does not (`shared.domain.idlist`).
     """
 
     name: str
@@ -155,6 +156,7 @@ class LedgerNode(msgspec.Struct, gc=False):
     history: list[Expectation] = []
     claims: dict[str, ZoneAmounts] = {}
     gone: bool = False
+    unlisted: dict[str, str] = {}
 
 
 class Ledger(msgspec.Struct):

@@ -1,7 +1,8 @@
 """Devices that became unhealthy in somebody's hands: they stay with their pod, and with its end nobody gets them.
 
 So the end of a listed pod gives back all that it holds but these, and what is asked for by pods that hold them is not taken from
-the healthy ones. Must not know bounds or proofs.
+the healthy ones. Those that nobody holds vanish from the listing; the kubelet may know of them still, in whatever zone. Must not
+know bounds or proofs.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from functools import lru_cache
 import msgspec
 
 from shared.domain.idlist import format_ids, parse_ids
-from shared.domain.report import Placement, Report, ZonedAmount
-from shared.domain.resources import Amounts
+from shared.domain.report import DeviceGroup, Placement, Report, ZonedAmount
+from shared.domain.resources import Amounts, is_device
 from shared.ledger.state import LedgerNode
 
 Ids = Mapping[str, frozenset[str]]
@@ -22,46 +23,82 @@ Ids = Mapping[str, frozenset[str]]
 
 def given_back(listed: Sequence[Placement], report: Report | None) -> tuple[Placement, ...]:
     """The placements as far as others can have what they hold; all of it where the report names no device by id."""
-    unhealthy = _unhealthy(report)
-    if not unhealthy:
+    if report is None or report.devices is None:
         return tuple(listed)
-    return tuple([msgspec.structs.replace(each, held=_left(each.held, unhealthy)) for each in listed])
+    healthy = _healthy(report.devices)
+    return tuple([msgspec.structs.replace(each, held=_left(each.held, healthy)) for each in listed])
 
 
 def offered_by_kubelet(node: LedgerNode, allocatable: Amounts) -> Amounts:
     """What pods may ask for on the node as a whole, those included that hold an unhealthy device: the kubelet offers healthy ones
     only, of which these hold none. By the report, where it says less than the node's object yet does."""
     report = node.report if node.report is node.basis else None
-    unhealthy = _unhealthy(report)
-    if not unhealthy or report is None:
+    names = doubted(node)
+    if not names or report is None or report.devices is None:
         return allocatable
     live = {charge.key for charge in node.charges.values() if charge.alias is None}
-    kept = [item for key in live for each in (node.listed or {}).get(key, ()) for item in each.held if item.resource in unhealthy]
-    found = dict(allocatable)
-    for name, ids in unhealthy.items():
-        held = frozenset[str]().union(*[_ids(item.ids) for item in kept if item.resource == name]) & ids
-        healthy = sum(len(_ids(group.ids)) for group in report.devices or () if group.resource == name)
-        if name in found:
-            found[name] = min(found[name], healthy) + len(held)
+    placements = [each for key in live for each in (node.listed or {}).get(key, ())]
+    placements += [each for each in report.hidden if each.pod_uid in node.charges]
+    kept = [item for each in placements for item in each.held if item.resource in names]
+    found, every = dict(allocatable), _healthy(report.devices)
+    for name in names & found.keys():
+        healthy = every.get(name, frozenset())
+        lost = frozenset[str]().union(*[_ids(item.ids) for item in kept if item.resource == name]) - healthy
+        found[name] = min(found[name], len(healthy)) + len(lost)
     return found
 
 
-def _unhealthy(report: Report | None) -> Ids:
-    """Nearly always nothing."""
+def unlisted(before: Report | None, known: Mapping[str, str], report: Report) -> dict[str, str]:
+    """What reports of this boot listed, by resource, and this one does not: `known` by those `before`. Nothing of what was before
+    the boot."""
+    if before is None or before.boot_id != report.boot_id or before.devices is None or report.devices is None:
+        return {}
+    if before.devices == report.devices:
+        return dict(known)
+    found = {}
+    listed, was = _listed(report), _listed(before)
+    for name in sorted({*was, *known}):
+        lost = (was.get(name, frozenset()) | _ids(known.get(name, ""))) - listed.get(name, frozenset())
+        if lost:
+            found[name] = format_ids(lost)
+    return found
+
+
+def _listed(report: Report) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
-    for group in (report.devices or ()) if report is not None else ():
-        if group.unhealthy:
-            found[group.resource] = found.get(group.resource, frozenset()) | _ids(group.unhealthy)
+    for group in report.devices or ():
+        found[group.resource] = found.get(group.resource, frozenset()) | _ids(group.ids) | _ids(group.unhealthy)
     return found
 
 
-def _left(held: Sequence[ZonedAmount], unhealthy: Ids) -> tuple[ZonedAmount, ...]:
+def doubted(node: LedgerNode) -> frozenset[str]:
+    """Resources of which the kubelet may know of unhealthy devices that nobody lists: some are held unhealthy, or were listed."""
+    return frozenset({*node.unlisted, *_unhealthy(node.report)})
+
+
+def _unhealthy(report: Report | None) -> set[str]:
+    """Nearly always nothing."""
+    return {group.resource for group in (report.devices or () if report is not None else ()) if group.unhealthy}
+
+
+@lru_cache(maxsize=1024)
+def _healthy(devices: tuple[DeviceGroup, ...]) -> Ids:
+    """What may be handed out, held or not. Not to be changed."""
+    found: dict[str, frozenset[str]] = {}
+    for group in devices:
+        found[group.resource] = found.get(group.resource, frozenset()) | _ids(group.ids)
+    return found
+
+
+def _left(held: Sequence[ZonedAmount], healthy: Ids) -> tuple[ZonedAmount, ...]:
     found = []
     for item in held:
-        lost = unhealthy[item.resource] & _ids(item.ids) if item.resource in unhealthy else frozenset()
-        ids = format_ids(_ids(item.ids) - lost) if lost else item.ids
-        if ids or not lost:
-            found.append(msgspec.structs.replace(item, amount=item.amount - len(lost), ids=ids) if lost else item)
+        ids = _ids(item.ids) if item.ids and is_device(item.resource) else frozenset()
+        lost = ids - healthy.get(item.resource, frozenset())
+        if not lost:
+            found.append(item)
+        elif ids != lost:
+            found.append(msgspec.structs.replace(item, amount=item.amount - len(lost), ids=format_ids(ids - lost)))
     return tuple(found)
 
 

@@ -11,7 +11,7 @@ from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
 from shared.domain.pod import ContainerKind
 from shared.hints.admission import Rules
-from shared.hints.devices import DeviceBook, Pool
+from shared.hints.devices import DeviceBook, Devices, Pool
 from shared.hints.provider import Asked, Own, State
 from shared.hints.request import Request, Step
 from shared.hints.splits import TooManyWaysError
@@ -68,7 +68,7 @@ def test_a_report_that_counts_cpus_only_is_enough_for_a_pod_of_all_gpus() -> Non
 def test_devices_that_are_too_few_are_refused_before_others_are_counted_out() -> None:
     """8 of 16 in 8 zones may be taken in 1,107 ways; the other resource has too little in any."""
     pool = Pool(tuple(1 << at for at in range(8)), (2,) * 8)
-    book, state = DeviceBook((("many", pool), ("few", pool)), False), ((2,) * 8, (0,) * 8)
+    book, state = DeviceBook((("many", pool), ("few", pool)), False), Devices(((2,) * 8, (0,) * 8))
     assert book.allocate(state, None, (("many", 8), ("few", 1)), "app", NO_HINT) == ()
     with pytest.raises(TooManyWaysError):
         book.allocate(state, None, (("many", 8),), "app", NO_HINT)

@@ -1,5 +1,6 @@
 """Devices that became unhealthy while a pod holds them: they hide no healthy ones, nobody is evicted because of them, and nobody
-gets them when their pod ends. The judge is the kubelet model.
+gets them when their pod ends. Those that nobody holds vanish from the listing, and are tried wherever they may lie. The judge is
+the kubelet model.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.scheduler.cycle_worlds import World
 from tests.scheduler.kubelet_worlds import NODE, proven_world, report_of, scene
 from tests.scheduler.test_cycle_soundness import RULES
+from tests.scheduler.varied_scenes import made
+from tests.vectors.indistinguishable import with_devices_elsewhere
 
 SCENES = range(9000, 9060)
 
@@ -122,6 +125,83 @@ def test_a_refusal_says_that_devices_may_be_unhealthy() -> None:
     without = world.cluster.verdict(asking("q", 9, 0), NODE)
     assert without is not None
     assert UNHEALTHY not in without.remedy
+
+
+def seen_before_and_after(state: KubeletState, devices: Collection[str]) -> tuple[World, KubeletState]:
+    """A report told of all devices as healthy; the next one is of a kubelet where these are unhealthy."""
+    world, after = proven_world(state, CycleConfig()), ill(state, devices)
+    world.report(msgspec.structs.replace(report_of(after, stored=True), boot_time_ms=2))
+    return world, after
+
+
+def two_and_one(policy: str = "restricted") -> KubeletState:
+    """Two GPUs in zone 0, one in zone 1; memory lies where it likes."""
+    return kubelet(2, policy, gpus={"a": 1, "b": 1, "c": 2}, memory_policy="None", reserved_memory={})
+
+
+@pytest.mark.parametrize("lost", ["a", "b"])
+def test_a_device_that_vanished_from_the_listing_may_make_one_zone_enough(lost: str) -> None:
+    """By what is listed two GPUs are to be had of two zones only; the kubelet counts the unhealthy one, too, and wants both of
+    the zone that it lies in."""
+    world, after = seen_before_and_after(two_and_one(), {lost})
+    pod = asking("p", 9, 2)
+    refusal = world.cluster.verdict(pod, NODE)
+    assert not admit(after, pod).admitted
+    assert refusal is not None
+    assert f"known within bounds only: {UNHEALTHY}" in refusal.remedy
+    assert world.cluster.verdict(asking("q", 1, 1), NODE) is None
+
+
+def test_a_device_that_is_listed_again_is_doubted_no_more_nor_one_of_an_earlier_boot() -> None:
+    state = two_and_one()
+    world, after = seen_before_and_after(state, {"b"})
+    pod = asking("p", 9, 2)
+    assert world.cluster.verdict(pod, NODE) is not None
+    world.report(msgspec.structs.replace(report_of(after, stored=True), boot_time_ms=3))
+    assert world.ledger.nodes[NODE].unlisted == {GPU: "b"}
+    world.report(msgspec.structs.replace(report_of(state, stored=True), boot_time_ms=4))
+    assert world.ledger.nodes[NODE].unlisted == {}
+    world.report(msgspec.structs.replace(report_of(after, stored=True), boot_time_ms=5))
+    assert world.ledger.nodes[NODE].unlisted == {GPU: "b"}
+    world.report(msgspec.structs.replace(report_of(after, stored=True), boot_id="next", boot_time_ms=1))
+    assert world.ledger.nodes[NODE].unlisted == {}
+    assert world.cluster.verdict(pod, NODE) is None, "nobody knows of a device that this boot never listed"
+
+
+@pytest.mark.parametrize("policy", ["none", "single-numa-node", "restricted"])
+def test_a_resource_that_vanished_whole_is_offered_no_more(policy: str) -> None:
+    """Nobody tracks it any more, and the node's object may say for a while what it offered before."""
+    world, after = seen_before_and_after(kubelet(1, policy, gpus={"a": 1}), {"a"})
+    pod = asking("p", 1, 1)
+    assert not admit(after, pod).admitted
+    assert world.cluster.verdict(pod, NODE) is not None
+
+
+def test_the_end_of_an_init_containers_pod_gives_back_no_unhealthy_device() -> None:
+    """No listing names who holds it; the checkpoint does."""
+    init = msgspec.structs.replace(asking("x", 1, 1).containers[0], name="i", kind="init")
+    first = Pod("x", "ns", "x", "Guaranteed", (init, asking("x", 1, 0).containers[0]))
+    state = running(kubelet(1, "single-numa-node", gpus={"a": 1, "b": 1}), first, asking("y", 1, 1))
+    (lost,) = state.devices.held["x"]["i"][GPU]
+    world, after = seen_before_and_after(state, {lost})
+    world.fold("pod/x", PodEnded("x", "deleted", NODE))
+    pod = asking("p", 1, 1)
+    assert not admit(drop_stale(remove(after, "x")), pod).admitted
+    assert world.cluster.verdict(pod, NODE) is not None
+
+
+@pytest.mark.parametrize(("policy", "scope"), [("restricted", "container"), ("restricted", "pod"), ("best-effort", "container")])
+def test_wherever_unlisted_devices_lie_who_passes_is_admitted(policy: str, scope: str) -> None:
+    """And however many there are: kubelets that differ in nothing else."""
+    passed = 0
+    for seed in range(300):
+        found = made(seed, policy, scope, 1 + seed % 5, 0, {"unhealthy devices": 1.0})
+        state, pod = found.seen.base, found.seen.pod
+        if found.world.cluster.verdict(pod, NODE) is None:
+            others = list(with_devices_elsewhere(state, pod))
+            assert all(admit(each, pod).admitted for each in others), seed
+            passed += len(others) > 1
+    assert passed > 5
 
 
 def with_ill_ones(seed: int, policy: str, scope: str) -> tuple[KubeletState, Pod]:

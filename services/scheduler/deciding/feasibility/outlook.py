@@ -13,11 +13,14 @@ from services.scheduler.deciding.shape import Plan
 from shared.hints.admission import Admitted, States
 from shared.hints.arrivals import UNKNOWN, Budget, Coming, OverBudgetError, Reachable, Verdict, judged, reachable
 from shared.hints.ends import reachable_after_ends
+from shared.hints.hidden_devices import asked_of
 from shared.hints.orders import UNHEARD, Gone, disorder
+from shared.hints.provider import Asked
 from shared.hints.request import Request, request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.ledger.kubelet_states import KubeletStates, Untold, kubelet_states
 from shared.ledger.state import Charge
+from shared.ledger.unhealthy import doubted
 
 MOST_COMING = 64
 """Pods on their way that a prediction follows; beside more of them nothing is foretold."""
@@ -25,8 +28,8 @@ MOST_COMING = 64
 MOST_VERDICTS = 64
 """Verdicts of searches that are kept; beyond them all are searched for again, which changes nothing."""
 
-Key = tuple[str, str, bool]
-"""Policy, scope, and whether the newcomer has init containers."""
+Key = tuple[str, str, bool, Asked]
+"""Policy, scope, whether the newcomer has init containers, and what it asks for of devices of which some may be hidden."""
 
 
 class Searched(NamedTuple):
@@ -155,29 +158,32 @@ def outlook_of(facts: NodeFacts, plan: Plan) -> Outlook:
     """The node under the plan's rule."""
     kept = facts.outlooks
     if kept is None or kept[0] is not facts.ledger or kept[1] is not facts.claims:
-        facts.outlooks = kept = facts.ledger, facts.claims, {}
-    key: Key = plan.rule.policy, plan.rule.scope, plan.inits
+        facts.outlooks = kept = facts.ledger, facts.claims, {}, doubted(facts.ledger)
+    hidden = asked_of(kept[3], request_of(plan.demand)) if kept[3] else ()
+    key: Key = plan.rule.policy, plan.rule.scope, plan.inits, hidden
     found: Outlook | None = kept[2].get(key)
     if found is None or found.coming != len(facts.overlay):
-        found = kept[2][key] = _look(facts, plan)
+        found = kept[2][key] = _look(facts, plan, hidden)
     return found
 
 
-def _look(facts: NodeFacts, plan: Plan) -> Outlook:
+def _look(facts: NodeFacts, plan: Plan, hidden: Asked = ()) -> Outlook:
     if facts.report is None:
         return Outlook(Untold(frozenset()), len(facts.overlay))
     rule, charges = plan.rule, facts.charges()
-    states = kubelet_states(facts.ledger, facts.report, charges, facts.claims, rule.policy, rule.scope, plan.inits)
+    states = kubelet_states(facts.ledger, facts.report, charges, facts.claims, rule.policy, rule.scope, plan.inits, hidden)
     return Outlook(states, len(facts.overlay))
 
 
 def reserved(facts: NodeFacts, charge: Charge) -> None:
     """Tell the node's outlooks of an own reservation. They are made anew where an init container comes, as those that know
-    CPUs by number only must know then which are free, and where pods ended that the report may still count: before or after?"""
+    CPUs by number only must know then which are free; where it asks for devices of which some may be hidden; and where pods ended
+    that the report may still count: before or after?"""
     kept = facts.outlooks
     if kept is None:
         return
-    if facts.ledger.ended or facts.ledger.freed or any(part.kind == "init" for part in charge.demand):
+    hidden = any(name in part.amounts for part in charge.demand for name in kept[3])
+    if hidden or facts.ledger.ended or facts.ledger.freed or any(part.kind == "init" for part in charge.demand):
         facts.outlooks = None
         return
     for outlook in kept[2].values():

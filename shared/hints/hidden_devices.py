@@ -1,0 +1,61 @@
+"""A node's states where the kubelet may know of unhealthy devices that nobody lists: each as it may see them.
+
+They are given to nobody, but decide how few zones are enough and which zones bear devices, and so what the kubelet prefers. How
+many there are and where is not known: every way is tried that makes a difference to who asks. Must not know the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import product
+from math import prod
+
+from shared.hints import registry
+from shared.hints.admission import States
+from shared.hints.devices import DeviceBook
+from shared.hints.provider import Asked, Book
+from shared.hints.request import Request
+from shared.hints.splits import TooManyChoicesError
+
+Amounts = Mapping[str, frozenset[int]]
+"""Resource -> how many devices somebody asks for at once."""
+
+
+def asked_of(resources: Collection[str], request: Request) -> Asked:
+    """What a pod asks for of these resources, container by container and as a whole; each amount once."""
+    found: set[tuple[str, int]] = set()
+    for name in resources:
+        at = registry.owner_of(name)
+        if at >= 0:
+            found.update(
+                each for step in (*[s.asked for s in request.steps], request.whole) for each in step[at] if each[0] == name
+            )
+    return tuple(sorted(found))
+
+
+def wanted(resources: Collection[str], others: Iterable[Request | None], newcomer: Asked) -> Amounts:
+    """By resource the amounts that the newcomer and the others ask for."""
+    if not resources:
+        return {}
+    found: dict[str, set[int]] = {}
+    for name, amount in (*newcomer, *(each for other in others if other is not None for each in asked_of(resources, other))):
+        found.setdefault(name, set()).add(amount)
+    return {name: frozenset(amounts) for name, amounts in sorted(found.items())}
+
+
+def with_hidden(
+    books: Sequence[Book], bases: Collection[States], asked: Amounts, zones: Collection[int], most: int
+) -> tuple[States, ...] | None:
+    """Every base in every way to see these resources; None for more than `most`."""
+    at = next((number for number, book in enumerate(books) if isinstance(book, DeviceBook)), -1)
+    book = books[at]
+    if at < 0 or not isinstance(book, DeviceBook):
+        return tuple(bases)
+    try:
+        views = [book.views(name, amounts, zones) for name, amounts in asked.items()]
+    except TooManyChoicesError:
+        return None
+    if len(bases) * prod(map(len, views)) > most:
+        return None
+    ways = [dict(zip(asked, chosen, strict=True)) for chosen in product(*views)]
+    return tuple([(*base[:at], book.seen(base[at], way), *base[at + 1 :]) for base in bases for way in ways])
