@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.domain.resources import PODS, add
-from shared.ledger.alike import Kind, kind_of
+from shared.domain.resources import PODS, Amounts, add
+from shared.ledger.alike import kind_of
 from shared.ledger.charge import listed_demand
 from shared.ledger.landing import landing
 from shared.ledger.nodes import node_of
@@ -26,10 +26,10 @@ def put(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> None:
     pod = entry.pod
     node, kind, key = node_of(ledger, name), kind_of(pod), pod.key
     demand = kind.demand(node.basis.tracked if node.basis is not None else ())
-    charge = Charge(pod.uid, key, position, demand, alias=_alias(node, key))
+    charge = Charge(pod.uid, key, position, demand, alias=alias_of(node, key))
     node.charges[pod.uid] = charge
     entry.node, entry.charged_at = name, position
-    _count(node, kind, 1)
+    count(node, kind.request, 1)
     if not _tells_who(node):
         _expect(node, position)
     _first_charge(node, charge)
@@ -54,7 +54,8 @@ def _first_charge(node: LedgerNode, charge: Charge) -> None:
     subtract(node.lower, charge.zones)
 
 
-def _alias(node: LedgerNode, key: str) -> Alias | None:
+def alias_of(node: LedgerNode, key: str) -> Alias | None:
+    """What a newcomer of this name must not be taken for, None for nobody."""
     ended = node.ended.get(key)
     if ended is None:
         return Alias() if _lives(node, key) else None
@@ -77,7 +78,7 @@ def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, fin
     charge = node.charges.pop(entry.pod.uid, None) if node is not None else None
     if node is None or charge is None:
         return
-    _count(node, kind_of(entry.pod), -1)
+    count(node, kind_of(entry.pod).request, -1)
     if not _tells_who(node):
         _note_departed(node, charge)
         _expect(node, position)
@@ -102,6 +103,11 @@ def _ended(before: Ended | None, charge: Charge, position: int, came: bool, fini
     if came and lives is not None:
         life = Life(charge.demand, charge.sent_at, charge.runs_at, position, charge.started_s, finished_s)
         lives = (*lives, life) if len(lives) < LIVES_LIMIT else None
+    return ended_of(charge, lives)
+
+
+def ended_of(charge: Charge, lives: tuple[Life, ...] | None = None) -> Ended:
+    """What an end leaves of the pod's name: its listing is complete where it had proven this pod."""
     return Ended(charge.proven and charge.alias is None, 0, lives)
 
 
@@ -125,9 +131,10 @@ def _sum(left: ZoneAmounts, right: ZoneAmounts) -> ZoneAmounts:
     return {zone: add(left.get(zone, {}), right.get(zone, {})) for zone in sorted({*left, *right})}
 
 
-def _count(node: LedgerNode, kind: Kind, sign: int) -> None:
+def count(node: LedgerNode, request: Amounts, sign: int) -> None:
+    """One pod more (1) or less (-1) on the node as a whole."""
     requested = node.requested
-    for name, amount in kind.request.items():
+    for name, amount in request.items():
         requested[name] = requested.get(name, 0) + sign * amount
     requested[PODS] = requested.get(PODS, 0) + sign
 

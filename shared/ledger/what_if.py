@@ -1,32 +1,102 @@
-"""What if: a node of the ledger without some of its pods, by the ledger's own rules. Nobody else subtracts a pod from a node.
+"""What if: a node of the ledger without some of its pods and with others, by the ledger's own rules.
 
-The answer is a node as the fold would hold it had these pods ended; the ledger itself stays as it is. Must not know who asks.
+Nobody else takes a pod from a node, works out what a newcomer is charged, or gives a claim back: the overlay of own
+reservations, the search for victims, the order of arrival and the replay's questions ask here. The answer is a node as the fold
+would hold it had these pods come and ended; the ledger itself stays as it is. When they end is not said: nobody can tell then who
+of that name took what when. Must not know who asks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from copy import copy
+from typing import NamedTuple
 
-from shared.domain.resources import PODS
-from shared.ledger.alike import kind_of
+from shared.domain.demand import ContainerDemand
+from shared.domain.pod import Pod
+from shared.domain.report import Report
+from shared.domain.resources import Amounts
+from shared.ledger.alike import Kind, kind_of
+from shared.ledger.charge import charge_zones, narrow
+from shared.ledger.charging import alias_of, count, ended_of
+from shared.ledger.landing import landing
+from shared.ledger.proof import held_zones
 from shared.ledger.settle import settle
-from shared.ledger.state import Ended, LedgerNode, LedgerPod
+from shared.ledger.state import NOT_SENT_YET, Charge, LedgerNode, LedgerPod, ZoneAmounts
+from shared.ledger.view import listed_of, restore
+
+NOTHING: Mapping[str, tuple[int, ...]] = {}
 
 
-def what_if(node: LedgerNode, gone: Collection[str], pods: Mapping[str, LedgerPod], claimant: str = "") -> LedgerNode:
-    """The node once the pods `gone` (uids on it) have ended and the claimant's own claim is given back."""
+class Newcomer(NamedTuple):
+    """A pod that the log does not have on the node yet: the charge that its fold will make, and what it asks of the node as a
+    whole. Its zones are shared by alike newcomers: read only."""
+
+    charge: Charge
+    request: Amounts
+
+
+def newcomer(
+    pod: Pod, kind: Kind, report: Report | None, upper: ZoneAmounts, trusted: Mapping[str, tuple[int, ...]] = NOTHING
+) -> Newcomer:
+    """The pod, which is of this kind, on a node with this basis report and this upper bound; only in the `trusted` zones where
+    some are given."""
+    demand = kind.demand(report.tracked) if report is not None else ()
+    charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand, sent_at=NOT_SENT_YET)
+    if report is not None and demand:
+        charge.possible, charge.zones = landing(demand, report, upper)
+        if trusted and (possible := narrow(charge.possible, trusted)) != charge.possible:
+            charge.possible, charge.narrowed = possible, True
+            charge.zones = charge_zones(demand, possible, tuple(upper), report)
+    return Newcomer(charge, kind.request)
+
+
+def what_if(
+    node: LedgerNode,
+    gone: Collection[str],
+    pods: Mapping[str, LedgerPod],
+    claimant: str = "",
+    come: Collection[Newcomer] = (),
+) -> LedgerNode:
+    """The node once newcomers have come, the pods `gone` (uids on it) have ended and the claimant's own claim is given back."""
     left = copy(node)
     left.charges = {uid: copy(charge) for uid, charge in node.charges.items() if uid not in gone}
     left.ended = {key: copy(ended) for key, ended in node.ended.items()}
     left.requested = dict(node.requested)
     left.claims = {uid: zones for uid, zones in node.claims.items() if uid != claimant}
+    for charge, request in come:
+        left.charges[charge.uid] = arrived = copy(charge)
+        arrived.alias = alias_of(node, charge.key)
+        count(left, request, 1)
     for uid in sorted(gone):
         charge = node.charges[uid]
-        left.requested[PODS] = left.requested.get(PODS, 0) - 1
-        for name, amount in kind_of(pods[uid].pod).request.items():
-            left.requested[name] = left.requested.get(name, 0) - amount
+        count(left, kind_of(pods[uid].pod).request, -1)
         if charge.demand:
-            left.ended[charge.key] = Ended(complete=charge.proven and charge.alias is None)
+            left.ended[charge.key] = ended_of(charge)
     settle(left)
     return left
+
+
+def holdings(node: LedgerNode, charge: Charge) -> ZoneAmounts:
+    """Zone -> what a pod of the node holds, or may hold, there: what its end would give back."""
+    listed = listed_of(node, charge.key) if charge.proven else ()
+    return held_zones(listed) if listed else charge.zones
+
+
+def most_without(node: LedgerNode, gone: Collection[str]) -> ZoneAmounts:
+    """Zone -> at least what is certainly free once these have ended, cheap: it leaves out what init containers keep that no
+    listing gives back."""
+    room = {zone: dict(amounts) for zone, amounts in node.lower.items()}
+    for uid in gone:
+        charge = node.charges[uid]
+        restore(room, charge.zones)
+        if charge.proven:
+            restore(room, held_zones(listed_of(node, charge.key)))
+    return room
+
+
+def expected(
+    demand: tuple[ContainerDemand, ...], predicted: Mapping[str, tuple[int, ...]], report: Report, zones: Collection[int]
+) -> ZoneAmounts:
+    """Zone -> what a newcomer takes there if it lands as predicted."""
+    return charge_zones(demand, dict(predicted), tuple(zones), report)

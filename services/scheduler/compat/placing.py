@@ -126,7 +126,7 @@ class UpstreamPlacing:
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
         """The charge as the ledger's fold will compute it; the plugin hears of the reservation by its fact."""
-        return reserve(self._nodes[placed.node], pod, Shape(self.shape_of(pod), pod, 0))
+        return reserve(self._nodes[placed.node], pod, Shape(self.shape_of(pod), pod, 0)).zones
 
     def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
         """One of the changed nodes passes as things stand. Before the start every change may help."""

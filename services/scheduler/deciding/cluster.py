@@ -23,7 +23,7 @@ from services.scheduler.deciding.judging import Judging
 from services.scheduler.deciding.lowest_zone import note_reserved
 from services.scheduler.deciding.node_facts import NodeFacts, Profile
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.reservation import claim_restored, reserve
+from services.scheduler.deciding.reservation import reserve
 from services.scheduler.deciding.shape import Items, Shape, key_of
 from services.scheduler.deciding.verdicts.columns import Columns, Group
 from services.scheduler.deciding.verdicts.room import NOWHERE, Room
@@ -133,19 +133,19 @@ class Cluster:
         self.around.neighbours.put(pod, placed.node)
         shape = self.judging.shape(pod)
         trusted = placed.predicted if self.config.prediction == "trust" else {}
-        zones = reserve(facts, pod, shape, trusted)
-        reserved(facts, facts.overlay[pod.uid])
-        note_reserved(facts, facts.overlay[pod.uid])
+        charge = reserve(facts, pod, shape, trusted)
+        reserved(facts, charge)
+        note_reserved(facts, charge)
         self._note_unsettled(facts)
         facts.version += 1
         delta = None
         if facts.spreads or facts.tied:
             self._columns.changed(facts)
         elif not self._columns.is_stale(facts.slot):
-            delta = self._delta(facts, shape, zones)
+            delta = self._delta(facts, shape, charge.zones)
             self._columns.subtract(facts, delta)
         self.judging.reserved(facts, delta)
-        return zones
+        return charge.zones
 
     def _delta(self, facts: NodeFacts, shape: Shape, zones: ZoneAmounts) -> Delta:
         """Equal reservations on nodes of one profile are equal in columns."""
@@ -225,4 +225,4 @@ class Cluster:
     def claimed_by(self, uid: str) -> NodeFacts | None:
         """The node that the pod is nominated for, as it stands with the pod's own claim given back."""
         facts = self._by_name.get(self._claims.get(uid, ""))
-        return claim_restored(facts, uid) if facts is not None else None
+        return facts.imagined((), {}, uid, self.config) if facts is not None else None

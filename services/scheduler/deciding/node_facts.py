@@ -5,7 +5,7 @@ Built from the ledger's node and kept apart from it: own reservations are subtra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
@@ -19,9 +19,10 @@ from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts, is_memory
 from shared.events.cluster_facts import NodeObserved
 from shared.ledger.charge import apart
-from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
+from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.unhealthy import offered_by_kubelet
 from shared.ledger.view import total
+from shared.ledger.what_if import Newcomer, what_if
 
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
 Profile = tuple[str, policy.Rule, tuple[str, ...], tuple[tuple[str, str], ...], Layout, tuple[str, ...], tuple[str, ...]]
@@ -90,7 +91,7 @@ class NodeFacts:
         self.requested: Amounts = {}
         self.allocatable: Amounts = {}
         self.claims: dict[str, ZoneAmounts] = {}
-        self.overlay: dict[str, Charge] = {}
+        self.overlay: dict[str, Newcomer] = {}
         self.outlooks: Any = None
         self.waiting: Any = None
         self.expected_zones: Any = None
@@ -151,6 +152,13 @@ class NodeFacts:
         self.tied = tied_zones(node, node.charges.values())
         self.outlooks, self.waiting, self.expected_zones = None, None, None
         self.totals = self.surely_free() if self.spreads else {}
+
+    def imagined(self, gone: Collection[str], pods: Mapping[str, LedgerPod], claimant: str, config: CycleConfig) -> NodeFacts:
+        """The node, own reservations included, once these have ended and the claimant's claim is given back."""
+        found = NodeFacts(self.name, self.slot)
+        found.profile_id = self.profile_id
+        found.take_in(what_if(self.ledger, gone, pods, claimant, self.overlay.values()), config)
+        return found
 
     def confirm(self, node: LedgerNode) -> None:
         """The ledger's node `is_current`: own reservations are its charges from now on."""
@@ -214,7 +222,7 @@ class NodeFacts:
     def charges(self) -> Iterable[Charge]:
         """Every charge on the node, own reservations included."""
         yield from self.ledger.charges.values()
-        yield from (charge for uid, charge in self.overlay.items() if uid not in self.ledger.charges)
+        yield from (own.charge for uid, own in self.overlay.items() if uid not in self.ledger.charges)
 
 
 _known: dict[object, object] = {}
@@ -254,14 +262,13 @@ def make_of(report: Report) -> Make:
     return cast("Make", _known.get(shared) or _shared(shared, Make(sizes, capacities(report), report.max_numa_nodes)))
 
 
-def offered(node: LedgerNode, claimant: str = "") -> Amounts:
-    """What the node as a whole offers: allocatable, less what nominees other than the claimant claim of it."""
+def offered(node: LedgerNode) -> Amounts:
+    """What the node as a whole offers: allocatable, less what nominees claim of it."""
     allocatable = offered_by_kubelet(node, node.observed.allocatable) if node.observed is not None else {}
-    others = [zones for uid, zones in node.claims.items() if uid != claimant]
-    if not others:
+    if not node.claims:
         return allocatable
-    taken = {PODS: len(others)}
-    for zones in others:
+    taken = {PODS: len(node.claims)}
+    for zones in node.claims.values():
         for name, amount in total(zones.values()).items():
             taken[name] = taken.get(name, 0) + amount
     return {name: amount - taken.get(name, 0) for name, amount in allocatable.items()}

@@ -27,11 +27,8 @@ from services.scheduler.preemption.known_state import admits, known_state, kubel
 from shared.domain.pod import Pod
 from shared.domain.resources import CPU
 from shared.kubelet.machine import KubeletState
-from shared.ledger.charge import charge_zones
-from shared.ledger.proof import held_zones
-from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
-from shared.ledger.view import listed_of, restore
-from shared.ledger.what_if import what_if
+from shared.ledger.state import LedgerPod, ZoneAmounts
+from shared.ledger.what_if import expected, holdings, most_without
 
 MOST_CHECKS = 300
 """Sets of victims judged for one pod."""
@@ -206,12 +203,7 @@ class _Search:
         plan = self._plan(facts)
         if plan.one_by_one or not one_zone_each(facts, plan) or self._state(facts) is not None:
             return True
-        room = {zone: dict(amounts) for zone, amounts in facts.lower.items()}
-        for uid in gone:
-            charge = facts.ledger.charges[uid]
-            restore(room, charge.zones)
-            if charge.proven:
-                restore(room, held_zones(listed_of(facts.ledger, charge.key)))
+        room = most_without(facts.ledger, gone)
         return all(any(fits(part.amounts, zone) for zone in room.values()) for part in plan.parts)
 
     def _plan(self, facts: NodeFacts) -> Plan:
@@ -262,9 +254,7 @@ class _Search:
         return verdict(freed, self._shape, plan, self._config, self._config.steps_last_resort) == ADMITTED
 
     def _without(self, facts: NodeFacts, gone: Victims) -> NodeFacts:
-        freed = NodeFacts(facts.name, facts.slot)
-        freed.take_in(what_if(facts.ledger, gone, self._pods, self._pod.uid), self._config)
-        return freed
+        return facts.imagined(gone, self._pods, self._pod.uid, self._config)
 
     def cost(self, facts: NodeFacts, victims: Victims) -> tuple[int, int, int, str]:
         priorities = [self._pods[uid].pod.priority for uid in victims]
@@ -289,7 +279,7 @@ class _Search:
         predicted = predict(freed, self._plan(facts))
         if freed.report is None:
             return {}
-        return charge_zones(self._shape.demand(freed.report.tracked), predicted, freed.zone_ids, freed.report)
+        return expected(self._shape.demand(freed.report.tracked), predicted, freed.report, freed.zone_ids)
 
 
 def _groups(facts: NodeFacts, candidates: list[str]) -> list[list[str]]:
@@ -297,9 +287,3 @@ def _groups(facts: NodeFacts, candidates: list[str]) -> list[list[str]]:
     held = {uid: holdings(facts.ledger, facts.ledger.charges[uid]) for uid in candidates}
     groups = [[uid for uid in candidates if zone in held[uid]] for zone in facts.zone_ids]
     return [*(group for group in groups if len(group) < len(candidates)), candidates]
-
-
-def holdings(node: LedgerNode, charge: Charge) -> ZoneAmounts:
-    """Zone -> what the pod holds, or may hold, there."""
-    listed = listed_of(node, charge.key) if charge.proven else ()
-    return held_zones(listed) if listed else charge.zones

@@ -14,7 +14,6 @@ from services.scheduler.deciding.feasibility import bounds
 from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.pigeonhole import Waiting, joined, waiting_on
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.reservation import charge_of
 from services.scheduler.deciding.shape import Plan, Shape
 from services.scheduler.deciding.zone_sizes import is_plain
 from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
@@ -23,7 +22,8 @@ from shared.domain.resources import is_memory
 from shared.hints.arrivals import UNKNOWN, Verdict
 from shared.hints.registry import amounts_are_all, beyond_amounts
 from shared.hints.request import request_of
-from shared.ledger.state import Charge, LedgerNode
+from shared.ledger.state import LedgerNode
+from shared.ledger.what_if import newcomer
 
 ADMITTED: Verdict = "admitted"
 REFUSED: Verdict = "refused"
@@ -52,13 +52,13 @@ def surely(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
     if facts.report is None or _some_go_beyond_amounts(facts):
         return False
     if facts.spreads:
-        newcomer = charge_of(facts, shape.pod, shape)
-        arriving = [charge for charge in facts.charges() if charge.uid in facts.arriving]
-        return bounds.enough_on_the_whole(facts, plan, newcomer, arriving) or _all_in_single_zones(facts, plan)
+        charge = newcomer(shape.pod, shape.kind, facts.report, facts.upper).charge
+        arriving = [each for each in facts.charges() if each.uid in facts.arriving]
+        return bounds.enough_on_the_whole(facts, plan, charge, arriving) or _all_in_single_zones(facts, plan)
     if not bounds.one_zone_each(facts, plan):
         return False
     alone = not facts.arriving
-    if bounds.each_finds_a_zone(facts, plan) and (alone or _harmless(facts, plan, charge_of(facts, shape.pod, shape))):
+    if bounds.each_finds_a_zone(facts, plan) and (alone or _harmless(facts, shape, plan)):
         return True
     return facts.unsettled and _everybody_finds_a_zone(facts, plan, facts.report)
 
@@ -91,17 +91,18 @@ def _all_in_single_zones(facts: NodeFacts, plan: Plan) -> bool:
     return _everybody_finds_a_zone(facts, plan, report)
 
 
-def _harmless(facts: NodeFacts, plan: Plan, newcomer: Charge) -> bool:
+def _harmless(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
     """Nobody on the way can miss what the newcomer takes, whatever they ask for."""
     if plan.whole_cores or (
         facts.rule.policy != SINGLE_NUMA_NODE and any(is_memory(name) for name in plan.together) and facts.tied
     ):
         return False
-    if bounds.room_beside_all(facts, newcomer):
+    charge = newcomer(shape.pod, shape.kind, facts.report, facts.upper).charge
+    if bounds.room_beside_all(facts, charge):
         return True
     if facts.tied:
         return False
-    return bounds.everyone_keeps_a_zone(facts, [each for each in facts.charges() if each.uid in facts.arriving], newcomer)
+    return bounds.everyone_keeps_a_zone(facts, [each for each in facts.charges() if each.uid in facts.arriving], charge)
 
 
 class Counted(NamedTuple):
@@ -121,8 +122,8 @@ def waiting_beside(facts: NodeFacts) -> Waiting | None:
         return None
     if kept is None or kept.ledger is not facts.ledger or kept.tied != facts.tied or kept.own > own:
         kept = Counted(facts.ledger, facts.tied, own, waiting_on(facts, report))
-    for charge in islice(facts.overlay.values(), kept.own, None):
-        kept = kept._replace(waiting=joined(kept.waiting, charge, facts, report) if kept.waiting is not None else None)
+    for each in islice(facts.overlay.values(), kept.own, None):
+        kept = kept._replace(waiting=joined(kept.waiting, each.charge, facts, report) if kept.waiting is not None else None)
     facts.waiting = kept = kept._replace(own=own)
     return kept.waiting
 

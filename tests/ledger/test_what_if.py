@@ -1,0 +1,97 @@
+"""What if these came and those ended: the same as the fold once it has happened, and the ledger itself is left alone."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from shared.domain.pod import Pod
+from shared.events import streams
+from shared.events.scheduling_facts import NodeClaimed, NominationWithdrawn, PodNominated
+from shared.ledger.alike import kind_of
+from shared.ledger.state import LedgerNode
+from shared.ledger.what_if import newcomer, what_if
+from tests.ledger.given import History, container, held, pod, zone
+
+POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
+CPUS = 6
+
+
+def scene(seed: int, policy: str) -> tuple[History, list[Pod], random.Random]:
+    """A node of two zones with proven pods, pods on their way, perhaps one that ended before, and perhaps a nominee's claim."""
+    chance, history = random.Random(f"{policy} {seed}"), History()
+    history.node()
+    placed = [(pod(f"p{at}", container("c", chance.randint(1, 2))), chance.randint(0, 1)) for at in range(chance.randint(0, 3))]
+    for made, _ in placed:
+        history.seen(made, "n1", phase="Running")
+    used = [sum(made.containers[0].requests["cpu"] // 1000 for made, where in placed if where == at) for at in (0, 1)]
+    shown = [held(made.name, where, made.containers[0].requests["cpu"] // 1000) for made, where in placed]
+    history.report(*(zone(at, CPUS, CPUS - used[at]) for at in (0, 1)), at=2, placements=tuple(shown), policy=policy)
+    pods = [made for made, _ in placed]
+    if pods and chance.random() < 0.4:
+        history.end(pods.pop(chance.randrange(len(pods))))
+    for at in range(chance.randint(0, 2)):
+        pods.append(pod(f"q{at}", container("c", chance.randint(1, 4))))
+        history.reserve(pods[-1])
+    if chance.random() < 0.4:
+        claimant = pod("nominee", cpus=2)
+        history.seen(claimant)
+        history.tell(streams.pod(claimant.uid), PodNominated(claimant.uid, "n1", (), {0: {"cpu": 2000}}))
+        history.tell(streams.node("n1"), NodeClaimed("n1", claimant.uid))
+    return history, pods, chance
+
+
+def told_of(node: LedgerNode) -> dict[str, object]:
+    """What verdicts look at, less when things happened."""
+    charges = {
+        uid: (each.demand, each.possible, each.proven, each.zones, each.held, each.alias) for uid, each in node.charges.items()
+    }
+    ended = {key: each.complete for key, each in node.ended.items()}
+    requested = {name: amount for name, amount in node.requested.items() if amount}
+    bounds = {"lower": node.lower, "upper": node.upper, "claims": node.claims}
+    return {**bounds, "requested": requested, "charges": charges, "ended": ended}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_would_be_is_what_the_fold_makes_of_it(policy: str) -> None:
+    changed = 0
+    for seed in range(150):
+        history, pods, chance = scene(seed, policy)
+        node, ledger = history.n1, history.ledger
+        names = ["new", "newer", *(each.partition("/")[2] for each in node.ended)]
+        coming = [
+            pod(name, container("c", chance.randint(1, 5)), uid=f"uid-again-{name}") for name in names[: chance.randint(0, 3)]
+        ]
+        gone = [each for each in pods if chance.random() < 0.5]
+        claimant = "uid-nominee" if node.claims and chance.random() < 0.5 else ""
+        before = msgspec.msgpack.encode(ledger)
+        own = [newcomer(each, kind_of(each), node.basis, node.upper) for each in coming]
+        found = what_if(node, [each.uid for each in gone], ledger.pods, claimant, own)
+        assert msgspec.msgpack.encode(ledger) == before
+        for each in coming:
+            history.reserve(each)
+        for each in gone:
+            history.end(each)
+        if claimant:
+            history.tell(streams.pod(claimant), NominationWithdrawn(claimant, "n1", "enough"))
+        assert told_of(found) == told_of(history.n1), seed
+        changed += bool(coming) and bool(gone)
+    assert changed > 30
+
+
+def test_a_newcomer_is_charged_where_a_trusted_prediction_has_it() -> None:
+    history = History()
+    history.node()
+    history.report(zone(0, CPUS), zone(1, CPUS))
+    made, node = pod("p", cpus=2), history.n1
+    anywhere, trusted = (newcomer(made, kind_of(made), node.basis, node.upper, where) for where in ({}, {"c": (1,)}))
+    assert (set(anywhere.charge.zones), set(trusted.charge.zones)) == ({0, 1}, {1})
+    assert what_if(node, (), {}, "", [trusted]).lower == {0: node.lower[0], 1: {**node.lower[1], "cpu": (CPUS - 2) * 1000}}
+
+
+def test_of_a_node_without_a_report_nothing_is_charged_in_zones() -> None:
+    made = pod("p", cpus=2)
+    charge, request = newcomer(made, kind_of(made), None, {})
+    assert (charge.zones, charge.demand, request) == ({}, (), {"cpu": 2000})

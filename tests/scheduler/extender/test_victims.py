@@ -1,0 +1,64 @@
+"""Victims that kube-scheduler offers are judged beside own reservations, also those that the log does not hold yet."""
+
+from __future__ import annotations
+
+from services.scheduler.asked.answering import preempted
+from services.scheduler.asked.wire import Offer
+from services.scheduler.placing.placing import ColumnarPlacing
+from shared.domain.pod import Pod
+from shared.events import streams
+from shared.events.scheduling_facts import NodeCharged, PodReserved
+from tests.ledger.given import held, pod, zone
+from tests.scheduler.default.story import Story, foreign
+
+
+async def beside_own(story: Story, own: Pod, *running: tuple[Pod, int]) -> ColumnarPlacing:
+    """Two zones of 8 CPUs with these pods on 4 each; an own reservation was decided and is not appended yet."""
+    await story.node()
+    for made, _ in running:
+        await story.seen_bound(made, phase="Running")
+    free = [8 - 4 * sum(at == index for _, at in running) for index in (0, 1)]
+    placements = tuple(held(made.name, at, 4) for made, at in running)
+    await story.report(zone(0, 8, free[0]), zone(1, 8, free[1]), placements=placements)
+    await story.arrives(own)
+    core = story.cores[0]
+    assert [each.node for each in core.decide(10) if each.uid == own.uid] == ["n1"]
+    assert isinstance(core.cluster, ColumnarPlacing)
+    return core.cluster
+
+
+def low(name: str, priority: int = 0) -> Pod:
+    return foreign(pod(name, cpus=4, priority=priority))
+
+
+def asking(cpus: int) -> Pod:
+    return foreign(pod("high", cpus=cpus, priority=1000))
+
+
+async def test_room_that_an_own_reservation_takes_is_no_room_for_the_pod() -> None:
+    """Whole zone 0 would be free without `a`, but the own reservation may come there."""
+    story = Story()
+    placing = await beside_own(story, pod("own", cpus=4), (low("a"), 0), (low("b", priority=2000), 1))
+    pods = story.cores[0].ledger.pods
+    assert preempted(placing, pods, asking(8), {"n1": Offer(("uid-a",))}) == {}
+    assert preempted(placing, pods, asking(4), {"n1": Offer(("uid-a",))}) == {"n1": Offer(("uid-a",))}
+
+
+async def test_an_offer_is_widened_by_what_an_own_reservation_takes() -> None:
+    """Zone 0 would be the pod's without anybody's end, were the own reservation not on its way there."""
+    story = Story()
+    placing = await beside_own(story, pod("own", cpus=8), (low("b"), 1))
+    found = preempted(placing, story.cores[0].ledger.pods, asking(8), {"n1": Offer(())})
+    assert found == {"n1": Offer(("uid-b",))}
+
+
+async def test_once_the_log_holds_the_reservation_the_answer_is_the_same() -> None:
+    story = Story()
+    placing = await beside_own(story, pod("own", cpus=8), (low("b"), 1))
+    core = story.cores[0]
+    before = preempted(placing, core.ledger.pods, asking(8), {"n1": Offer(())})
+    await story.tell(streams.pod("uid-own"), PodReserved("uid-own", "n1", 1, core.ledger.position))
+    await story.tell(streams.node("n1"), NodeCharged("n1", "uid-own", {}))
+    core.decide(0)
+    assert not placing.around.nodes["n1"].overlay
+    assert preempted(placing, core.ledger.pods, asking(8), {"n1": Offer(())}) == before == {"n1": Offer(("uid-b",))}
