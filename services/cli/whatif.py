@@ -122,12 +122,11 @@ def _more(nodes: str) -> int:
 
 
 def _choice(environment: Mapping[str, str]) -> Choice:
-    from services.scheduler.configuration import chosen
-    from services.scheduler.settings import SchedulerSettings
-    from shared.runtime.settings import SettingsInvalid, load
+    from services.cli.deciding_here import choice_here
+    from shared.runtime.settings import SettingsInvalid
 
     try:
-        return chosen(load(SchedulerSettings, environment))
+        return choice_here(environment)
     except SettingsInvalid as error:
         raise CommandError("no scheduler would start: " + "; ".join(error.problems), "another --set", EXIT_USAGE) from error
 

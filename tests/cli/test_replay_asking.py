@@ -68,6 +68,20 @@ def test_a_log_and_its_export_do_not_differ(topolog: Run, tmp_path: Path) -> Non
     assert "ns/web" in topolog("replay", "explain", "web", "--database-url", file)[1]
 
 
+def test_the_environment_may_name_a_file(topolog: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, named = str(tmp_path / "x.topolog.gz"), tmp_path / "named"
+    topolog("log", "export", "--out", file)
+    named.write_text(file + "\n")
+    asked = [("explain", "web"), ("why-not", "web", "--node", "n1"), ("whatif",), ("log",), ("at", "3"), ("verify",)]
+    for variable, value in (("TOPOLOG_DATABASE_URL", file), ("TOPOLOG_DATABASE_URL_FILE", str(named))):
+        monkeypatch.delenv("TOPOLOG_DATABASE_URL")
+        monkeypatch.setenv(variable, value)
+        for arguments in asked:
+            code, out, err = topolog("replay", *arguments)
+            assert (code, bool(out), err) == (0, True, ""), (variable, arguments)
+        monkeypatch.setenv("TOPOLOG_DATABASE_URL", value)
+
+
 def test_a_range_is_exported_and_a_file_takes_no_facts(topolog: Run, tmp_path: Path) -> None:
     file = str(tmp_path / "x.topolog.gz")
     assert json.loads(topolog("log", "export", "--out", file, "--from", "3", "--to", "5", "--json")[1])["first"] == 3
