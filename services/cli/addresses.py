@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -18,14 +18,28 @@ DATABASE, BUS, TOKEN = "TOPOLOG_DATABASE_URL", "TOPOLOG_NATS_URL", "TOPOLOG_HTTP
 FILE = "file://"
 
 
-def database_option(help: str = "The log's Postgres.") -> Any:
+DataDirIs = Literal["instead", "beside", "another matter"]
+"""What `--data-dir` is to an address: it is named instead of it, and beats the environment; the same, but both may be written; or
+it has nothing to do with it."""
+
+
+def database_option(help: str = "The log's Postgres.", data_dir: DataDirIs = "instead") -> Any:
     """`--database-url`. It may name an exported history instead; `log_source` says where."""
-    return typer.Option("--database-url", envvar=DATABASE, callback=_asked("--database-url", DATABASE, check_database), help=help)
+    return _option("--database-url", DATABASE, check_database, help, data_dir)
 
 
-def bus_option(help: str = "The bus.") -> Any:
+def bus_option(help: str = "The bus.", data_dir: DataDirIs = "beside") -> Any:
     """`--nats-url`."""
-    return typer.Option("--nats-url", envvar=BUS, callback=_asked("--nats-url", BUS, check_bus), help=help)
+    return _option("--nats-url", BUS, check_bus, help, data_dir)
+
+
+def data_dir_option(help: str = "A data folder of `topolog up`, running or stopped; beats the environment.") -> Any:
+    """`--data-dir` of a verb that has an address too: looked at first."""
+    return typer.Option("--data-dir", is_eager=True, help=help)
+
+
+def _option(flag: str, variable: str, check: Callable[[str, str], None], help: str, data_dir: DataDirIs) -> Any:
+    return typer.Option(flag, envvar=variable, callback=_asked(flag, variable, check, data_dir), help=help)
 
 
 def check_database(text: str, named: str = f"--database-url ({DATABASE})") -> None:
@@ -51,8 +65,15 @@ def file_of(variable: str, text: str) -> str:
     return file if file and text and not os.environ.get(variable) and _text(variable + ENDING, file) == text else ""
 
 
-def _asked(flag: str, variable: str, check: Callable[[str, str], None]) -> Callable[[str], str]:
-    def found(value: str) -> str:
+def _asked(flag: str, variable: str, check: Callable[[str, str], None], data_dir: DataDirIs) -> Callable[..., str]:
+    def found(ctx: typer.Context, param: typer.CallbackParam, value: str) -> str:
+        written = value and str(getattr(ctx.get_parameter_source(param.name or ""), "name", "")) == "COMMANDLINE"
+        if data_dir != "another matter" and ctx.params.get("data_dir") is not None:
+            if not written:
+                return ""
+            if data_dir == "instead":
+                remedy = f"one of them: {ctx.command_path} --help"
+                raise CommandError(f"--data-dir and {flag} each name a log", remedy, EXIT_USAGE)
         file = "" if value else os.environ.get(variable + ENDING, "")
         text = _text(variable + ENDING, file) if file else value
         if text:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli.addresses import bus_option, database_option
+from services.cli.addresses import bus_option, data_dir_option, database_option
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandError, console, json_line, table
 from services.doctor import bus, cluster, database, nodes, reading
@@ -48,7 +48,7 @@ def doctor_command(
     namespace: Annotated[
         str, typer.Option(help="Where the services run as pods; '' where they do not: their rights are then these credentials'.")
     ] = "topolog",
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="A data folder of a running `topolog up`.")] = None,
+    data_dir: Annotated[Path | None, data_dir_option("A data folder of a running `topolog up`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON line for each finding.")] = False,
 ) -> None:
     """Look at an installation from outside: database, bus, rights, reports, kubelets; say what to do about each finding."""

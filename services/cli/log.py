@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from services.cli import window
-from services.cli.addresses import database_option
+from services.cli.addresses import data_dir_option, database_option
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_USAGE, CommandError, json_line
 from services.cli.progress import progress_bar
@@ -26,7 +26,7 @@ T = TypeVar("T")
 log_app = typer.Typer(help="Look after the log itself: what an operator says about it becomes a fact.", no_args_is_help=True)
 
 Database = Annotated[str, database_option()]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="A data folder of `topolog up`, running or stopped.")]
+DataDir = Annotated[Path | None, data_dir_option()]
 Json = Annotated[bool, typer.Option("--json", help="A JSON line instead of a sentence.")]
 
 

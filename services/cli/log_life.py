@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.addresses import database_option
+from services.cli.addresses import data_dir_option, database_option
 from services.cli.log import Database, DataDir, Json, log_app, run, who
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_USAGE, CommandError, console, json_line, table
@@ -42,9 +42,7 @@ WHAT = {
 def import_command(
     file: Annotated[Path, typer.Argument(help="A whole history, as `topolog log export` wrote it.")],
     database_url: Annotated[str, database_option("An empty database, with its owner's login.")] = "",
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="A data folder for `topolog up`, made where it is not there.")
-    ] = None,
+    data_dir: Annotated[Path | None, data_dir_option("A data folder for `topolog up`, made where it is not there.")] = None,
     as_json: Json = False,
 ) -> None:
     """Make an empty database the log of an exported history, on a new timeline.
@@ -55,7 +53,8 @@ def import_command(
     from services.upkeep.importing import Imported, import_history
     from shared.eventlog.history_file import HistoryFileError, header_of
 
-    _require_one(database_url, data_dir)
+    if not database_url and data_dir is None:
+        raise CommandError("no database is named", "--database-url postgresql://OWNER@HOST/EMPTY, or --data-dir", EXIT_USAGE)
 
     async def fill() -> Imported:
         try:
@@ -74,15 +73,6 @@ def import_command(
         json_line({"log_id": done.log_id, "timeline": done.timeline, "last": done.last})
     else:
         print(f"positions 1 to {done.last} of log {done.log_id} stand in the database, on timeline {done.timeline}")
-
-
-def _require_one(database_url: str, data_dir: Path | None) -> None:
-    """Raises CommandError: what is filled for good is named, once."""
-    if not database_url and data_dir is None:
-        raise CommandError("no database is named", "--database-url postgresql://OWNER@HOST/EMPTY, or --data-dir", EXIT_USAGE)
-    if database_url and data_dir is not None:
-        problem = "both --data-dir and --database-url (or TOPOLOG_DATABASE_URL) name a database"
-        raise CommandError(problem, "one of them: --data-dir after env -u TOPOLOG_DATABASE_URL", EXIT_USAGE)
 
 
 @log_app.command("redact")

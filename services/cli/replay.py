@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from services.cli import replay_print, window
-from services.cli.addresses import database_option, http_token
+from services.cli.addresses import data_dir_option, database_option, http_token
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
 from services.cli.window import From, To
@@ -28,7 +28,7 @@ T = TypeVar("T")
 replay_app = typer.Typer(help="Read the log again: what happened, why, and whether it all holds together.", no_args_is_help=True)
 
 Database = Annotated[str, database_option()]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="A data folder of `topolog up`, running or stopped.")]
+DataDir = Annotated[Path | None, data_dir_option()]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines, with everything in full.")]
 NEGATIVE_POSITIONS = {"ignore_unknown_options": True}
 
@@ -145,7 +145,7 @@ def explain_command(
 
 @replay_app.command("verify")
 def verify_command(
-    database_url: Database = "",
+    database_url: Annotated[str, database_option(data_dir="beside")] = "",
     data_dir: DataDir = None,
     service: Annotated[
         list[str] | None, typer.Option(help="A service to compare hashes with: its name in the data folder, or its /state URL.")

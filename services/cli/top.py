@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.addresses import database_option
+from services.cli.addresses import data_dir_option, database_option
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_USAGE, CommandError, is_screen
 
@@ -20,9 +20,7 @@ def register(app: typer.Typer) -> None:
 
 def top(
     database_url: Annotated[str, database_option()] = "",
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="A data folder of `topolog up`, running or stopped.")
-    ] = None,
+    data_dir: Annotated[Path | None, data_dir_option()] = None,
     once: Annotated[bool, typer.Option("--once", help="Print the picture once, as it stands, and end.")] = False,
     width: Annotated[int, typer.Option(help="Columns of --once; 0 is the terminal's.", min=0, max=500)] = 0,
     height: Annotated[int, typer.Option(help="Lines of --once.", min=5, max=10_000)] = 40,

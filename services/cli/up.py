@@ -36,8 +36,8 @@ ExitWhenIdle = Annotated[bool, typer.Option("--exit-when-idle", help="End when e
 IdleAfter = Annotated[float, typer.Option(help="Seconds without progress that count as the end.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a picture.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of a picture.")]
-DatabaseUrl = Annotated[str, database_option("An outside Postgres.")]
-NatsUrl = Annotated[str, bus_option("An outside NATS.")]
+DatabaseUrl = Annotated[str, database_option("An outside Postgres.", "another matter")]
+NatsUrl = Annotated[str, bus_option("An outside NATS.", "another matter")]
 Kubeconfig = Annotated[str, typer.Option(envvar="TOPOLOG_KUBECONFIG", help="An outside cluster; nothing is simulated.")]
 
 Schedulers = Annotated[int, typer.Option(help="Schedulers that share the pods out among them, 1 to 8.")]

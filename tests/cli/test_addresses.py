@@ -37,6 +37,7 @@ def topolog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         ("log", "status", "--database-url", f"u:{MARK}@h/x"),
         ("replay", "whatif", "--history", f"postgresql:/u:{MARK}@h/x"),
         ("up", "--database-url", DATABASE),
+        ("up", "--data-dir", "x", "--database-url", DATABASE),
         ("up", "--nats-url", BUS),
     ],
 )

@@ -38,7 +38,7 @@ def test_status_tells_who_holds_the_archive_back(topolog: Run) -> None:  # noqa:
         *((("archive", "--keep", text), 2, "no size above 0") for text in ("-5GiB", "0")),
         (("import", "FILE"), 1, "cannot be read"),
         (("import", "HISTORY"), 1, "holds 11 facts already, of this very history"),
-        (("import", "HISTORY", "--data-dir", "FILE"), 2, "both --data-dir and --database-url"),
+        (("import", "HISTORY", "--data-dir", "FILE", "--database-url", AWAY), 2, "--data-dir and --database-url each name a log"),
         (("import", "HISTORY", "--database-url", "HISTORY"), 2, "is no database"),
         (("import", "HISTORY", "--database-url", "sqlite://x"), 2, "must begin with postgresql://"),
         (("import", "HISTORY", "--database-url", AWAY), 1, "Postgres at postgresql://127.0.0.1:9/x does not answer (connection"),
@@ -89,7 +89,7 @@ def test_a_history_is_imported_into_a_new_data_folder(
 ) -> None:
     history = str(tmp_path / "x.topolog.gz")
     topolog("log", "export", "--out", history)
-    monkeypatch.delenv("TOPOLOG_DATABASE_URL")
+    monkeypatch.setenv("TOPOLOG_DATABASE_URL", "sqlite://a/stranger")
     with short_folder() as folder:
         where = ("--data-dir", str(folder / "data"), "--json")
         code, out, err = topolog("log", "import", history, *where)
@@ -97,4 +97,5 @@ def test_a_history_is_imported_into_a_new_data_folder(
         assert json.loads(topolog("log", "status", *where)[1])["head"] == 12
         code, _, err = topolog("log", "import", history, *where)
         assert (code, "of this very history" in err) == (1, True)
+    monkeypatch.delenv("TOPOLOG_DATABASE_URL")
     assert topolog("log", "import", history)[0] == 2
