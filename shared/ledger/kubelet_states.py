@@ -297,9 +297,10 @@ def _kept(zones: ZoneAmounts, report: Report, bounds: set[str]) -> list[tuple[He
 
 
 def _may_spread(name: str, zones: ZoneAmounts, report: Report) -> bool:
-    """restricted lets those take from several zones who ask for more than one has."""
+    """restricted lets those take from several zones who ask for more than one has when it is empty, unhealthy devices and
+    reserved CPUs included."""
     if report.policy == RESTRICTED:
-        largest = max((zone.resources[name].allocatable for zone in report.zones if name in zone.resources), default=0)
+        largest = max((zone.resources[name].capacity for zone in report.zones if name in zone.resources), default=0)
         return any(amounts.get(name, 0) > largest for amounts in zones.values())
     return report.policy in (NONE, BEST_EFFORT)
 

@@ -15,11 +15,13 @@ from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.zone_sizes import fits_one_zone
 from shared.domain.pod import Container, Pod
+from shared.domain.report import Placement, Zone, ZonedAmount, ZoneResource
+from shared.events.cluster_facts import PodRunning
 from shared.kubelet.admission import admit, build, drop_stale
 from shared.kubelet.config import KubeletConfig, MachineConfig
 from shared.kubelet.machine import KubeletState
 from tests.kubelet.machines import GIB, regular_machine
-from tests.scheduler.cycle_worlds import amounts, report, zone
+from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, report, zone
 from tests.scheduler.kubelet_worlds import NODE, Scene, report_of, truth, world_of
 from tests.scheduler.test_cycle_soundness import RULES
 
@@ -102,6 +104,22 @@ def test_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
         wide += not fits_one_zone([seen.pod.containers[0].requests], report_of(seen.base))
     assert passed > 40
     assert wide > 10
+
+
+def test_what_fitted_one_zone_by_its_capacity_lies_in_one_under_restricted() -> None:
+    """An init container may have kept both devices of a zone, of which one is unhealthy by now: never one of each zone."""
+    world, old = World(), guaranteed("old", container("i", amounts(1, 1, gpu=2), "init"), container("c", amounts(1, 1)))
+    world.observe("n")
+    world.bound(old, "n")
+    held = (ZonedAmount("cpu", (0,), 1000), ZonedAmount("memory", (0,), GIB))
+    zones = [
+        Zone(at, {**zone(at, amounts(cpu, memory), amounts(8, 16)).resources, GPU: ZoneResource(2, 1, 1)})
+        for at, cpu, memory in ((0, 7, 15), (1, 8, 16))
+    ]
+    world.report(report("n", zones, "restricted", placements=(Placement("ns", "old", "c", held),)))
+    world.fold("pod/old", PodRunning("old", "n"))
+    assert world.ledger.nodes["n"].charges["old"].zones == {0: {GPU: 2}, 1: {GPU: 2}}
+    assert world.cluster.verdict(guaranteed("new", container("c", amounts(1, 1, gpu=1))), "n") is None
 
 
 def drawn(seed: int, policy: str, scope: str) -> Scene:
