@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.explanation.wording import headline
 from services.scheduler.deciding.outcome import Unplaceable
 from services.scheduler.deciding.policy import POD_ANNOTATION
 from shared.domain.pod import Constraints, Pod
@@ -194,3 +195,47 @@ def test_a_refusal_names_zones_of_the_node_and_amounts_from_zero(
     assert {each.zone for each in verdict.zones} <= set(zones)
     assert verdict.remedy
     assert msgspec.convert(msgspec.to_builtins(verdict), Refusal) == verdict
+
+
+SIZE = amounts(cpu=8, memory=16)
+
+
+def wide_refusal(*free: Amounts, **asked: int) -> Refusal:
+    """Of a node of equal zones, restricted; the container asks for more than one of them has."""
+    world = World()
+    world.node("n", *[zone(at, each, SIZE) for at, each in enumerate(free)], policy="restricted")
+    found = world.cluster.verdict(guaranteed("p", container("c", amounts(**asked))), "n")
+    assert found is not None
+    return found
+
+
+def test_restricted_over_several_zones_tells_what_is_short_in_as_many_as_it_takes_when_they_are_empty() -> None:
+    found = wide_refusal(amounts(cpu=3, memory=16), amounts(cpu=3, memory=16), cpu=10, memory=20)
+    assert (found.reason, found.resource, found.best, found.best_zone) == (Reason.NO_ZONE_SET, "cpu", 6000, None)
+    assert found.remedy == "free 4 more cpu in zones 0, 1 together"
+
+
+def test_the_zones_are_as_many_as_by_capacity_though_more_are_free() -> None:
+    """Three zones have enough together, two would when they are empty: only two count."""
+    three = [amounts(cpu=4, memory=16), amounts(cpu=5, memory=16), amounts(cpu=4, memory=16)]
+    found = wide_refusal(*three, cpu=10, memory=20)
+    assert (found.resource, found.best) == ("cpu", 9000)
+    assert found.remedy == "free 1 more cpu in zones 0, 1 together"
+
+
+def test_what_is_enough_over_several_zones_is_not_called_short() -> None:
+    found = wide_refusal(amounts(cpu=8, memory=2), amounts(cpu=8, memory=4), cpu=10, memory=20)
+    assert (found.resource, found.remedy) == ("memory", "free 14Gi more memory in zones 0, 1 together")
+
+
+def test_resources_that_prefer_unlike_many_zones_are_never_aligned() -> None:
+    """10 CPUs take two zones, 8 GiB one: the kubelet's hints never agree."""
+    found = wide_refusal(SIZE, SIZE, cpu=10, memory=8)
+    assert found.reason is Reason.NO_ZONE_SET
+    assert found.remedy == "ask for amounts that fit as few zones each when these are empty (now: cpu 2, memory 1)"
+    assert headline(found) == "no zone set with 10 cpu free that all resources prefer"
+
+
+def test_more_than_all_zones_have_when_empty_is_told_as_too_much() -> None:
+    found = wide_refusal(SIZE, SIZE, cpu=20, memory=20)
+    assert found.remedy == "ask for at most 16 cpu at once, or use nodes with larger zones"

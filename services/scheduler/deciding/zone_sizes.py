@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import combinations
 from typing import NamedTuple
 
 from shared.domain.device_zones import between_zones
 from shared.domain.report import Report, Zone
 from shared.domain.resources import Amounts, is_memory
+
+MOST_ZONES = 8
+"""Zones of which all sets are looked at; the kubelet's own limit unless it is raised."""
 
 
 def size_in(zone: Zone, name: str) -> int:
@@ -81,3 +85,20 @@ def fits_one_zone(parts: Iterable[Amounts], report: Report | None) -> bool:
         if not even and not _one_holds(several_kinds_of_memory(part), report):
             return False
     return True
+
+
+def preferred_widths(part: Amounts, report: Report) -> Amounts:
+    """By resource the fewest zones that hold that much when they are empty: so many the kubelet prefers. It is one number for all
+    kinds of memory; all zones where they are too few."""
+    memory = {name: held for name, held in part.items() if is_memory(name)}
+    together = _fewest(memory, report) if memory else 0
+    return {name: together if name in memory else _fewest({name: held}, report) for name, held in part.items()}
+
+
+def _fewest(amounts: Amounts, report: Report) -> int:
+    zones = [[size_in(zone, name) for name in amounts] for zone in report.zones]
+    for count in range(1, len(zones) if len(zones) <= MOST_ZONES else 1):
+        for chosen in combinations(zones, count):
+            if all(sum(sizes) >= held for sizes, held in zip(zip(*chosen, strict=True), amounts.values(), strict=True)):
+                return count
+    return len(zones)

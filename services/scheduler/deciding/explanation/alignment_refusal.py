@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 import msgspec
 
@@ -11,13 +13,13 @@ from services.scheduler.deciding.feasibility.bounds import fits, possible
 from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, ENDANGERS, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.shape import Part, Plan, Shape
-from services.scheduler.deciding.zone_sizes import fits_one_zone
+from services.scheduler.deciding.shape import BY_SOCKET, Part, Plan, Shape
+from services.scheduler.deciding.zone_sizes import MOST_ZONES, capacities, fits_one_zone, preferred_widths
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Report, Zone
-from shared.domain.resources import CPU, is_memory
+from shared.domain.resources import CPU, Amounts, is_memory
 from shared.hints import registry
 from shared.hints.arrivals import UNKNOWN
 from shared.hints.request import request_of
@@ -101,23 +103,70 @@ def _total(facts: NodeFacts, part: Part) -> Refusal | None:
 def _zonal(facts: NodeFacts, plan: Plan, whole: Part) -> Refusal | None:
     lower = {zone: held for zone, held in facts.lower.items() if _given(facts.report, whole, zone)}
     part = _by_amounts(whole)
+    if facts.report is not None and plan.rule.policy != SINGLE_NUMA_NODE and not _fits_a_zone_when_empty(facts, part):
+        return _wide(facts, part, lower, facts.report)
     if not lower or any(fits(part.amounts, zone) for zone in lower.values()):
         return None
-    reason = Reason.NO_SINGLE_ZONE
-    if plan.rule.policy != SINGLE_NUMA_NODE and not _fits_a_zone_when_empty(facts, part):
-        reason = Reason.NO_ZONE_SET
-    never = _never(facts, whole) if reason is Reason.NO_SINGLE_ZONE else None
+    never = _never(facts, whole)
     if never is not None:
         return never
-    name, zone, best = _scarcest(lower, part)
-    asked = part.amounts[name]
+    name, zone, best, subject = _nearest(lower, part)
+    remedy = _free_more(name, part.amounts[name] - best, f"in zone {zone}")
+    return Refusal(
+        facts.name, Reason.NO_SINGLE_ZONE, subject, name, part.name, part.amounts[name], max(0, best), zone, remedy=remedy
+    )
+
+
+def _nearest(places: ZoneAmounts, part: Part) -> tuple[str, int, int, str]:
+    """(resource, place, free there, beside what) of the place that comes nearest."""
+    name, place, best = _scarcest(places, part)
     others = [format_amount(n, a) + " " + n for n, a in part.amounts.items() if n != name]
-    subject = "with " + " and ".join(others) if best >= asked and others else ""
-    remedy = f"free {format_amount(name, asked - best)} more {name} in zone {zone}" if best < asked else ""
-    if subject:
-        best, zone = _beside(lower, part, name)
-        remedy = f"free {format_amount(name, max(0, asked - best))} more {name} in zone {zone}"
-    return Refusal(facts.name, reason, subject, name, part.name, asked, max(0, best), zone, remedy=remedy)
+    if best < part.amounts[name] or not others:
+        return name, place, best, ""
+    best, place = _beside(places, part, name)
+    return name, place, best, "with " + " and ".join(others)
+
+
+def _free_more(name: str, amount: int, where: str) -> str:
+    return f"free {format_amount(name, max(0, amount))} more {name} {where}"
+
+
+def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> Refusal | None:
+    """restricted, and no zone holds the part when it is empty: as many zones as would do then are what the kubelet prefers, and
+    it takes none unless that is one number for all resources (kubelet 1.36)."""
+    known = capacities(report)
+    part = msgspec.structs.replace(part, amounts={name: asked for name, asked in part.amounts.items() if known.get(name)})
+    widths = preferred_widths(part.amounts, report)
+    count = max(widths.values(), default=0)
+    if not lower or not count or len(lower) > MOST_ZONES:
+        return None
+    if min(widths.values()) < count and BY_SOCKET not in report.options.items():
+        largest = min(name for name in widths if widths[name] == count)
+        told = ", ".join(f"{name} {held}" for name, held in sorted(widths.items()))
+        remedy = f"ask for amounts that fit as few zones each when these are empty (now: {told})"
+        asked, best = part.amounts[largest], sum(max(0, held.get(largest, 0)) for held in lower.values())
+        subject = "that all resources prefer"
+        return Refusal(facts.name, Reason.NO_ZONE_SET, subject, largest, part.name, asked, best, remedy=remedy)
+    sets = list(combinations(sorted(lower), min(count, len(lower))))
+    places = {at: _sum(lower[zone] for zone in each) for at, each in enumerate(sets)}
+    if any(fits(part.amounts, held) for held in places.values()):
+        return None
+    name, at, best, subject = _nearest(places, part)
+    remedy = _free_more(name, part.amounts[name] - best, f"in zones {', '.join(map(str, sets[at]))} together")
+    most = sum(
+        sorted((zone.resources[name].allocatable for zone in report.zones if name in zone.resources), reverse=True)[:count]
+    )
+    if most < part.amounts[name]:
+        remedy = f"ask for at most {format_amount(name, most)} {name} at once, or use nodes with larger zones"
+    return Refusal(facts.name, Reason.NO_ZONE_SET, subject, name, part.name, part.amounts[name], best, remedy=remedy)
+
+
+def _sum(zones: Iterable[Amounts]) -> Amounts:
+    """What is free of each resource in all of them."""
+    found = Counter[str]()
+    for held in zones:
+        found.update({name: max(0, amount) for name, amount in held.items()})
+    return dict(found)
 
 
 def _fits_a_zone_when_empty(facts: NodeFacts, part: Part) -> bool:
