@@ -123,8 +123,7 @@ def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving
     if any(facts.totals.get(name, 0) < amount for name, amount in taken.items() if not is_memory(name)):
         return False
     memory = {name: amount for name, amount in taken.items() if is_memory(name)}
-    others = {name for charge in arriving for name in held_once(charge) if is_memory(name)}
-    if not memory and not others:
+    if not memory and not _kinds_of_memory(arriving):
         return True
     if facts.tied and (plan.rule.policy != NONE or arriving):
         return False
@@ -132,9 +131,13 @@ def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving
         return False
     if not fits_one_zone([memory], facts.report):
         return False
-    zones = facts.firm(facts.lower).values()
-    enough = [fits(memory, held) for held in zones]
+    enough = [held for held in facts.firm(facts.lower).values() if fits(memory, held)]
     if plan.rule.policy == NONE:
-        return any(fit and all(held.get(name, -1) >= 0 for name in others) for fit, held in zip(enough, zones, strict=True))
+        others = _kinds_of_memory(arriving) if enough else ()
+        return any(all(held.get(name, -1) >= 0 for name in others) for held in enough)
     devices = any(is_device(name) for charge in (*arriving, newcomer) for part in charge.demand for name in part.amounts)
-    return plan.rule.policy == BEST_EFFORT and not devices and all(enough)
+    return plan.rule.policy == BEST_EFFORT and not devices and len(enough) == len(facts.lower)
+
+
+def _kinds_of_memory(charges: Iterable[Charge]) -> set[str]:
+    return {name for charge in charges for part in charge.demand for name in part.amounts if is_memory(name)}
