@@ -18,9 +18,7 @@ from math import sqrt
 
 from tests.scheduler.kubelet_worlds import Outcome, measured
 from tests.scheduler.test_cycle_soundness import RULES
-from tests.scheduler.varied_scenes import SHARES, maker
-
-ZONES = (1, 2, 3, 4, 5, 6, 8)
+from tests.scheduler.varied_scenes import SHARES, ZONES, maker
 
 
 def main(argv: list[str]) -> None:

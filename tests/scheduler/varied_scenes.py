@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.explanation import known_within as names
-from services.scheduler.preemption.picks import MOST_PICKS, admissions
+from services.scheduler.preemption.picks import admissions
+from shared.domain.pod import Container, Pod
 from shared.domain.report import Report
 from shared.events.cluster_facts import PodEnded
 from shared.kubelet.admission import drop_stale, remove
@@ -28,14 +30,25 @@ from shared.kubelet.cpu_options import (
 )
 from shared.kubelet.device_state import Device, register
 from shared.kubelet.machine import KubeletState
-from tests.kubelet.machines import GPU
+from tests.kubelet.machines import GIB, GPU
 from tests.scheduler.cycle_worlds import World
 from tests.scheduler.kubelet_worlds import NODE, Made, Scene, proven_world, report_at, scene, world_of
 
 OPTIONS, NO_LAYOUT, NO_CHECKPOINTS = "cpu options", "no layout", "no checkpoints"
-UNHEALTHY, ENDED, VERSION = "unhealthy devices", "ended pods", "kubelet version"
+UNHEALTHY, ENDED, VERSION, PICKS = "unhealthy devices", "ended pods", "kubelet version", "device picks"
 
-SHARES: Mapping[str, float] = {OPTIONS: 0.3, NO_LAYOUT: 0.03, NO_CHECKPOINTS: 0.05, UNHEALTHY: 0.05, ENDED: 0.15, VERSION: 0.02}
+ZONES = (1, 2, 3, 4, 5, 6, 8)
+"""Of which a share of the scenes each has so many."""
+
+SHARES: Mapping[str, float] = {
+    OPTIONS: 0.3,
+    NO_LAYOUT: 0.03,
+    NO_CHECKPOINTS: 0.05,
+    UNHEALTHY: 0.05,
+    ENDED: 0.15,
+    VERSION: 0.02,
+    PICKS: 0.1,
+}
 """The default mix: the share of scenes with each."""
 
 UNHEARD = 0.05
@@ -81,7 +94,11 @@ def made(
     rng = random.Random(f"{seed} varied")
     draw = Draw(frozenset(name for name in SHARES if rng.random() < shares.get(name, 0.0)), rng)
     options = _options(draw, policy, zones) if draw.has(OPTIONS) else {}
+    if draw.has(PICKS):
+        settings = {**settings, "between": 0.7}
     seen = scene(seed, policy, scope, zones, unsettled, **{**settings, **options})
+    if draw.has(PICKS):
+        seen = msgspec.structs.replace(seen, pod=_with_devices(seen.pod, rng))
     stored = not draw.has(NO_CHECKPOINTS)
     if seen.unsettled:
         draw = Draw(draw.switches - {UNHEALTHY, ENDED}, rng)
@@ -94,6 +111,14 @@ def made(
         _observed(world, after, "v1.35.4")
     seen = Scene(after, seen.unsettled, seen.pod, seen.running)
     return Made(seen, world, _cases(seen, draw, options, stored))
+
+
+def _with_devices(pod: Pod, rng: random.Random) -> Pod:
+    """Each container asks for devices, the last for much of a zone, too: what one gets decides what is left in which zone."""
+    cpus = [1, *rng.choice(((4,), (6,), (8,), (1, 4), (1, 7)))]
+    asked = [{"cpu": each * 1000, "memory": GIB, GPU: rng.choice((1, 1, 2))} for each in cpus]
+    containers = tuple([Container(f"c{at}", "app", amounts, amounts) for at, amounts in enumerate(asked)])
+    return msgspec.structs.replace(pod, qos="Guaranteed", containers=containers)
 
 
 def _options(draw: Draw, policy: str, zones: int | None) -> dict[str, Any]:
@@ -171,9 +196,5 @@ def _cases(seen: Scene, draw: Draw, options: Mapping[str, Any], stored: bool) ->
 
 
 def _picks_differ(seen: Scene) -> bool:
-    found = set()
-    for number, each in enumerate(admissions(seen.base, seen.pod)):
-        found.add(each.admitted)
-        if len(found) > 1 or number > MOST_PICKS:
-            return True
-    return False
+    """More than one way to pick devices for the pod, whatever comes of it."""
+    return sum(1 for _ in islice(admissions(seen.base, seen.pod), 2)) > 1

@@ -53,7 +53,7 @@ def _smt(facts: NodeFacts, plan: Plan, config: CycleConfig) -> Refusal | None:
     if not plan.whole_cores:
         return None
     threads = _threads_per_core(facts, config)
-    for part in plan.parts:
+    for part in plan.demand:
         asked = part.amounts.get(CPU, 0)
         if asked % (1000 * threads):
             remedy = f"ask for a multiple of {threads} CPUs: the kubelet runs with full-pcpus-only"

@@ -103,8 +103,9 @@ def _room_for_as_many(plan: Plan, zones: Iterable[Amounts]) -> bool:
 
 
 def whole_cores_left(facts: NodeFacts, plan: Plan, threads_per_core: int) -> bool:
-    """full-pcpus-only: whole cores are asked for, and enough are free beside those that reserved CPUs touch (kubelet 1.36)."""
-    asked = [part.amounts[CPU] for part in plan.parts if CPU in part.amounts]
+    """full-pcpus-only: each container asks for whole cores, and enough are free beside those that reserved CPUs touch (kubelet
+    1.36); what init containers leave does not count as free there, whatever the scope."""
+    asked = [part.amounts[CPU] for part in plan.demand if CPU in part.amounts]
     if any(amount % (threads_per_core * 1000) for amount in asked):
         return False
     report = facts.report

@@ -1,0 +1,107 @@
+"""A sample of every scene: each policy and scope, 1 to 8 zones, all that a report may leave open. `python -m tests.bench
+completeness --proven` runs more of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.explanation import known_within as names
+from services.scheduler.deciding.outcome import Placed
+from shared.domain.pod import Pod
+from shared.kubelet.admission import admit
+from tests.kubelet.machines import container, guaranteed, kubelet
+from tests.scheduler.kubelet_worlds import NODE, Outcome, Scene, measured, proven_world, report_of, truth, world_of
+from tests.scheduler.test_cycle_soundness import RULES
+from tests.scheduler.varied_scenes import ZONES, maker
+
+SAMPLE = 290
+"""Scenes a rule, 2,030 in all."""
+
+CASES = {
+    names.MEMORY_GROUPS,
+    names.HIDDEN_INIT,
+    names.WHOLE_CORES,
+    names.SPREAD,
+    names.PICKS,
+    names.UNHEALTHY,
+    names.ENDED_HELD,
+    names.OTHER_KUBELET,
+}
+"""What may be known within bounds only."""
+
+
+def sample(policy: str, scope: str) -> Outcome:
+    found = Outcome()
+    for at, zones in enumerate(ZONES):
+        seeds = range(6000, 6000 + SAMPLE)[at :: len(ZONES)]
+        measured(seeds, policy, scope, unsettled=0, into=found, made=maker(policy, scope, zones, unsettled=0))
+    return found
+
+
+@pytest.mark.parametrize(("policy", "scope"), RULES)
+def test_what_is_known_is_judged_as_the_kubelet_does_and_little_is_known_within_bounds_only(policy: str, scope: str) -> None:
+    found = sample(policy, scope)
+    assert (found.unsound, found.refused_needlessly, found.undecided) == ([], [], 0)
+    assert found.passed > 80
+    assert found.refused > 80
+    assert found.bounded <= SAMPLE // 10
+    assert found.cases.keys() >= CASES - {names.MEMORY_GROUPS, names.PICKS}
+    if policy == "best-effort":
+        assert found.cases.keys() == CASES
+        assert names.MEMORY_GROUPS in found.bounded_by
+
+
+def test_a_whole_node_gpu_pod_of_two_zones_runs_under_best_effort() -> None:
+    """24 CPUs, 100 GiB, 8 GPUs on two zones: its memory exceeds one zone."""
+    gpus = {f"g{at}": 1 << at % 2 for at in range(8)}
+    state, pod = kubelet(2, "best-effort", cores_per_zone=8, gpus=gpus), guaranteed("p", container("c", 24, 100, 8))
+    seen = Scene(state, (), pod)
+    assert truth(seen) == "admitted"
+    assert isinstance(world_of(seen, CycleConfig()).cluster.place(pod), Placed)
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("policy", ["single-numa-node", "restricted"])
+def test_a_sidecar_before_an_init_container_draws_nothing_to_its_zone(policy: str, scope: str) -> None:
+    """Sidecar 1 CPU, init 2 CPUs, app 500m, no CPU checkpoint: what the init container keeps may lie in either zone."""
+    small = container("c")
+    small = msgspec.structs.replace(small, requests={"cpu": 500}, limits={"cpu": 500})
+    runs = Pod("r", "ns", "r", "Guaranteed", (container("s", 1, kind="sidecar"), container("i", 2, kind="init"), small))
+    state = kubelet(2, policy, scope, cores_per_zone=2, memory_policy="None", reserved_memory={})
+    after = admit(state, runs).state
+    world = proven_world(after, CycleConfig(), checkpoints=False)
+    for cpus in (1, 2, 3, 4):
+        newcomer = guaranteed("p", container("c", cpus))
+        if world.cluster.verdict(newcomer, NODE) is None:
+            assert admit(after, newcomer).admitted, cpus
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_each_container_must_ask_for_whole_cores_whatever_the_scope(scope: str) -> None:
+    """Also where the report does not tell the CPUs: an init container of one CPU is refused, though the pod asks for two."""
+    state = kubelet(1, "single-numa-node", scope, cpu_options={"full-pcpus-only": "true"})
+    world = proven_world(state, CycleConfig())
+    world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))
+    odd = guaranteed("p", container("i", 1, 1, kind="init"), container("c", 2, 1))
+    even = guaranteed("q", container("i", 2, 1, kind="init"), container("c", 2, 1))
+    assert not admit(state, odd).admitted
+    refusal = world.cluster.verdict(odd, NODE)
+    assert refusal is not None
+    assert "full-pcpus-only" in refusal.remedy
+    assert admit(state, even).admitted
+    assert world.cluster.verdict(even, NODE) is None
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_cpus_that_an_init_container_leaves_are_no_whole_cores_to_a_later_one(scope: str) -> None:
+    """The kubelet counts what is free beside them: of 6 CPUs an init container takes 4, and 4 more are not there."""
+    options = {"cpu_options": {"full-pcpus-only": "true"}, "reserved_cpus": "0,4"}
+    state = kubelet(1, "single-numa-node", scope, cores_per_zone=4, **options)
+    world = proven_world(state, CycleConfig())
+    world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))
+    pod = guaranteed("p", container("i", 4, 1, kind="init"), container("c", 4, 1))
+    assert not admit(state, pod).admitted
+    assert world.cluster.verdict(pod, NODE) is not None
