@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from services.scheduler.deciding.explanation.known_within import NAMES
 from shared.domain.refusal import Reason
 from shared.telemetry import declare, names
 
@@ -94,7 +95,8 @@ def _kubernetes() -> list[str]:
 
 def _reasons() -> list[str]:
     lines = [_REASONS]
-    return [*lines, *sorted(f"- {reason.value}" for reason in Reason), ""]
+    within = [f"- {name}: {meaning}" for name, meaning in sorted(NAMES.items())]
+    return [*lines, *sorted(f"- {reason.value}" for reason in Reason), "", _WITHIN, *within, ""]
 
 
 def _warnings() -> list[str]:
@@ -171,6 +173,10 @@ _REASONS = """\
 
 The reasons that FailedScheduling counts, in the words that it uses. What would help is in `topolog replay explain POD`,
 node by node.
+"""
+_WITHIN = """\
+Where the report leaves open what the kubelet has, a refusal that another state might not share ends with `known within bounds
+only:` and these names; `replay why-not` and the story of a reservation tell them, too ([feasibility](feasibility.md)).
 """
 _ERRORS = """\
 ## Errors of the command, and refusals to start

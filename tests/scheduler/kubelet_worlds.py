@@ -363,10 +363,3 @@ def measured(
         if refusal is not None and expected == "admitted":
             (found.refused_within_bounds if names else found.refused_needlessly).append(seed)
     return found
-
-
-def bounds_of(world: World) -> list[str]:
-    """What the verdicts so far knew within bounds only, by name."""
-    facts = world.cluster.node(NODE)
-    outlooks = facts.outlooks[2].values() if facts is not None and facts.outlooks is not None else ()
-    return sorted({name for each in outlooks if each.states is not None for name in each.states.bounds})

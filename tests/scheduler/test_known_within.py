@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -210,3 +211,8 @@ async def test_why_not_tells_them_where_a_node_refuses_and_where_nothing_stood_i
     reserved = next(each for each in await open_.log.read(0, 1000) if each.type == "PodReserved")
     fits = await why_not(open_.log, "ns/a", "n0", str(reserved.position - 1), CycleConfig())
     assert fits.lines == [WITHIN], fits.answer
+
+
+def test_the_page_lists_every_name() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "feasibility.md").read_text()
+    assert [name for name in NAMES if f"\n| {name} | " not in page] == []

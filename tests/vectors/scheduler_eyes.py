@@ -14,18 +14,19 @@ from typing import Any
 import msgspec
 
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.explanation.known_within import of_pod
 from shared.domain.pod import Pod
+from shared.hints.devices import UNHEALTHY
 from shared.kubelet.device_manager import Preferred
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.options import ConfigError
-from tests.scheduler.kubelet_worlds import NODE, bounds_of, proven_world
+from tests.scheduler.kubelet_worlds import NODE, proven_world
 from tests.vectors.indistinguishable import agree, hides_devices, starting, with_devices_elsewhere, with_pods_started
 from tests.vectors.kinds.admission_sequences import play, preference, started
 from tests.vectors.shapes import pod_of
 
 Json = dict[str, Any]
 NOT_STARTED = "pods that have not started yet"
-UNHEALTHY = "unhealthy devices that no listing tells"
 
 
 class Tally(msgspec.Struct):
@@ -69,7 +70,12 @@ def _verdicts(case: Json) -> Iterator[tuple[int, bool, bool, list[str]]]:
             pod = pod_of(op["pod"])
             world = proven_world(state, CycleConfig(), not_yet_running=waiting)
             refusal = world.cluster.verdict(pod, NODE)
-            yield at, refusal is None, op["expect"]["admitted"], [*bounds_of(world), *_unknown(state, pod, waiting, prefer)]
+            yield (
+                at,
+                refusal is None,
+                op["expect"]["admitted"],
+                [*of_pod(world.cluster, pod, NODE), *_unknown(state, pod, waiting, prefer)],
+            )
             waiting |= {pod.uid}
         elif op["op"] == "start":
             waiting -= {op["uid"]}
