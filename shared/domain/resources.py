@@ -36,6 +36,11 @@ def is_memory(name: str) -> bool:
     return name == MEMORY or is_hugepages(name)
 
 
+def memory_of(amounts: Amounts) -> Amounts:
+    """What of these amounts is the Memory Manager's."""
+    return {name: amount for name, amount in amounts.items() if is_memory(name)}
+
+
 def is_numa_affine(name: str) -> bool:
     """Resources whose per-zone accounting the kubelet's CPU and Memory Managers own."""
     return name in (CPU, MEMORY) or is_hugepages(name)

@@ -16,7 +16,7 @@ from shared.domain import policies
 from shared.domain.demand import most
 from shared.domain.device_zones import between_zones
 from shared.domain.report import Report
-from shared.domain.resources import PODS, Amounts, is_memory
+from shared.domain.resources import PODS, Amounts, is_memory, memory_of
 from shared.events.cluster_facts import NodeObserved
 from shared.ledger.charge import apart
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
@@ -44,8 +44,9 @@ NOWHERE: frozenset[int] = frozenset()
 
 
 class NodeFacts:
-    """Mutable columns of one node. `lower` and `upper` are zone id -> amounts; `free` is allocatable minus requested. `version`
-    counts every change, `taken_in` those that are the ledger's: no own reservations."""
+    """Mutable columns of one node. `lower` and `upper` are zone id -> amounts, `sizes` what scores take for the whole of a zone
+    (read only); `free` is allocatable minus requested. `spreads`: a pod may take from several zones at once without being refused
+    for it. `version` counts every change, `taken_in` those that are the ledger's: no own reservations."""
 
     __slots__ = (
         "allocatable",
@@ -67,7 +68,9 @@ class NodeFacts:
         "report",
         "requested",
         "rule",
+        "sizes",
         "slot",
+        "spreads",
         "taken_in",
         "tied",
         "totals",
@@ -86,7 +89,7 @@ class NodeFacts:
         self.report: Report | None = None
         self.lower: ZoneAmounts = {}
         self.upper: ZoneAmounts = {}
-        self.make = NO_MAKE
+        self.make, self.sizes = NO_MAKE, NO_MAKE.sizes
         self.zone_ids: tuple[int, ...] = ()
         self.requested: Amounts = {}
         self.allocatable: Amounts = {}
@@ -96,7 +99,7 @@ class NodeFacts:
         self.waiting: Any = None
         self.expected_zones: Any = None
         self.views: Any = None
-        self.rule = policy.Rule()
+        self.rule, self.spreads = policy.Rule(), True
         self.profile: Profile = ("missing", self.rule, (), (), (), (), ())
         self.profile_id = -1
         self.tied: frozenset[int] = frozenset()
@@ -106,16 +109,15 @@ class NodeFacts:
         self.charged: frozenset[str] = frozenset()
         self.ends: object = None
 
-    @property
-    def sizes(self) -> ZoneAmounts:
-        """Zone -> what scores take for the whole of it. Read only."""
-        return self.make.sizes
-
     def free(self, name: str) -> int:
         """What the node as a whole has left of a resource. A node that states no pod limit has none."""
         if name == PODS and name not in self.allocatable:
             return 1 << 30
         return self.allocatable.get(name, 0) - self.requested.get(name, 0)
+
+    def left(self) -> Amounts:
+        """`free` of each resource that the node states, and of pods."""
+        return {name: self.free(name) for name in (PODS, *self.allocatable)}
 
     def is_current(self, node: LedgerNode) -> bool:
         """True when the ledger's node says what these facts, own reservations included, say already."""
@@ -136,6 +138,7 @@ class NodeFacts:
         """Take over everything that the ledger says; own reservations that it lacks are forgotten."""
         if self.report is not node.basis:
             self.make = make_of(node.basis) if node.basis is not None else NO_MAKE
+            self.sizes = self.make.sizes
         steady = self._is_steady(node)
         self.ledger, self.observed, self.report, self.expired = node, node.observed, node.basis, node.expired
         self.lower = {zone: dict(amounts) for zone, amounts in node.lower.items()}
@@ -149,6 +152,7 @@ class NodeFacts:
         if not steady or self.profile[4] != self._layout():
             self.profile = self._profile(node, config)
             self.rule = self.profile[1]
+            self.spreads = self.rule.policy in (policies.NONE, policies.BEST_EFFORT)
         self.tied = tied_zones(node, node.charges.values())
         self.outlooks, self.waiting, self.expected_zones = None, None, None
         self.totals = self.surely_free() if self.spreads else {}
@@ -164,11 +168,6 @@ class NodeFacts:
         """The ledger's node `is_current`: own reservations are its charges from now on."""
         self.charged, self.overlay = frozenset(node.charges), {}
         self.outlooks, self.waiting, self.expected_zones = None, None, None
-
-    @property
-    def spreads(self) -> bool:
-        """True where a pod may take from several zones at once without being refused for it."""
-        return self.rule.policy in (policies.NONE, policies.BEST_EFFORT)
 
     def firm(self, lower: Bounds) -> Bounds:
         """`lower` as far as single zones go: no memory in zones that the Memory Manager uses, or may use, in groups."""
@@ -219,10 +218,12 @@ class NodeFacts:
     def _layout(self) -> Layout:
         return tuple((zone, tuple(self.lower[zone])) for zone in self.zone_ids)
 
-    def charges(self) -> Iterable[Charge]:
+    def charges(self) -> Collection[Charge]:
         """Every charge on the node, own reservations included."""
-        yield from self.ledger.charges.values()
-        yield from (own.charge for uid, own in self.overlay.items() if uid not in self.ledger.charges)
+        charges = self.ledger.charges
+        if not self.overlay:
+            return charges.values()
+        return [*charges.values(), *[own.charge for uid, own in self.overlay.items() if uid not in charges]]
 
 
 _known: dict[object, object] = {}
@@ -310,7 +311,7 @@ def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
 def _is_wide(charge: Charge, report: Report) -> bool:
     """Does the pod ask for more memory at once than any zone has when empty?"""
     parts = [most(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
-    return not fits_one_zone([{name: held for name, held in part.items() if is_memory(name)} for part in parts], report)
+    return not fits_one_zone([memory_of(part) for part in parts], report)
 
 
 def arriving(node: LedgerNode) -> frozenset[str]:

@@ -123,7 +123,8 @@ class Shape:
         """The shape's plan on nodes of this profile."""
         found = self.plans.get(profile)
         if found is None:
-            found = self.plans[profile] = make_plan(self.pod, self.wanted, profile)
+            rule = policy.combined(profile[1], self.wanted)
+            found = self.plans[profile] = _plan(self.kind.demand(profile[2]), rule, profile)
         return found
 
     def demand(self, tracked: tuple[str, ...]) -> tuple[ContainerDemand, ...]:
@@ -164,12 +165,8 @@ def _amounts_of(*many: Amounts) -> list[tuple[str, int]]:
     return [(name, held) for amounts in many for name, held in amounts.items()]
 
 
-def make_plan(pod: Pod, wanted: str, profile: Profile) -> Plan:
-    """How the pod's demand is aligned on nodes of this profile."""
-    return _plan(kind_of(pod).demand(profile[2]), policy.combined(profile[1], wanted), profile)
-
-
 def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profile) -> Plan:
+    """How the demand is aligned on nodes of this profile."""
     options = profile[3]
     if not demand:
         return Plan("free", rule)

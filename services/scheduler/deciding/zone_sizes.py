@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shared.domain.device_zones import between_zones
 from shared.domain.report import Report, Zone
-from shared.domain.resources import Amounts, is_memory
+from shared.domain.resources import Amounts, is_memory, memory_of
 
 MOST_ZONES = 8
 """Zones of which all sets are looked at; the kubelet's own limit unless it is raised."""
@@ -64,7 +64,7 @@ def _largest(report: Report) -> Amounts:
 
 def several_kinds_of_memory(amounts: Amounts) -> Amounts:
     """The memory and hugepages of these amounts where they are of more than one kind, else nothing."""
-    memory = {name: held for name, held in amounts.items() if is_memory(name)}
+    memory = memory_of(amounts)
     return memory if len(memory) > 1 else {}
 
 
@@ -90,7 +90,7 @@ def fits_one_zone(parts: Iterable[Amounts], report: Report | None) -> bool:
 def preferred_widths(part: Amounts, report: Report) -> Amounts:
     """By resource the fewest zones that hold that much when they are empty: so many the kubelet prefers. It is one number for all
     kinds of memory; all zones where they are too few."""
-    memory = {name: held for name, held in part.items() if is_memory(name)}
+    memory = memory_of(part)
     together = _fewest(memory, report) if memory else 0
     return {name: together if name in memory else _fewest({name: held}, report) for name, held in part.items()}
 

@@ -13,7 +13,7 @@ from services.scheduler.deciding.shape import Plan
 from services.scheduler.deciding.zone_sizes import fits_one_zone
 from shared.domain.demand import outside_pod_hint
 from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
-from shared.domain.resources import CPU, Amounts, is_device, is_memory
+from shared.domain.resources import CPU, Amounts, is_device, memory_of
 from shared.ledger.state import Charge, ZoneAmounts
 
 Bounds = Mapping[int, Amounts]
@@ -121,9 +121,9 @@ def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving
     if plan.whole_cores or plan.inits:
         return False
     taken = held_once(newcomer)
-    if any(facts.totals.get(name, 0) < amount for name, amount in taken.items() if not is_memory(name)):
+    memory = memory_of(taken)
+    if any(facts.totals.get(name, 0) < amount for name, amount in taken.items() if name not in memory):
         return False
-    memory = {name: amount for name, amount in taken.items() if is_memory(name)}
     if not memory and not _kinds_of_memory(arriving):
         return True
     if facts.tied and (plan.rule.policy != NONE or arriving):
@@ -141,4 +141,4 @@ def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving
 
 
 def _kinds_of_memory(charges: Iterable[Charge]) -> set[str]:
-    return {name for charge in charges for part in charge.demand for name in part.amounts if is_memory(name)}
+    return {name for charge in charges for part in charge.demand for name in memory_of(part.amounts)}

@@ -18,7 +18,7 @@ from services.scheduler.deciding.shape import Plan, Shape
 from services.scheduler.deciding.zone_sizes import is_plain
 from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
 from shared.domain.report import Report
-from shared.domain.resources import is_memory
+from shared.domain.resources import memory_of
 from shared.hints.arrivals import UNKNOWN, Verdict
 from shared.hints.registry import amounts_are_all, beyond_amounts
 from shared.hints.request import request_of
@@ -93,9 +93,7 @@ def _all_in_single_zones(facts: NodeFacts, plan: Plan) -> bool:
 
 def _harmless(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
     """Nobody on the way can miss what the newcomer takes, whatever they ask for."""
-    if plan.whole_cores or (
-        facts.rule.policy != SINGLE_NUMA_NODE and any(is_memory(name) for name in plan.together) and facts.tied
-    ):
+    if plan.whole_cores or (facts.tied and facts.rule.policy != SINGLE_NUMA_NODE and memory_of(plan.together)):
         return False
     charge = newcomer(shape.pod, shape.kind, facts.report, facts.upper).charge
     if bounds.room_beside_all(facts, charge):

@@ -160,7 +160,7 @@ class Columns:
             alike.setdefault(facts.profile_id, []).append(facts)
         for number, nodes in alike.items():
             self._write_zones(number, nodes)
-        self.free[:, slots] = _table(self.free_rows, [_free(f) for f in many])
+        self.free[:, slots] = _table(self.free_rows, [facts.left() for facts in many])
         self._write_offers([facts for facts in many if self._offers.get(facts.slot) is not facts.allocatable])
 
     def _write_zones(self, number: int, many: Sequence[NodeFacts]) -> None:
@@ -281,10 +281,6 @@ def _values(bounds: Sequence[Bounds], layout: Layout) -> Ints:
         values = np.array([[_clipped(amount) for amount in row] for row in rows], dtype=np.int64)
     clipped: Ints = np.minimum(np.maximum(values, -_LIMIT), _LIMIT).T
     return clipped
-
-
-def _free(facts: NodeFacts) -> Amounts:
-    return {name: facts.free(name) for name in (PODS, *facts.allocatable)}
 
 
 def _table(rows: Mapping[str, int], amounts: list[Amounts]) -> npt.NDArray[np.int64]:

@@ -19,7 +19,7 @@ from services.scheduler.deciding.verdicts.columns import Columns
 from services.scheduler.deciding.zone_sizes import several_kinds_of_memory
 from shared.domain import policies
 from shared.domain.demand import most
-from shared.domain.resources import Amounts, is_device, is_memory
+from shared.domain.resources import Amounts, is_device, is_memory, memory_of
 
 Scores = npt.NDArray[np.int16]
 
@@ -188,8 +188,8 @@ class Sweep:
 
     def _spread(self, plan: Plan) -> tuple[Bools, Bools]:
         held = most(plan.demand)
-        memory = {name: amount for name, amount in held.items() if is_memory(name)}
-        rest = {name: amount for name, amount in held.items() if not is_memory(name)}
+        memory = memory_of(held)
+        rest = {name: amount for name, amount in held.items() if name not in memory}
         candidates, sure = self._every(), self._every()
         for part in plan.parts:
             bounded = {name: amount for name, amount in part.amounts.items() if name not in plan.placeless}

@@ -46,35 +46,19 @@ class Selected(NamedTuple):
 
 
 class Sweeping:
-    """Reads the cluster's columns, which are up to date; keeps what it made on the shape."""
+    """Reads the cluster's columns, which are up to date; keeps what it made on the shape. `ranks`: a sweep knows the scores of
+    nodes that changed, so that they need not be judged one by one to be ranked; `singly`: nodes are scored one by one, and a
+    sweep knows at most a bound. `ranks_from`: changed nodes from which a sweep is cheaper than to rank each; None where neither
+    is worth it."""
 
     def __init__(self, columns: Columns, constraints: ConstraintColumns, config: CycleConfig, strategy: Scorer) -> None:
         self._columns, self._constraints, self._config, self._strategy = columns, constraints, config, strategy
-        self._standing = Standing(columns, strategy) if isinstance(strategy, Registered) else None
-
-    @property
-    def by_landing(self) -> bool:
-        """True where the strategy looks at nothing but the zone where a part lands."""
-        return isinstance(self._strategy, Registered) and self._strategy.by_landing
-
-    @property
-    def ranks(self) -> bool:
-        """True where a sweep knows the scores of nodes that changed, so that they need not be judged one by one to be ranked."""
-        return isinstance(self._strategy, Registered) and self._strategy.at_once
-
-    @property
-    def singly(self) -> bool:
-        """True where nodes are scored one by one, and a sweep knows at most a bound."""
-        return isinstance(self._strategy, Registered) and not self._strategy.at_once
-
-    @property
-    def ranks_from(self) -> int | None:
-        """Changed nodes from which a sweep is cheaper than to rank each; None where neither is worth it."""
-        if not isinstance(self._strategy, Registered):
-            return None
-        if self._strategy.at_once:
-            return RANKS_FROM_BY_WANTS if self._strategy.looks_at_wants else RANKS_FROM
-        return RANKS_FROM_BY_SETS if self._strategy.bounded else None
+        registered = strategy if isinstance(strategy, Registered) else None
+        self._standing = Standing(columns, registered) if registered is not None else None
+        self._by_landing = registered is not None and registered.by_landing
+        self.ranks = registered is not None and registered.at_once
+        self.singly = registered is not None and not registered.at_once
+        self.ranks_from = _ranks_from(registered) if registered is not None else None
 
     def plan(self, shape: Shape, profile: Profile, number: int) -> Planned:
         """The shape's plan on nodes of the profile of this number."""
@@ -111,7 +95,7 @@ class Sweeping:
         if planned.barred:
             return np.full(size, RULED_OUT), np.ones(size, dtype=np.bool_)
         unbarred = self._constraints.allowed(shape.pod.constraints, nodes, selection)
-        if planned.plan.mode == "aligned" and self.by_landing:
+        if planned.plan.mode == "aligned" and self._by_landing:
             return self._landing_sweep(shape, planned).run(selection, size, unbarred)
         return Sweep(self._columns, selection, size, planned.zones, self._strategy).run(shape, planned.plan, unbarred)
 
@@ -126,3 +110,9 @@ class Sweeping:
             planned.sweep = LandingSweep(self._columns, self._standing, *given)
         found: LandingSweep = planned.sweep
         return found
+
+
+def _ranks_from(strategy: Registered) -> int | None:
+    if strategy.at_once:
+        return RANKS_FROM_BY_WANTS if strategy.looks_at_wants else RANKS_FROM
+    return RANKS_FROM_BY_SETS if strategy.bounded else None
