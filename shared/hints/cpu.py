@@ -218,9 +218,11 @@ class CpuHints:
         if known is not None:
             return Observed(known[0], (known[1],))
         book, free = by_counts(report, pooled)
-        return Observed(book, (free,), frozenset({_unknown(report)}) if fine and not pooled else frozenset())
+        return Observed(book, (free,), _unknown(report, pooled) if fine else frozenset())
 
 
-def _unknown(report: Report) -> str:
-    whole = any(report.options.get(name) == "true" for name in (FULL_PCPUS_ONLY, ALIGN_BY_SOCKET))
-    return WHOLE_CORES if whole else SPREAD
+def _unknown(report: Report, pooled: bool) -> frozenset[str]:
+    options = (FULL_PCPUS_ONLY,) if pooled else (FULL_PCPUS_ONLY, ALIGN_BY_SOCKET)
+    if any(report.options.get(name) == "true" for name in options):
+        return frozenset({WHOLE_CORES})
+    return frozenset() if pooled else frozenset({SPREAD})

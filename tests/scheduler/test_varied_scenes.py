@@ -105,3 +105,27 @@ def test_cpus_that_an_init_container_leaves_are_no_whole_cores_to_a_later_one(sc
     pod = guaranteed("p", container("i", 4, 1, kind="init"), container("c", 4, 1))
     assert not admit(state, pod).admitted
     assert world.cluster.verdict(pod, NODE) is not None
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort", "single-numa-node"])
+def test_whole_cores_are_asked_for_beside_devices_of_several_zones_too(policy: str) -> None:
+    """Such pods are judged by the search alone, which knows of no cores where the report does not."""
+    state = kubelet(2, policy, gpus={"a": 0b11, "b": 0b01}, cpu_options={"full-pcpus-only": "true"})
+    world = proven_world(state, CycleConfig())
+    world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))
+    odd, even = (guaranteed("p", container("c", cpus, 1, 1)) for cpus in (1, 2))
+    assert not admit(state, odd).admitted
+    assert world.cluster.verdict(odd, NODE) is not None
+    assert world.cluster.verdict(even, NODE) is None
+
+
+def test_under_policy_none_whole_cores_are_known_within_bounds_without_the_layout() -> None:
+    """One whole core is reserved; without CPUs by id the other half of two cores could be."""
+    state = kubelet(1, "none", cores_per_zone=4, reserved_cpus="0,4", cpu_options={"full-pcpus-only": "true"})
+    world = proven_world(state, CycleConfig())
+    world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))
+    pod = guaranteed("p", container("c", 6, 1))
+    assert admit(state, pod).admitted
+    refusal = world.cluster.verdict(pod, NODE)
+    assert refusal is not None
+    assert f"known within bounds only: {names.WHOLE_CORES}" in refusal.remedy

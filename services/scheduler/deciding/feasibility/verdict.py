@@ -32,11 +32,12 @@ ENDANGERS: Verdict = "endangers"
 
 def verdict(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, steps: int) -> Verdict:
     """The answer for a pod of this shape, whose plan is not `free`."""
+    unknown_cores = plan.whole_cores and facts.report is not None and facts.report.cpus is None
+    if unknown_cores and not bounds.whole_cores_left(facts, plan, config.threads_per_core):
+        return REFUSED
     if plan.one_by_one:
         return searched(facts, plan, steps)
-    if plan.whole_cores and facts.report is not None and facts.report.cpus is None:
-        if not bounds.whole_cores_left(facts, plan, config.threads_per_core):
-            return REFUSED
+    if unknown_cores:
         if surely(facts, shape, plan):
             return ADMITTED
     elif not plan.whole_cores and surely(facts, shape, plan):
