@@ -1,0 +1,52 @@
+"""Outside the ledger nobody works out a charge, and whoever adds or takes charges is named in ADR 1, which says why."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CHARGING = ("shared.ledger.charge", "shared.ledger.charging", "shared.ledger.landing", "shared.ledger.settle")
+WORKING_OUT = {
+    "charge_zones",
+    "possible_zones",
+    "pending_zones",
+    "narrow",
+    "widen",
+    "landing",
+    "ended_of",
+    "settle",
+    "could_have_freed",
+}
+ADDING = {"restore", "subtract"}
+ADR = (ROOT / "docs/adr/0001-overlay-outside-the-ledger.md").read_text("utf-8")
+
+
+def takes(path: Path) -> set[str]:
+    """`module.name` of everything that the file imports from the ledger."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
+    return {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
+
+
+OUTSIDE = {
+    path: takes(path)
+    for folder in ("services", "shared")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if path.parent != ROOT / "shared/ledger"
+}
+
+
+def test_charges_are_worked_out_in_the_ledger_alone() -> None:
+    forbidden = {f"{module}.{name}" for module in CHARGING for name in WORKING_OUT}
+    assert len(OUTSIDE) > 400
+    assert {path.name: found for path, names in OUTSIDE.items() if (found := names & forbidden)} == {}
+
+
+def test_whoever_adds_or_takes_charges_is_named_with_the_reason() -> None:
+    who = [path for path, names in OUTSIDE.items() if names & {f"shared.ledger.view.{name}" for name in ADDING}]
+    assert len(who) == 5
+    assert [
+        path.name
+        for path in who
+        if not any(f"{path.parent.name}/{path.name}`" in line or f"`{path.name}`" in line for line in ADR.splitlines())
+    ] == []
