@@ -34,7 +34,7 @@ from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
 from shared.kubelet.versions import is_proven
 from shared.ledger.charge import WHOLE_POD
 from shared.ledger.device_ways import parted, ways_out_of_groups
-from shared.ledger.proof import is_seen, residual
+from shared.ledger.proof import by_socket, is_seen, residual
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
 from shared.ledger.unhealthy import doubted, given_back
 
@@ -298,11 +298,11 @@ def _kept(zones: ZoneAmounts, report: Report, bounds: set[str]) -> list[tuple[He
 
 def _may_spread(name: str, zones: ZoneAmounts, report: Report) -> bool:
     """restricted lets those take from several zones who ask for more than one has when it is empty, unhealthy devices and
-    reserved CPUs included."""
-    if report.policy == RESTRICTED:
+    reserved CPUs included; of CPUs by socket anybody may."""
+    if report.policy == RESTRICTED and not (name == CPU and by_socket(report)):
         largest = max((zone.resources[name].capacity for zone in report.zones if name in zone.resources), default=0)
         return any(amounts.get(name, 0) > largest for amounts in zones.values())
-    return report.policy in (NONE, BEST_EFFORT)
+    return report.policy in (NONE, BEST_EFFORT, RESTRICTED)
 
 
 def _out_of_several(name: str, zones: ZoneAmounts, report: Report) -> tuple[Held, ...]:

@@ -17,6 +17,7 @@ from shared.domain.device_zones import between_zones
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Placement, Report
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_memory
+from shared.kubelet.cpu_options import ALIGN_BY_SOCKET
 from shared.ledger.charge import REMEMBERED, apart
 from shared.ledger.state import Alias, Charge, ZoneAmounts
 
@@ -151,13 +152,18 @@ def _stays(name: str, demand: Sequence[ContainerDemand], report: Report) -> bool
     In pod scope one mask holds all containers: under single-numa-node any listed zone is that mask, under restricted listed
     memory shows it whole. In container scope a *later* container's mask must hold every zone of what it may reuse (kubelet
     1.36, CPU and device hints), and where only masks of the least size are admitted it then uses all of them. Whatever came
-    before an init container says nothing about it."""
-    if report.policy not in (SINGLE_NUMA_NODE, RESTRICTED):
+    before an init container says nothing about it, nor does a zone of CPUs where they come from all zones of its socket."""
+    if report.policy not in (SINGLE_NUMA_NODE, RESTRICTED) or (name == CPU and by_socket(report)):
         return False
     if report.scope == "pod":
         return report.policy == SINGLE_NUMA_NODE or any(MEMORY in part.amounts for part in demand if part.kind != "init")
     wants = [part.kind for part in demand if name in part.amounts]
     return wants[-1] != "init"
+
+
+def by_socket(report: Report) -> bool:
+    """The CPU Manager takes the zones of a socket for one."""
+    return report.options.get(ALIGN_BY_SOCKET) == "true"
 
 
 def manager_of(name: str) -> str:

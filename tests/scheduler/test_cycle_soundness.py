@@ -93,6 +93,14 @@ def test_where_cpus_are_aligned_by_socket_no_zone_stands_alone(policy: str, scop
     assert found.passed > 60
 
 
+def test_what_init_containers_keep_lies_anywhere_where_cpus_are_aligned_by_socket() -> None:
+    """The app container has 1 CPU in zone 0; of what its init containers leave to nobody 8 are in the socket's other zone."""
+    settings: dict[str, Any] = {"cpu_options": {"align-by-socket": "true"}, "memory_policy": "None", "reserved_memory": {}}
+    found = measured([3673], "restricted", "container", unsettled=0, checkpoints=False, zones=4, **settings)
+    assert (found.refused, found.unsound, found.refused_needlessly) == (1, [], [])
+    assert found.bounded_by == {"hidden init resources": 1}
+
+
 def test_restricted_takes_two_zones_of_one_socket_where_cpus_are_aligned_by_socket() -> None:
     """6 CPUs fit one zone when it is empty; 2 and 4 are left in two that share a socket, which the CPU Manager prefers too."""
     state = kubelet(4, "restricted", cpu_options={"align-by-socket": "true"}, memory_policy="None", reserved_memory={})
