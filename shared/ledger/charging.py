@@ -7,7 +7,7 @@ from shared.ledger.alike import kind_of
 from shared.ledger.charge import listed_demand
 from shared.ledger.landing import landing
 from shared.ledger.nodes import node_of
-from shared.ledger.settle import could_have_freed, settle
+from shared.ledger.recompute import could_have_freed, recompute
 from shared.ledger.state import Alias, Charge, Ended, Expectation, Freed, Ledger, LedgerNode, LedgerPod, Life, ZoneAmounts
 from shared.ledger.view import listed_of, restore, subtract
 
@@ -41,14 +41,14 @@ def _tells_who(node: LedgerNode) -> bool:
 
 
 def _first_charge(node: LedgerNode, charge: Charge) -> None:
-    """A new charge is unproven, so that only its own zones change: no need to settle the whole node. Nothing was possible for it
+    """A new charge is unproven, so that only its own zones change: no need to recompute the node. Nothing was possible for it
     before, and nothing was proven."""
     basis = node.basis
     if basis is None or not charge.demand:
         charge.proven = not charge.demand
         return
     if listed_of(node, charge.key):
-        settle(node, ())
+        recompute(node, ())
         return
     charge.possible, charge.zones = landing(charge.demand, basis, node.upper)
     subtract(node.lower, charge.zones)
@@ -85,14 +85,14 @@ def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, fin
     key = charge.key
     if not charge.demand:
         if key in node.ended:
-            settle(node, ())  # what a report lists for an ended pod of this name is free again, now that no live one bears it
+            recompute(node, ())  # what a report lists for an ended pod of this name is free again, now that no live one bears it
         return
     node.ended[key] = _ended(node.ended.get(key), charge, position, came, finished_s)
     if node.listed is None:
         _note_freed(node, charge, position)
-        settle(node, ())
+        recompute(node, ())
     elif key in node.listed:
-        settle(node, ())
+        recompute(node, ())
     else:
         restore(node.lower, charge.zones)
 

@@ -17,7 +17,7 @@ from shared.domain.resources import Amounts, add
 from shared.events.scheduling_facts import NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
 from shared.ledger.charge import listed_demand
-from shared.ledger.settle import settle
+from shared.ledger.recompute import recompute
 from shared.ledger.state import Expectation, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import total
 
@@ -109,6 +109,6 @@ def reconciled(node: LedgerNode, fact: NodeReconciled) -> None:
     named = {uid for expectation in kept for _, uid in expectation.pods}
     node.departed = {uid: amounts for uid, amounts in node.departed.items() if uid in named}
     node.ended = {}
-    settle(node)
+    recompute(node)
     if not unsettled(node):
         node.dirty = ""

@@ -9,7 +9,7 @@ from shared.events.envelope import Envelope
 from shared.ledger.charging import put, take
 from shared.ledger.nodes import node_of
 from shared.ledger.proof import has_only_inits
-from shared.ledger.settle import narrow_charge, redemand, settle
+from shared.ledger.recompute import narrow_charge, recompute, redemand
 from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import restore, subtract
 
@@ -60,7 +60,7 @@ def _respecified(ledger: Ledger, entry: LedgerPod, fact: cluster.PodObserved) ->
     charge.runs_at = ledger.position if entry.stage == "running" else 0
     if charge.key in node.ended:
         node.ended[charge.key].lives = None  # it did not end
-    settle(node)
+    recompute(node)
 
 
 def running(ledger: Ledger, fact: cluster.PodRunning, at: Envelope) -> Touched:
@@ -83,7 +83,7 @@ def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
     if started_s:
         _started(charge, started_s)
     if charge.zones and (charge.proven or has_only_inits(charge)):
-        settle(node, (charge.key,))
+        recompute(node, (charge.key,))
 
 
 def _started(charge: Charge, started_s: int) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.events.report_facts import NodeReportChanged, NodeReported
 from shared.ledger.nodes import node_of
-from shared.ledger.settle import forget_places, redemand, settle
+from shared.ledger.recompute import forget_places, recompute, redemand
 from shared.ledger.state import Ended, Expectation, Ledger, LedgerNode
 from shared.ledger.unhealthy import unlisted
 
@@ -26,7 +26,7 @@ def reported(ledger: Ledger, fact: NodeReported, version: int, position: int) ->
     node.unlisted = unlisted(node.report, node.unlisted, report)
     moved = node.report is None or not _same_shape(node.report, bare)
     _current(ledger, node, bare, version, position, moved)
-    settle(node)
+    recompute(node)
     return report.node
 
 
@@ -42,7 +42,7 @@ def changed(ledger: Ledger, fact: NodeReportChanged, version: int, position: int
         node.listed = {key: placements for key, placements in node.listed.items() if key not in fact.unlisted} | new
         anew = {*fact.unlisted, *new}
     moved = _current(ledger, node, _changed_report(before, fact), version, position, before.boot_id != fact.boot_id)
-    settle(node, None if moved else anew, fact.hidden is not None or fact.checkpoints is not None)
+    recompute(node, None if moved else anew, fact.hidden is not None or fact.checkpoints is not None)
     return fact.node
 
 

@@ -21,7 +21,7 @@ from shared.ledger.charge import charge_zones, narrow
 from shared.ledger.charging import alias_of, count, ended_of
 from shared.ledger.landing import landing
 from shared.ledger.proof import held_zones
-from shared.ledger.settle import settle
+from shared.ledger.recompute import recompute
 from shared.ledger.state import NOT_SENT_YET, Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import listed_of, restore
 
@@ -73,7 +73,7 @@ def what_if(
         count(left, kind_of(pods[uid].pod).request, -1)
         if charge.demand:
             left.ended[charge.key] = ended_of(charge)
-    settle(left)
+    recompute(left)
     return left
 
 

@@ -14,7 +14,7 @@ from shared.events.report_facts import NodeReportChanged, NodeReportExpired
 from shared.ledger import charging, pods, reports
 from shared.ledger.digest import digest, from_snapshot, to_snapshot
 from shared.ledger.fold import evolve
-from shared.ledger.settle import settle
+from shared.ledger.recompute import recompute
 from shared.ledger.state import Ledger
 from shared.ledger.view import lower_bound, upper_bound
 from tests.fixtures.examples import examples
@@ -112,14 +112,14 @@ def test_bounds_kept_incrementally_equal_bounds_computed_anew(history: History) 
 
 @given(histories())
 @settings(max_examples=examples(200), deadline=None)
-def test_settling_what_changed_comes_to_what_settling_everything_does(history: History) -> None:
-    settled_whole(history)
+def test_recomputing_what_changed_comes_to_what_recomputing_everything_does(history: History) -> None:
+    recomputed_whole(history)
 
 
-def settled_whole(history: History) -> None:
+def recomputed_whole(history: History) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for module in (charging, pods, reports):
-            patch.setattr(module, "settle", lambda node, *_: settle(node))
+            patch.setattr(module, "recompute", lambda node, *_: recompute(node))
         whole = Ledger()
         for envelope, fact in history.told:
             evolve(whole, envelope, fact)
@@ -140,7 +140,7 @@ def test_a_delta_of_a_new_boot_settles_whom_it_says_nothing_of() -> None:
     history = listing_a(container("c", 4))
     history.tell(streams.report("n1"), NodeReportChanged("n1", "boot-2", 3))
     assert history.n1.charges["uid-a"].held_boot == "boot-2"
-    settled_whole(history)
+    recomputed_whole(history)
 
 
 def test_a_delta_settles_whose_namesake_it_might_have_listed() -> None:
@@ -150,7 +150,7 @@ def test_a_delta_settles_whose_namesake_it_might_have_listed() -> None:
     assert history.n1.charges["uid-b2"].alias is not None
     history.tell(streams.report("n1"), NodeReportChanged("n1", "boot-1", 3))
     assert history.n1.charges["uid-b2"].alias is None
-    settled_whole(history)
+    recomputed_whole(history)
 
 
 def test_who_runs_keeps_no_memory_of_its_init_containers() -> None:
@@ -158,7 +158,7 @@ def test_who_runs_keeps_no_memory_of_its_init_containers() -> None:
     assert history.n1.charges["uid-a"].zones
     history.tell(streams.pod("uid-a"), PodRunning("uid-a", "n1"))
     assert not history.n1.charges["uid-a"].zones
-    settled_whole(history)
+    recomputed_whole(history)
 
 
 def test_a_delta_that_says_what_is_hidden_settles_whom_it_lists_as_before() -> None:
@@ -167,7 +167,7 @@ def test_a_delta_that_says_what_is_hidden_settles_whom_it_lists_as_before() -> N
     assert kept
     history.tell(streams.report("n1"), NodeReportChanged("n1", "boot-1", 3, checkpoints=("cpu",), hidden=HELD_BY_A))
     assert history.n1.charges["uid-a"].zones != kept
-    settled_whole(history)
+    recomputed_whole(history)
 
 
 @given(histories())

@@ -13,7 +13,7 @@ SEEDS = range(90_000, 90_200)
 SIMULATED = (
     Mutation(
         "a listing alone proves a pod",
-        "shared/ledger/settle.py",
+        "shared/ledger/recompute.py",
         "if charge.alias is not None or not covers(charge.demand, listed):",
         "if charge.alias is not None or not listed:",
         "S4|S11",
@@ -22,7 +22,7 @@ SIMULATED = (
     ),
     Mutation(
         "a charge does not widen",
-        "shared/ledger/settle.py",
+        "shared/ledger/recompute.py",
         "charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))",
         "charge.possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
         "S11",

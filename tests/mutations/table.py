@@ -332,7 +332,7 @@ TESTED = (
     ),
     Mutation(
         "a charge stays as narrow as it began",
-        "shared/ledger/settle.py",
+        "shared/ledger/recompute.py",
         "charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))",
         "charge.possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
         "tests/ledger/test_charge_and_proof.py -k widens",

@@ -14,7 +14,7 @@ from services.binder import core as binder
 from services.scheduler.observing import news
 from shared.eventlog.memory import MemoryEventLog
 from shared.events import binding_facts
-from shared.ledger import charging, settle
+from shared.ledger import charging, recompute
 from tests.simulation import __main__ as command
 from tests.simulation import runner
 from tests.simulation.profile import NEWEST
@@ -115,7 +115,7 @@ def hasty(work: binder.Work, reply: binder.Reply) -> object:
 ORDINARY_JUDGE = binder.judge
 
 BROKEN_RULES: dict[str, tuple[object, str, object, str]] = {
-    "a listing alone proves a pod": (settle, "covers", always(True), "S4|S11"),
+    "a listing alone proves a pod": (recompute, "covers", always(True), "S4|S11"),
     "a charge releases nothing": (charging, "restore", always(None), "ledger|S9|L2"),
     "a lost answer is taken for a no": (binder, "judge", hasty, "S4|S5|S7|L"),
     "pods that a list lacks live on": (news, "absent_pods", always([]), "L|S9"),

@@ -139,7 +139,7 @@ class Cluster:
         self._note_unsettled(facts)
         facts.version += 1
         delta = None
-        if facts.spreads or facts.tied:
+        if facts.unaligned or facts.tied:
             self._columns.changed(facts)
         elif not self._columns.is_stale(facts.slot):
             delta = self._delta(facts, shape, charge.zones)

@@ -45,8 +45,8 @@ NOWHERE: frozenset[int] = frozenset()
 
 class NodeFacts:
     """Mutable columns of one node. `lower` and `upper` are zone id -> amounts, `sizes` what scores take for the whole of a zone
-    (read only); `free` is allocatable minus requested. `spreads`: a pod may take from several zones at once without being refused
-    for it. `version` counts every change, `taken_in` those that are the ledger's: no own reservations."""
+    (read only); `free` is allocatable minus requested. `unaligned`: a pod may take from several zones at once without being
+    refused for it. `version` counts every change, `taken_in` those that are the ledger's: no own reservations."""
 
     __slots__ = (
         "allocatable",
@@ -70,10 +70,10 @@ class NodeFacts:
         "rule",
         "sizes",
         "slot",
-        "spreads",
         "taken_in",
         "tied",
         "totals",
+        "unaligned",
         "unsettled",
         "upper",
         "version",
@@ -99,7 +99,7 @@ class NodeFacts:
         self.waiting: Any = None
         self.expected_zones: Any = None
         self.views: Any = None
-        self.rule, self.spreads = policy.Rule(), True
+        self.rule, self.unaligned = policy.Rule(), True
         self.profile: Profile = ("missing", self.rule, (), (), (), (), ())
         self.profile_id = -1
         self.tied: frozenset[int] = frozenset()
@@ -152,10 +152,10 @@ class NodeFacts:
         if not steady or self.profile[4] != self._layout():
             self.profile = self._profile(node, config)
             self.rule = self.profile[1]
-            self.spreads = self.rule.policy in (policies.NONE, policies.BEST_EFFORT)
+            self.unaligned = self.rule.policy in (policies.NONE, policies.BEST_EFFORT)
         self.tied = tied_zones(node, node.charges.values())
         self.outlooks, self.waiting, self.expected_zones = None, None, None
-        self.totals = self.surely_free() if self.spreads else {}
+        self.totals = self.surely_free() if self.unaligned else {}
 
     def imagined(self, gone: Collection[str], pods: Mapping[str, LedgerPod], claimant: str, config: CycleConfig) -> NodeFacts:
         """The node, own reservations included, once these have ended and the claimant's claim is given back."""
@@ -296,8 +296,8 @@ def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
     report = node.basis
     if report is None or len(report.zones) < 2:
         return frozenset()
-    spreads = report.policy != policies.SINGLE_NUMA_NODE
-    if spreads and any((node.listed is None or not charge.proven) and _is_wide(charge, report) for charge in charges):
+    several = report.policy != policies.SINGLE_NUMA_NODE
+    if several and any((node.listed is None or not charge.proven) and _is_wide(charge, report) for charge in charges):
         return frozenset(zone.id for zone in report.zones)
     tied: set[int] = set()
     for placements in (node.listed or {}).values():

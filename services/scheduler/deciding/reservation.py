@@ -21,7 +21,7 @@ def reserve(facts: NodeFacts, pod: Pod, shape: Shape, trusted: Mapping[str, tupl
         subtract(facts.lower, charge.zones)
         facts.unsettled = True
         facts.arriving |= {pod.uid}
-        if facts.spreads:
+        if facts.unaligned:
             facts.take_total(charge, facts.totals)
     for name, amount in shape.requested.items():
         facts.requested[name] = facts.requested.get(name, 0) + amount

@@ -47,7 +47,7 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A shape on a profile. `mode`: `free` (nothing pinned), `aligned` (each part in one zone set), `spread` (policy none
+    """A shape on a profile. `mode`: `free` (nothing pinned), `aligned` (each part in one zone set), `unaligned` (policy none
     or best-effort: totals, and memory by zone). `parts` are in the kubelet's order, `kinds` their distinct amounts with
     how many parts ask for each. `together` is what all parts hold at once, empty where one zone with that much would not
     be enough to be sure (init containers, whole cores, memory outside the pod's hint). `inits` says that the pod has init
@@ -171,13 +171,13 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     if not demand:
         return Plan("free", rule)
     whole_cores = WHOLE_CORES in options and any(CPU in part.amounts for part in demand)
-    mode = "aligned" if rule.policy in (policies.SINGLE_NUMA_NODE, policies.RESTRICTED) else "spread"
+    mode = "aligned" if rule.policy in (policies.SINGLE_NUMA_NODE, policies.RESTRICTED) else "unaligned"
     parts = _parts(demand, rule)
     kinds = tuple(Counter(tuple(part.amounts.items()) for part in parts).items())
     forcing, beyond = len(parts) > 1 and any(part.kind == "init" for part in parts), _whole_pod(rule) and outside_pod_hint(demand)
     together = {} if whole_cores or forcing or beyond else _sum(parts)
     inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
-    placeless = frozenset(profile[5]) if mode == "spread" else frozenset[str]()
+    placeless = frozenset(profile[5]) if mode == "unaligned" else frozenset[str]()
     by_socket = BY_SOCKET in options and rule.policy != policies.NONE
     one_by_one = (
         beyond or by_socket or any(name in profile[6] or beyond_amounts(name) for part in demand for name in part.amounts)

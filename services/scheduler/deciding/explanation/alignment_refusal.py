@@ -69,7 +69,7 @@ def _threads_per_core(facts: NodeFacts, config: CycleConfig) -> int:
 
 def _shortage(facts: NodeFacts, plan: Plan) -> Refusal | None:
     for part in plan.parts:
-        found = _total(facts, _by_amounts(part)) if plan.mode == "spread" else _zonal(facts, plan, part)
+        found = _total(facts, _by_amounts(part)) if plan.mode == "unaligned" else _zonal(facts, plan, part)
         if found is not None:
             return found
     return None

@@ -52,7 +52,7 @@ def surely(facts: NodeFacts, shape: Shape, plan: Plan) -> bool:
     find a place."""
     if facts.report is None or _some_go_beyond_amounts(facts):
         return False
-    if facts.spreads:
+    if facts.unaligned:
         charge = newcomer(shape.pod, shape.kind, facts.report, facts.upper).charge
         arriving = [each for each in facts.charges() if each.uid in facts.arriving]
         return bounds.enough_on_the_whole(facts, plan, charge, arriving) or _all_in_single_zones(facts, plan)

@@ -173,7 +173,7 @@ class Columns:
         at = self._places(number)[:, None], slots
         self.lower.reshape(-1, self.capacity)[at] = _values([f.firm(f.lower) for f in many], layout)
         self.upper.reshape(-1, self.capacity)[at] = _values([f.upper for f in many], layout)
-        counted = [facts for facts in many if facts.spreads]
+        counted = [facts for facts in many if facts.unaligned]
         if counted:
             self.totals[:, [facts.slot for facts in counted]] = _table(self.rows, [facts.totals for facts in counted])
         self._write_sizes(number, [facts for facts in many if self._sized.get(facts.slot) is not facts.make])

@@ -42,8 +42,8 @@ class Sweep:
         """Judge the shape; scores and certainty in the selection's order. `unbarred` is where its constraints let it go."""
         if plan.mode == "aligned":
             candidates, sure, scores = self._aligned(plan)
-        elif plan.mode == "spread":
-            candidates, sure, scores = (*self._spread(plan), self._whole(shape) if self._singly is None else self._most(plan))
+        elif plan.mode == "unaligned":
+            candidates, sure, scores = (*self._unaligned(plan), self._whole(shape) if self._singly is None else self._most(plan))
         else:
             candidates, sure, scores = self._every(), self._every(), self._whole(shape)
         if self._singly is not None:
@@ -184,9 +184,9 @@ class Sweep:
     def _size(self, name: str) -> npt.NDArray[np.float64]:
         return self._columns.whole[self._columns.rows[name], : self._zones][:, self._selection]
 
-    # -- spread ----------------------------------------------------------------------------------------------------
+    # -- unaligned --------------------------------------------------------------------------------------------------
 
-    def _spread(self, plan: Plan) -> tuple[Bools, Bools]:
+    def _unaligned(self, plan: Plan) -> tuple[Bools, Bools]:
         held = most(plan.demand)
         memory = memory_of(held)
         rest = {name: amount for name, amount in held.items() if name not in memory}

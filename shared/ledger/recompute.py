@@ -1,6 +1,6 @@
-"""Settling: hold every charge of a node against its current report and rebuild the bounds.
+"""Recomputing a node: hold every charge against its current report, and make the bounds anew.
 
-Run when the report, the set of ended pods or the settled position changes. Settling is a relation between a pod and the
+Run when the report, the set of ended pods or the settled position changes. Proven is a relation between a pod and the
 current report, not a state that a pod enters: a report that no longer proves a live pod charges it again. Where only some
 listings changed, or none, pods that others prove need not be looked at: most of a node's, and most of what a log tells.
 """
@@ -17,19 +17,19 @@ from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import base_bound, listed_of, lower_bound, restore, subtract, upper_bound
 
 
-def settle(node: LedgerNode, listed_anew: Container[str] | None = None, hidden_anew: bool = False) -> None:
+def recompute(node: LedgerNode, listed_anew: Container[str] | None = None, hidden_anew: bool = False) -> None:
     """Prove or charge each pod of the node by its current report, then rebuild `lower` and `upper`. `listed_anew`: names whose
-    listing is another one than when the node was last settled, where neither boot nor shape of the report is; None where they
+    listing is another one than when the node was last recomputed, where neither boot nor shape of the report is; None where they
     may be. `hidden_anew`: so may be what checkpoints say beyond the listing."""
     charges = list(node.charges.values())
     if listed_anew is not None:
         charges = [charge for charge in charges if charge.key in listed_anew or not _stays_proven(charge, hidden_anew)]
     for charge in charges:
-        _settle_alias(node, charge)
+        _recompute_alias(node, charge)
     base = base_bound(node)
     node.upper = upper_bound(node, base)
     for charge in charges:
-        _settle_charge(node, charge)
+        _recompute_charge(node, charge)
     node.lower = lower_bound(node, base)
 
 
@@ -40,7 +40,7 @@ def _stays_proven(charge: Charge, hidden_anew: bool) -> bool:
     return not (hidden_anew and any(part.kind == "init" for part in charge.demand))
 
 
-def _settle_charge(node: LedgerNode, charge: Charge) -> None:
+def _recompute_charge(node: LedgerNode, charge: Charge) -> None:
     basis = node.basis
     if basis is None or not charge.demand:
         charge.proven, charge.zones = not charge.demand, {}
@@ -56,7 +56,7 @@ def _settle_charge(node: LedgerNode, charge: Charge) -> None:
     charge.zones = pending_zones(charge, basis)
 
 
-def _settle_alias(node: LedgerNode, charge: Charge) -> None:
+def _recompute_alias(node: LedgerNode, charge: Charge) -> None:
     """Only a report that came after the charge can tell the newcomer from its predecessor."""
     if charge.alias is None or node.listed is None or node.report_position <= charge.charged_at:
         return
