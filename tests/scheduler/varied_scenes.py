@@ -96,6 +96,8 @@ def made(
     options = _options(draw, policy, zones) if draw.has(OPTIONS) else {}
     if draw.has(PICKS):
         settings = {**settings, "between": 0.7}
+    if draw.has(VERSION) and rng.random() < 0.5:
+        settings = {**settings, "device_hints_on_all_zones": True}
     seen = scene(seed, policy, scope, zones, unsettled, **{**settings, **options})
     if draw.has(PICKS):
         seen = msgspec.structs.replace(seen, pod=_with_devices(seen.pod, rng))
