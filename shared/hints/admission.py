@@ -17,7 +17,7 @@ from shared.hints.provider import NO_OPINION, Asked, Book, Own, State, Taken
 from shared.hints.request import Questions, Request, Step
 from shared.hints.splits import TooManyChoicesError, TooManyWaysError
 from shared.kubelet.hint import Hint
-from shared.kubelet.masks import MAX_NODES, nodes_of
+from shared.kubelet.masks import MAX_NODES
 from shared.kubelet.topology_manager import NO_HINT, TopologyManager, merge
 
 States = tuple[State, ...]
@@ -179,8 +179,3 @@ def _allocates(book: Book, state: State, own: Own, asked: Asked, kind: Container
         return not asked or bool(book.allocate(state, own, asked, kind, hint))
     except TooManyWaysError:
         return True
-
-
-def zones_of(mask: int) -> tuple[int, ...]:
-    """Zone ids, ascending."""
-    return nodes_of(mask)
