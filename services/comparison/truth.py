@@ -56,7 +56,6 @@ class TrueNode:
     def __init__(self, node: SimulatedNode, checkpoint: bool = False) -> None:
         self.simulated, self.checkpoint = node, checkpoint
         self.kubelet: KubeletNode = kubelet.start(node)
-        self.busy_until_s = 0.0
         self.trial: Trial | None = None
         self.changed = True
         self.past: deque[Past] = deque(maxlen=PAST)
