@@ -144,7 +144,7 @@ def test_following_begins_where_it_was_asked_to_and_has_no_end(topolog: Run) -> 
 def test_what_is_neither_position_nor_time_is_no_moment(topolog: Run, text: str) -> None:
     for verb in (("replay", "log"), ("replay", "whatif"), ("log", "export", "--out", "x")):
         for name in ("--since", "--until"):
-            code, _, err = topolog(*verb, name, text, "--data-dir", "/nonexistent")
+            code, _, err = topolog(*verb, name, text)
             assert (code, "is no moment" in err, f"topolog {' '.join(verb[:2])} --help" in err) == (2, True, True)
 
 
