@@ -47,7 +47,9 @@ def run(source: LogSource, use: Callable[[EventLog], Awaitable[T]]) -> T:
 
 @log_app.command("skip")
 def skip_command(
-    position: Annotated[int, typer.Argument(help="Position of the fact, as health, verify and replay name it.", min=1)],
+    position: Annotated[
+        int, typer.Argument(help="Position of the fact, as health, verify and replay name it.", min=1, max=2**63 - 1)
+    ],
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")],
     database_url: Database = "",
     data_dir: DataDir = None,

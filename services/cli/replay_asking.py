@@ -10,12 +10,14 @@ import typer
 
 from services.cli import replay_print
 from services.cli.log_source import LogSource
-from services.cli.output import EXIT_FAILED, json_line
+from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
 from services.cli.replay import NEGATIVE_POSITIONS, Database, DataDir, Json, replay_app, run
 from services.replay.differing import State, difference, state_of
 from services.replay.positions import position_of
 from services.replay.reading import ledger_at
+from services.replay.suggestions import did_you_mean
 from shared.eventlog.port import EventLog
+from shared.events import streams
 
 
 @replay_app.command("diff", context_settings=NEGATIVE_POSITIONS)
@@ -33,8 +35,12 @@ def diff_command(
 
     Exit code 1 when they differ.
     """
-    one = _state(before, database_url, data_dir, f"topolog replay diff {_moment_of(before, '1')} {after}")
-    other = _state(after, database_url, data_dir, f"topolog replay diff {before} {_moment_of(after, 'head')}")
+    one, there = _state(before, database_url, data_dir, node, f"topolog replay diff {_moment_of(before, '1')} {after}")
+    other, here = _state(after, database_url, data_dir, node, f"topolog replay diff {before} {_moment_of(after, 'head')}")
+    if node and not (there or here):
+        which = "either history" if _is_file(before) or _is_file(after) else "the history"
+        hint = did_you_mean(node, {*one.nodes, *other.nodes})
+        raise CommandError(f"no node {node!r} in {which}{hint}", "topolog replay log --type NodeObserved", EXIT_USAGE)
     found = difference(one, other, node)
     if as_json:
         json_line(found)
@@ -44,21 +50,30 @@ def diff_command(
         raise typer.Exit(EXIT_FAILED)
 
 
+def _is_file(text: str) -> bool:
+    """Whether an argument names a file, and perhaps a moment of it."""
+    try:
+        return Path(text.partition("@")[0]).expanduser().exists()
+    except (OSError, ValueError):
+        return False
+
+
 def _moment_of(text: str, moment: str) -> str:
     """Another moment of the log that an argument names, as an argument."""
-    path = text.partition("@")[0]
-    return f"{path}@{moment}" if Path(path).expanduser().exists() else moment
+    return f"{text.partition('@')[0]}@{moment}" if _is_file(text) else moment
 
 
-def _state(text: str, database_url: str, data_dir: Path | None, remedy: str) -> State:
-    """The state that one argument names; `remedy` where it names a moment that its log does not hold."""
+def _state(text: str, database_url: str, data_dir: Path | None, node: str, remedy: str) -> tuple[State, bool]:
+    """The state that one argument names, and whether its log has heard of the node; `remedy` where it names a moment that its log
+    does not hold."""
     path, _, moment = text.partition("@")
-    in_file = Path(path).expanduser().exists()
+    in_file = _is_file(text)
     source = LogSource(path, None) if in_file else LogSource(database_url, data_dir)
 
-    async def fold(log: EventLog) -> State:
+    async def fold(log: EventLog) -> tuple[State, bool]:
         wanted = moment if in_file else text
-        return state_of(text, await ledger_at(log, await position_of(log, wanted or "head", remedy=remedy)))
+        state = state_of(text, await ledger_at(log, await position_of(log, wanted or "head", remedy=remedy)))
+        return state, any((await log.versions([streams.node(node), streams.report(node)])).values())
 
     return run(source, fold, "diff")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -12,6 +12,9 @@ from services.replay.filters import FilterError
 _AGO = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)(?:\s+ago)?$")
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _POSITION, _UNIX_S = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{10,}(\.[0-9]+)?")
+LONGEST = 60
+_YEARS_US = (-62_135_683_200_000_000, 253_402_387_199_999_999)
+"""The years 1 to 9999, and the hours that a zone may add, in Unix microseconds."""
 REMEDY = "give a position (500), head, -100 (a hundred before it), 10m or 10m ago, or a time (2026-01-31T12:00:00)"
 
 
@@ -38,8 +41,16 @@ Moment = At | Back | When
 
 def parse(text: str, now_us: int, what: str = "") -> Moment:
     """What the text means. A bare number is a position, or Unix seconds from ten digits on; a time without zone is UTC. Raises
-    FilterError."""
-    wanted = text.strip().lower()
+    FilterError, also for what lies beyond all logs."""
+    found = _parsed(text.strip(), now_us) if len(text) <= LONGEST else None
+    if found is None or not _thinkable(found):
+        shown = text if len(text) <= LONGEST else text[:LONGEST] + "..."
+        raise FilterError(f"{what + ' ' if what else ''}{shown!r} is no moment; {REMEDY}")
+    return found
+
+
+def _parsed(text: str, now_us: int) -> Moment | None:
+    wanted = text.lower()
     if wanted in ("now", "head", "end"):
         return Back()
     if re.fullmatch(r"-\d+|head-\d+", wanted):
@@ -50,12 +61,20 @@ def parse(text: str, now_us: int, what: str = "") -> Moment:
         return When(int(float(wanted) * 1_000_000))
     if ago := _AGO.match(wanted):
         return When(now_us - int(float(ago[1]) * _UNIT_S[ago[2][0]] * 1_000_000))
-    return When(_time(text, what))
+    return _time(text)
 
 
-def _time(text: str, what: str) -> int:
+def _time(text: str) -> When | None:
     try:
-        when = datetime.fromisoformat(text.strip())
+        when = datetime.fromisoformat(text)
     except ValueError:
-        raise FilterError(f"{what + ' ' if what else ''}{text!r} is no moment; {REMEDY}") from None
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+        return None
+    since = (when if when.tzinfo else when.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return When(since // timedelta(microseconds=1))
+
+
+def _thinkable(found: Moment) -> bool:
+    """A log might reach there: positions have 63 bits, and years four digits."""
+    if isinstance(found, When):
+        return _YEARS_US[0] <= found.time_us <= _YEARS_US[1]
+    return (found.position if isinstance(found, At) else found.facts) < 1 << 63

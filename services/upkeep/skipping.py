@@ -32,9 +32,10 @@ async def skip(log: EventLog, position: int, by: str, reason: str, now_us: int, 
 
 
 async def _row(log: EventLog, position: int) -> Envelope:
-    page = await log.read(position - 1, 1) if position > 0 else []
+    head = await log.head()
+    page = await log.read(position - 1, 1) if 0 < position <= head else []
     if not page:
-        raise UpkeepRefused(f"the log has no position {position}; it ends at {await log.head()}", "topolog replay verify")
+        raise UpkeepRefused(f"the log has no position {position}; it ends at {head}", "topolog replay verify")
     if page[0].stream == streams.LOG:
         raise UpkeepRefused(f"fact {position} is about the log itself, which is never skipped", "topolog replay verify")
     return page[0]

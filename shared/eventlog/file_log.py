@@ -5,6 +5,7 @@ The files are checked once, when they are opened; after that a block is unpacked
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -92,6 +93,9 @@ class FileLog:
         return {stream: self._heads.get(stream, 0) for stream in streams}
 
     async def wait(self, after: int, timeout_s: float) -> bool:
+        """Nothing ever comes."""
+        if self.last <= after:
+            await asyncio.sleep(timeout_s)
         return self.last > after
 
     async def load_checkpoint(self, consumer: str) -> int:
