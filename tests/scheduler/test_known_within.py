@@ -216,3 +216,10 @@ async def test_why_not_tells_them_where_a_node_refuses_and_where_nothing_stood_i
 def test_the_page_lists_every_name() -> None:
     page = (Path(__file__).parents[2] / "docs" / "feasibility.md").read_text()
     assert [name for name in NAMES if f"\n| {name} | " not in page] == []
+
+
+def test_under_single_numa_node_it_matters_which_cpus_are_free_where_init_containers_leave_some() -> None:
+    world = without_layout(running(kubelet(2, "single-numa-node"), guaranteed("a", container("c", 2, 1))))
+    leaves = guaranteed("p", container("i", 4, 1, kind="init"), container("c", 6, 1))
+    assert of_pod(world.cluster, leaves, NODE) == (cpu.SPREAD,)
+    assert of_pod(world.cluster, guaranteed("q", container("c", 6, 1)), NODE) == ()

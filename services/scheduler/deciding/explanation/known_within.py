@@ -14,7 +14,7 @@ from services.scheduler.deciding.feasibility.outlook import Outlook, outlook_of
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
 from shared.domain.pod import Pod
-from shared.domain.policies import NONE, SINGLE_NUMA_NODE
+from shared.domain.policies import NONE
 from shared.domain.refusal import Reason
 from shared.domain.resources import CPU, is_device, is_memory
 from shared.hints.cpu import SPREAD, WHOLE_CORES
@@ -70,8 +70,6 @@ def known_within(facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
     outlook = outlook_of(facts, plan)
     asked = {name for part in plan.demand for name in part.amounts}
     found = {name for name in outlook.bounds if name not in _CONCERNS or any(map(_CONCERNS[name], asked))}
-    if plan.rule.policy == SINGLE_NUMA_NODE and not plan.one_by_one:
-        found -= {MEMORY_GROUPS, SPREAD}
     chooses = plan.rule.policy != NONE and any(map(is_device, asked))
     if chooses and found.isdisjoint({MEMORY_GROUPS, WHOLE_CORES, SPREAD}) and _picks_decide(outlook, plan):
         found.add(PICKS)
