@@ -52,7 +52,8 @@ SHARES: Mapping[str, float] = {
 """The default mix: the share of scenes with each."""
 
 UNHEARD = 0.05
-"""Of scenes with ended pods: nobody has heard of the end."""
+"""Of scenes with ended pods: nobody has heard of the end. Not where devices vanish: a zone may then offer other resources, which
+makes the ledger forget where pods were that are listed no more, so that they count as on their way."""
 
 WHOLE = (FULL_PCPUS_ONLY, ALIGN_BY_SOCKET, STRICT_RESERVATION)
 SPREADING = (ACROSS_NUMA, ACROSS_CORES, ALIGN_UNCORE)
@@ -144,7 +145,7 @@ def _happened(base: KubeletState, draw: Draw, stored: bool) -> tuple[World, Kube
     gone = [uid for uid in after.pods if draw.rng.random() < 0.5] if draw.has(ENDED) else []
     for uid in gone:
         after = remove(after, uid)
-    heard = gone if draw.rng.random() >= UNHEARD else []
+    heard = gone if draw.rng.random() >= UNHEARD or draw.has(UNHEALTHY) else []
     early = draw.rng.random() < 0.5
     for uid in heard if early else ():
         world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
