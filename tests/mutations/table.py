@@ -402,4 +402,25 @@ TESTED = (
         'durable = "off"',
         "tests/embedded/test_servers.py -k durability",
     ),
+    Mutation(
+        "unhealthy devices that nobody lists lie nowhere",
+        "shared/ledger/kubelet_states.py",
+        "    if asked and bases is not None and policy in (RESTRICTED, BEST_EFFORT):",
+        "    if not asked and bases is not None and policy in ():",
+        "tests/scheduler/test_unhealthy_devices.py -k vanished_from_the_listing",
+    ),
+    Mutation(
+        "a resource that vanished whole is offered still",
+        "shared/ledger/unhealthy.py",
+        "    names = doubted(node)\n",
+        "    names = frozenset(_unhealthy(report))\n",
+        "tests/scheduler/test_unhealthy_devices.py -k vanished_whole",
+    ),
+    Mutation(
+        "scope pod asks for whole cores at once",
+        "services/scheduler/deciding/feasibility/bounds.py",
+        "    asked = [part.amounts[CPU] for part in plan.demand if CPU in part.amounts]",
+        "    asked = [part.amounts[CPU] for part in plan.parts if CPU in part.amounts]",
+        "tests/scheduler/test_varied_scenes.py -k whole_cores_whatever_the_scope",
+    ),
 )
