@@ -12,10 +12,11 @@ from pathlib import Path
 
 import msgspec
 
+from services.upkeep.arriving import ANOTHER_COPY, Arriving, Problem
 from services.upkeep.errors import UpkeepRefused
 from services.upkeep.timelines import ROLE, opening
 from shared.eventlog.errors import LogNotMigrated, LogUnavailable
-from shared.eventlog.history_file import Block, Header, HistoryFileError, checked, header_of
+from shared.eventlog.history_file import Block, HistoryFileError, checked, header_of
 from shared.eventlog.migrate import upgrade_or_tell
 from shared.eventlog.port import Commit, Draft, LogIdentity
 from shared.eventlog.postgres_care import NotEmpty, take_in
@@ -56,7 +57,7 @@ async def import_history(url: str, file: Path, now_us: int, progress: Callable[[
         await upgrade_or_tell(url)
         identity = await take_in(url, header, _blocks(file, untold, progress), begun)
     except HistoryFileError as error:
-        raise UpkeepRefused(str(error), "import another copy of it") from error
+        raise UpkeepRefused(str(error), ANOTHER_COPY) from error
     except NotEmpty as error:
         if error.log_id == header.log_id:
             raise UpkeepRefused(f"{error}, of this very history", "topolog log status; there is nothing to import") from error
@@ -67,14 +68,21 @@ async def import_history(url: str, file: Path, now_us: int, progress: Callable[[
 
 
 def _blocks(file: Path, untold: dict[int, str], progress: Callable[[int], None]) -> Iterator[Sequence[Envelope]]:
-    """The file's blocks; what a fact among them says of redactions goes from `untold`."""
+    """The file's blocks; what a fact among them says of redactions goes from `untold`. Raises UpkeepRefused."""
+    arriving = Arriving()
     for item in checked(file):
-        if not isinstance(item, Header):
-            assert isinstance(item, Block)
+        if isinstance(item, Block):
+            _require_none(arriving.see(item.envelopes), file)
             yield item.envelopes
             for position in told_by(item.envelopes):
                 untold.pop(position, None)
             progress(item.envelopes[-1].position)
+    _require_none(arriving.finish(), file)
+
+
+def _require_none(problem: Problem | None, file: Path) -> None:
+    if problem is not None:
+        raise UpkeepRefused(f"{file} cannot become a log: at position {problem.position}, {problem.what}", problem.remedy)
 
 
 def _redactions(identity: LogIdentity, untold: dict[int, str], now_us: int) -> Iterator[Commit]:

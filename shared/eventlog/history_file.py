@@ -17,7 +17,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from shared.eventlog.chain import is_hash, linked
+from shared.eventlog.chain import linked
+from shared.eventlog.history_values import fact_problem, header_problem, shown
 from shared.eventlog.pages import cut
 from shared.events.envelope import Envelope
 
@@ -176,7 +177,7 @@ def checked(path: Path) -> Iterator[Header | Block]:
                 told = digest.hexdigest()
                 break
             else:
-                block = Block(offset, size, _facts(text, path))
+                block = Block(offset, size, _facts(text, position, path))
                 position, chain = _follow(block.envelopes, position, chain, header.redacted, path)
                 yield block
             digest.update(text)
@@ -194,26 +195,33 @@ def _opened(path: Path) -> BinaryIO:
 def _header(text: bytes, path: Path) -> Header:
     try:
         header = msgspec.json.decode(text, type=Header)
-        bytes.fromhex(header.before)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise HistoryFileError(f"{path} is no history of Topolog: {error}") from error
-    if header.format != FORMAT or not 1 <= header.first <= header.last + 1:
-        raise HistoryFileError(
-            f"{path} is no history of Topolog: its header says {header.format!r} {header.first}..{header.last}"
-        )
-    for position, digest in header.redacted.items():
-        if not is_hash(digest):
-            raise HistoryFileError(f"{path} is no history of Topolog: its header names no hash for position {position}")
+    if header.format != FORMAT:
+        raise HistoryFileError(f"{path} is no history of Topolog: its header says {header.format[:80]!r}")
     if header.version > VERSION:
-        raise HistoryFileError(f"{path} was written by a newer release (format {header.version}, this one reads {VERSION})")
+        newer = f"format {shown(header.version)}, this one reads {VERSION}"
+        raise HistoryFileError(f"{path} was written by a newer release ({newer})")
+    if problem := header_problem(
+        header.log_id, header.timeline, header.first, header.last, header.before, header.redacted, header.checkpoints
+    ):
+        raise HistoryFileError(f"{path} is no history of Topolog: {problem}")
     return header
 
 
-def _facts(text: bytes, path: Path) -> list[Envelope]:
-    try:
-        return [envelope_of(line) for line in text.splitlines()]
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise HistoryFileError(f"{path} holds a line that is no fact: {error}") from error
+def _facts(text: bytes, after: int, path: Path) -> list[Envelope]:
+    """The facts of a block that begins after a position."""
+    found: list[Envelope] = []
+    for position, line in enumerate(text.splitlines(), after + 1):
+        try:
+            found.append(envelope_of(line))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise HistoryFileError(f"{path}: at position {position} is a line that is no fact: {error}") from error
+        if problem := fact_problem(found[-1]):
+            raise HistoryFileError(f"{path}: the fact at position {position} is none that a log takes: {problem}")
+    if not found:
+        raise HistoryFileError(f"{path}: after position {after} comes a block without facts")
+    return found
 
 
 def _check_end(text: bytes, facts: int, digest: str, path: Path) -> None:
@@ -229,7 +237,7 @@ def _follow(facts: Sequence[Envelope], position: int, chain: bytes, redacted: Ma
     """Position and chain after these facts."""
     for fact in facts:
         if fact.position != position + 1:
-            raise HistoryFileError(f"{path}: after position {position} comes {fact.position}")
+            raise HistoryFileError(f"{path}: after position {position} comes {shown(fact.position)}")
         computed = linked(chain, fact)
         known = bool(fact.chain) and bool(chain or position == 0)
         if known and fact.chain not in (computed, _as_before(chain, fact, redacted)):

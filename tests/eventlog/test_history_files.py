@@ -129,7 +129,7 @@ async def test_an_interrupted_export_leaves_the_file_as_it_was(exported: Path) -
 
 async def test_what_was_never_a_history_is_told_so(tmp_path: Path) -> None:
     file = tmp_path / "x.topolog.gz"
-    for content in (b"", b"plain text", gzip.compress(b'{"format":"else","log_id":"","timeline":1,"first":1,"last":0}\n')):
+    for content in (b"", b"plain text", gzip.compress(b'{"format":"else","log_id":"l","timeline":1,"first":1,"last":0}\n')):
         file.write_bytes(content)
         with pytest.raises(HistoryFileError):
             FileLog.open(file)

@@ -1,0 +1,76 @@
+"""What is asked of a history before it becomes a log: versions of every stream from 1 without a gap, and facts of kinds that this
+release knows, where it must. Pure.
+
+A fact that cannot be read sets its stream aside, here as in the log that it comes from: backups of such logs are taken in. One of
+a kind that this release does not know, on a stream that it must make sense of, is for the release that wrote it, unless an
+operator has said that it is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shared.events import streams
+from shared.events.catalog import CATALOG
+from shared.events.codec import UndecodableFact, decode
+from shared.events.envelope import Envelope
+from shared.events.log_facts import FactSkipped
+
+ANOTHER_COPY = "import another copy of it"
+ITS_RELEASE = "import it by the release that wrote it, or a newer one"
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What is wrong at a position, and what to do."""
+
+    position: int
+    what: str
+    remedy: str
+
+
+class Arriving:
+    """Sees every block of a history once, in order."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, int] = {}
+        self._strange: dict[int, Problem] = {}
+
+    def see(self, block: Sequence[Envelope]) -> Problem | None:
+        """What is wrong with these facts, whatever comes after them."""
+        for fact in block:
+            expected = self._versions.get(fact.stream, 0) + 1
+            if fact.version != expected:
+                said = f"{fact.stream[:80]} has version {fact.version} there, and {expected} is its next"
+                return Problem(fact.position, said, ANOTHER_COPY)
+            self._versions[fact.stream] = fact.version
+            if fact.type == FactSkipped.__name__:
+                self._skip(fact)
+            elif strange := _strange(fact):
+                self._strange.setdefault(fact.position, Problem(fact.position, strange, ITS_RELEASE))
+        return None
+
+    def finish(self) -> Problem | None:
+        """What is wrong with all of them together."""
+        return next(iter(self._strange.values()), None)
+
+    def _skip(self, fact: Envelope) -> None:
+        try:
+            word = decode(fact)
+        except UndecodableFact:
+            return
+        if isinstance(word, FactSkipped):
+            self._strange.pop(word.position, None)
+
+
+def _strange(fact: Envelope) -> str:
+    """Why this release does not know the kind of a fact that it must make sense of; "" where it does."""
+    if not streams.is_known(fact.stream):
+        return ""
+    known = CATALOG.get(fact.type)
+    if known is None:
+        return f"{fact.type[:80]} is no kind of fact that this release knows"
+    return (
+        f"{fact.type} has schema {fact.schema}, and this release knows 1 to {known.schema}" if fact.schema > known.schema else ""
+    )

@@ -1,0 +1,146 @@
+"""Histories that no log wrote, whole by hash and chain: refused with file, position and remedy, and the log stays empty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.upkeep.errors import UpkeepRefused
+from services.upkeep.importing import import_history
+from shared.eventlog.chain import BEGINNING, linked
+from shared.eventlog.file_log import FileLog
+from shared.eventlog.history_file import Header, HistoryFileError, Writer
+from shared.eventlog.limits import MAX_FACT_BYTES
+from shared.eventlog.postgres import PostgresEventLog
+from shared.events.codec import encode
+from shared.events.envelope import Envelope
+from shared.events.log_facts import FactSkipped
+from tests.eventlog.test_history_files import FACTS, a_log
+
+AT = 10
+HUGE = 10**40
+
+
+def written(file: Path, facts: Sequence[Envelope], **header: Any) -> Path:
+    """A file whose hash and chain hold, whatever its facts are."""
+    chain, chained = BEGINNING, list[Envelope]()
+    for fact in facts:
+        chain = linked(chain, fact)
+        chained.append(fact if fact.chain == b"short" else msgspec.structs.replace(fact, chain=chain))
+    with file.open("wb") as opened:
+        writer = Writer(opened, Header(**{"log_id": "log-1", "timeline": 1, "first": 1, "last": len(facts)} | header))
+        writer.add(chained)
+        writer.end()
+    return file
+
+
+async def changed(at: int = AT, **values: Any) -> list[Envelope]:
+    """A history with another value in one of its facts."""
+    facts = (await a_log())._facts
+    facts[at - 1] = msgspec.structs.replace(facts[at - 1], **values)
+    return facts
+
+
+async def refused(url: str, file: Path) -> UpkeepRefused:
+    """Why it is not imported; nothing of it is left."""
+    with pytest.raises(UpkeepRefused) as told:
+        await import_history(url, file, 1)
+    log = await PostgresEventLog.open(url)
+    assert (await log.head(), (await log.identity()).timeline) == (0, 1)
+    await log.close()
+    assert str(file) in told.value.problem
+    assert len(told.value.problem) < 500
+    return told.value
+
+
+@pytest.mark.parametrize("version", [1, 2, 5, 99])
+async def test_versions_of_a_stream_have_no_gap_and_do_not_come_twice(tmp_path: Path, log_url: str, version: int) -> None:
+    told = await refused(log_url, written(tmp_path / "x.topolog.gz", await changed(version=version)))
+    assert f"at position {AT}, pod/0 has version {version} there, and 4 is its next" in told.problem
+    assert told.remedy == "import another copy of it"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"version": 0}, "its version is 0"),
+        ({"version": HUGE}, "its version is a number of very many digits"),
+        ({"schema": 1 << 31}, "its schema is"),
+        ({"time_us": -1}, "its time_us is -1"),
+        ({"time_us": 1 << 62}, "its time_us is"),
+        ({"epoch": (1 << 63) - 1}, "its epoch is"),
+        ({"causation": -5}, "its causation is -5"),
+        ({"stream": ""}, "its stream has 0 characters"),
+        ({"stream": "s" * 10_000}, "its stream has 10000 characters"),
+        ({"stream": "pod/\x00"}, "its stream holds the character 0"),
+        ({"commit_id": ""}, "its commit_id has 0 characters"),
+        ({"role": ""}, "it names no role"),
+        ({"trace": "a\x00"}, "its trace holds the character 0"),
+        ({"payload": b"x" * (2 * MAX_FACT_BYTES + 1)}, "its payload has"),
+        ({"chain": b"short"}, "its chain is no SHA-256"),
+    ],
+)
+async def test_values_that_no_log_takes_are_told_with_their_position(
+    tmp_path: Path, log_url: str, values: dict[str, Any], said: str
+) -> None:
+    file = written(tmp_path / "x.topolog.gz", await changed(**values))
+    told = await refused(log_url, file)
+    assert f"the fact at position {AT} is none that a log takes: {said}" in told.problem
+    with pytest.raises(HistoryFileError, match=f"at position {AT}"):
+        FileLog.open(file)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"type": "PodTeleported"}, "PodTeleported is no kind of fact that this release knows"),
+        ({"schema": 77}, "has schema 77, and this release knows 1 to 1"),
+    ],
+)
+async def test_kinds_of_facts_that_only_another_release_knows_are_for_it(
+    tmp_path: Path, log_url: str, values: dict[str, Any], said: str
+) -> None:
+    facts = await changed(**values)
+    told = await refused(log_url, written(tmp_path / "x.topolog.gz", facts))
+    assert f"at position {AT}, " in told.problem
+    assert said in told.problem
+    assert "by the release that wrote it" in told.remedy
+    payload = encode(FactSkipped(AT, "pod/0", "me", "asked"))
+    word = Envelope(FACTS + 1, "log", 1, "FactSkipped", 1, payload, 1, "operator", 0, "skip")
+    assert (await import_history(log_url, written(tmp_path / "y.topolog.gz", [*facts, word]), 1)).last == FACTS + 1
+
+
+async def test_what_this_release_need_not_know_or_cannot_read_is_taken_as_the_log_had_it(tmp_path: Path, log_url: str) -> None:
+    facts = await changed(FACTS, stream="moon/1", version=1, type="MoonRose")
+    facts[AT - 1] = msgspec.structs.replace(facts[AT - 1], payload=b'{"type":"PodObserved","pod":7}')
+    assert (await import_history(log_url, written(tmp_path / "x.topolog.gz", facts), 1)).last == FACTS
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ({"log_id": ""}, "names no log"),
+        ({"log_id": "a\x00"}, "names no log"),
+        ({"timeline": 0}, "timeline 0"),
+        ({"timeline": HUGE}, "timeline a number of very many digits"),
+        ({"last": HUGE}, "it holds 1 to a number"),
+        ({"last": 1 << 62}, "it holds 1 to"),
+        ({"last": -1}, "it holds 1 to -1"),
+        ({"before": "zz"}, "no hash for what comes before"),
+        ({"checkpoints": {"relay": 10_000}}, "a consumer at position 10000"),
+        ({"checkpoints": {"\x00": 1}}, "a consumer at position 1"),
+        ({"version": HUGE}, "newer release (format a number"),
+        ({"last": FACTS + 1}, "was cut"),
+        ({"last": FACTS - 1}, "was cut"),
+        ({"last": 10**15}, "was cut"),
+    ],
+)
+async def test_headers_that_nobody_wrote_are_told(tmp_path: Path, log_url: str, header: dict[str, Any], said: str) -> None:
+    file = written(tmp_path / "x.topolog.gz", (await a_log())._facts, **header)
+    assert said in (await refused(log_url, file)).problem
+    with pytest.raises(HistoryFileError):
+        FileLog.open(file)
