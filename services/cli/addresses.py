@@ -44,9 +44,25 @@ def _option(flag: str, variable: str, check: Callable[[str, str], None], help: s
 
 def check_database(text: str, named: str = f"--database-url ({DATABASE})") -> None:
     """Refuse what is neither a database's URL nor the path of a file. Raises CommandError."""
-    path = text.removeprefix(FILE)
-    if looks_like_url(path) and not Path(path).expanduser().exists():
+    if looks_like_url(text.removeprefix(FILE)) and not is_there(path_of(text)):
         _refuse(named, database_trouble(text))
+
+
+def path_of(text: str) -> Path:
+    """The file that is named where a URL may be."""
+    path = Path(text.removeprefix(FILE))
+    try:
+        return path.expanduser()
+    except RuntimeError:  # of a user that nobody knows: a name as any other
+        return path
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is such a file or folder, as far as one may know."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def check_bus(text: str, named: str = f"--nats-url ({BUS})") -> None:

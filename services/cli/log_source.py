@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 
-from services.cli.addresses import FILE, check_database
+from services.cli.addresses import FILE, check_database, is_there, path_of
 from services.cli.output import EXIT_USAGE, CommandError
 from services.replay.filters import FilterError
 from services.replay.suggestions import did_you_mean
@@ -33,8 +33,8 @@ class LogSource:
     def file(self) -> Path | None:
         """The exported history that was named instead of a URL. Raises CommandError for what is neither."""
         check_database(self._url)
-        path = Path(self._url.removeprefix(FILE)).expanduser()
-        return path if self._url and (path.exists() or not looks_like_url(self._url.removeprefix(FILE))) else None
+        path = path_of(self._url)
+        return path if self._url and (is_there(path) or not looks_like_url(self._url.removeprefix(FILE))) else None
 
     def states(self) -> list[tuple[str, str]]:
         """(name, URL of `/state`) of the services with a state that run on the data folder, for `verify`."""

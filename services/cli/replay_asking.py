@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from services.cli import replay_print
+from services.cli.addresses import is_there, path_of
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
-from services.cli.replay import NEGATIVE_POSITIONS, Database, DataDir, Json, replay_app, run
+from services.cli.replay import NEGATIVE_POSITIONS, Database, DataDir, Json, replay_app, run, usage_errors
+from services.replay import moments
 from services.replay.differing import State, difference, state_of
 from services.replay.positions import position_of
 from services.replay.reading import ledger_at
@@ -35,6 +38,10 @@ def diff_command(
 
     Exit code 1 when they differ.
     """
+    with usage_errors("diff"):
+        for text in (before, after):
+            if not _is_file(text):
+                moments.parse(text, time.time_ns() // 1000)
     one, there = _state(before, database_url, data_dir, node, f"topolog replay diff {_moment_of(before, '1')} {after}")
     other, here = _state(after, database_url, data_dir, node, f"topolog replay diff {before} {_moment_of(after, 'head')}")
     if node and not (there or here):
@@ -52,10 +59,7 @@ def diff_command(
 
 def _is_file(text: str) -> bool:
     """Whether an argument names a file, and perhaps a moment of it."""
-    try:
-        return Path(text.partition("@")[0]).expanduser().exists()
-    except (OSError, ValueError):
-        return False
+    return is_there(path_of(text.partition("@")[0]))
 
 
 def _moment_of(text: str, moment: str) -> str:

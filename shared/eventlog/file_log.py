@@ -48,7 +48,10 @@ class FileLog:
     @classmethod
     def open(cls, path: Path) -> FileLog:
         """A file, or all histories of a folder, which must continue each other."""
-        files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        try:
+            files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        except OSError as error:
+            raise HistoryFileError(f"{path} cannot be read: {error.strerror}") from error
         if not files:
             raise HistoryFileError(f"{path} holds no *{SUFFIX}")
         ordered = sorted(((header_of(file), file) for file in files), key=lambda pair: pair[0].first)

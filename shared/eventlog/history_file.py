@@ -8,6 +8,7 @@ the middle. Payloads stand byte for byte as they were appended, so that the hash
 from __future__ import annotations
 
 import gzip
+import stat
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -186,7 +187,10 @@ def checked(path: Path) -> Iterator[Header | Block]:
 
 
 def _opened(path: Path) -> BinaryIO:
+    """Read from the beginning, and later from the middle: a pipe, or a device that never ends, is none."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise HistoryFileError(f"{path} is no regular file")
         return path.open("rb")
     except OSError as error:
         raise HistoryFileError(f"{path} cannot be read: {error.strerror}") from error
