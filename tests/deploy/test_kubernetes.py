@@ -289,7 +289,8 @@ def test_in_production_an_exporter_sees_the_seed_of_its_own_node_where_its_url_n
 
 
 def test_with_the_operator_the_migration_finds_its_url_in_the_operators_secret() -> None:
-    (patch,) = kustomization(K8S / "components" / "cloudnative-pg")["patches"]
+    patches = kustomization(K8S / "components" / "cloudnative-pg")["patches"]
+    (patch,) = [patch for patch in patches if patch["target"]["name"] == "migrations"]
     (operation,) = yaml.safe_load(patch["patch"])
     (migration,) = [workload for workload in workloads("base") if workload["kind"] == "Job"]
     at: Any = migration
