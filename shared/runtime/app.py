@@ -117,7 +117,7 @@ class Service:
         """Open the HTTP server: health first, the service's routes as `build` names them."""
         settings = self._settings
         self.http = HttpServer(
-            settings.http_host, settings.http_port, self.health, self.telemetry, settings.http_token, settings.tls()
+            settings.http_host, settings.http_port, self.health, self.telemetry, settings.token(), settings.tls()
         )
         await self.http.start()
 

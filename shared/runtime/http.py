@@ -24,6 +24,7 @@ from shared.runtime.health import Health, Status
 from shared.runtime.http_access import Access
 from shared.runtime.http_reading import READ_LIMIT_S, TimedProtocol
 from shared.runtime.http_tls import Certificates
+from shared.runtime.secret_file import Token
 from shared.runtime.settings import HttpTls
 from shared.telemetry.setup import Telemetry
 
@@ -96,7 +97,7 @@ class HttpServer:
     """Serves until `close`. `url` is known after `start`."""
 
     def __init__(
-        self, host: str, port: int, health: Health, telemetry: Telemetry, token: str = "", tls: HttpTls = NO_TLS
+        self, host: str, port: int, health: Health, telemetry: Telemetry, token: Token = "", tls: HttpTls = NO_TLS
     ) -> None:
         self._address = (host, port)
         self._wanted = tls

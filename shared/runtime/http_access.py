@@ -12,6 +12,8 @@ import ipaddress
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shared.runtime.secret_file import Token
+
 MAX_REQUESTS = 200
 TLS = "tls"
 """The extension (as in ASGI) that a connection has whose client has shown a certificate that was verified."""
@@ -23,9 +25,8 @@ OPEN = ("/livez", "/healthz", "/readyz")
 class Access:
     """`token` empty and no `certificate` asked for: everybody may ask everything."""
 
-    def __init__(self, app: ASGIApp, token: str = "", certificate: bool = False) -> None:
-        self._app = app
-        self._expected = f"Bearer {token}".encode() if token else b""
+    def __init__(self, app: ASGIApp, token: Token = "", certificate: bool = False) -> None:
+        self._app, self._token = app, token
         self._certificate = certificate
         self._running = 0
 
@@ -37,7 +38,7 @@ class Access:
         if self._certificate and path not in OPEN and TLS not in scope.get("extensions", {}):
             refusal = PlainTextResponse("a client certificate is needed, of the authority in TOPOLOG_HTTP_TLS_CLIENT_CA", 403)
             return await refusal(scope, receive, send)
-        if self._expected and path not in OPEN and not self._authorized(scope):
+        if path not in OPEN and not self._authorized(scope):
             refusal = PlainTextResponse(
                 "a token is needed: Authorization: Bearer TOKEN, as in TOPOLOG_HTTP_TOKEN", 401, {"WWW-Authenticate": "Bearer"}
             )
@@ -49,8 +50,9 @@ class Access:
             self._running -= 1
 
     def _authorized(self, scope: Scope) -> bool:
+        token = self._token if isinstance(self._token, str) else self._token()
         given = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
+        return not token or (len(given) == 1 and hmac.compare_digest(given[0], f"Bearer {token}".encode()))
 
 
 def is_loopback(host: str) -> bool:

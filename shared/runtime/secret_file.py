@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shared.telemetry.reasons import plain
@@ -18,6 +18,10 @@ ENDING = "_FILE"
 
 
 SECRETS = ("TOPOLOG_DATABASE_URL", "TOPOLOG_NATS_URL", "TOPOLOG_HTTP_TOKEN")
+
+
+Token = str | Callable[[], str]
+"""A token, or what knows the one that counts now."""
 
 
 class SecretUnreadable(OSError):
@@ -40,6 +44,35 @@ class UrlFile:
 
     def __repr__(self) -> str:
         return f"UrlFile({self._path!r})"
+
+
+class SecretFile:
+    """A secret that stands in a file, read again when the file is another one or was written. While it cannot be read, which it
+    could at the start, what it held last counts: never nothing."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._seen = self._look()
+        self._text = read(path)
+
+    def __call__(self) -> str:
+        """What stands there now."""
+        seen = self._look()
+        if seen != self._seen:
+            with suppress(SecretUnreadable):
+                self._text = read(self._path)
+                self._seen = seen
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"SecretFile({self._path!r})"
+
+    def _look(self) -> tuple[int, ...]:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return ()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read(path: str) -> str:

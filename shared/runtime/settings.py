@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from shared.domain.secret_url import Address, bus_trouble, database_trouble
-from shared.runtime.secret_file import ENDING, SecretUnreadable, UrlFile, read
+from shared.runtime.secret_file import ENDING, SecretFile, SecretUnreadable, Token, UrlFile, read
 from shared.telemetry.logs import scrub
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -71,8 +71,9 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     servers of a NATS cluster each stream lies (for services that make streams). `http_token` is asked of whoever reads metrics
     and state. With `production` a service refuses to start that is open to the network without it or clients' certificates, or
     that finds itself the owner of the database. `database_url_file` and `nats_url_file` name files of these URLs, which are read
-    again at every connection. `fold_differs`: whether a process becomes ready that finds, catching up, that it promises pods
-    something else than the release at work (`shared.runtime.marks`)."""
+    again at every connection, `http_token_file` one of the token, read again when it changes. `fold_differs`: whether a process
+    becomes ready that finds, catching up, that it promises pods something else than the release at work
+    (`shared.runtime.marks`)."""
 
     database_url: DatabaseUrl = ""
     database_url_file: str = ""
@@ -82,6 +83,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     http_host: str = "127.0.0.1"
     http_port: Port = 0
     http_token: Secret = ""
+    http_token_file: str = ""
     http_tls: HttpTls = HttpTls()
     production: bool = False
     log_format: typing.Literal["json", "console"] = "json"
@@ -99,6 +101,10 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     def bus(self) -> Address:
         """NATS."""
         return UrlFile(self.nats_url_file, bus_trouble) if self.nats_url_file else self.nats_url
+
+    def token(self) -> Token:
+        """What is asked of whoever reads metrics and state."""
+        return SecretFile(self.http_token_file) if self.http_token_file else self.http_token
 
     def tls(self) -> HttpTls:
         """The HTTP port's TLS."""

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +61,25 @@ def test_metrics_and_state_need_the_token_where_one_is_set_and_probes_do_not() -
         assert ask(service, "/metrics", "wrong") == 401
         assert [ask(service, path, "s3cret") for path in ("/metrics", "/hello")] == [200, 200]
         assert "s3cret" not in json.dumps(service.started)
+
+
+def test_a_token_in_a_file_is_read_again_when_it_changes_and_kept_while_it_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    with running(http_token_file=str(file)) as service:
+
+        def answers() -> list[int]:
+            return [ask(service, "/hello", token) for token in ("", "first", "second")]
+
+        assert answers() == [401, 200, 401]
+        (tmp_path / "next").write_text("second")
+        (tmp_path / "next").replace(file)
+        assert answers() == [401, 401, 200], "at once, for the next request"
+        for spoil in (lambda: file.write_text(" \n"), lambda: file.write_bytes(b"\xff"), file.unlink):
+            spoil()
+            assert answers() == [401, 401, 200], "never open, and never closed to who had the last one"
+        file.write_text("first")
+        assert answers() == [401, 200, 401]
 
 
 def test_what_is_open_to_the_network_is_warned_of_and_refused_in_production() -> None:
