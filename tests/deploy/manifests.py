@@ -60,7 +60,7 @@ def secrets_of(workload: Document) -> Iterator[tuple[str, str, bool]]:
             if "secretKeyRef" in variable.get("valueFrom", {}):
                 reference = variable["valueFrom"]["secretKeyRef"]
                 yield reference["name"], reference["key"], bool(reference.get("optional"))
-            elif variable["name"].endswith(("_URL_FILE", "_PASSWORD_FILE")):
+            elif variable["name"].endswith(("_URL_FILE", "_PASSWORD_FILE", "_TOKEN_FILE")):
                 folder, _, file = variable["value"].rpartition("/")
                 (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == folder]
                 assert mount["readOnly"]

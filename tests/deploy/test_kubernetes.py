@@ -224,11 +224,15 @@ def test_services_point_at_ports_that_their_pods_open() -> None:
 def test_metrics_that_leave_loopback_ask_for_a_token_which_prometheus_carries() -> None:
     secret = {"name": "topolog-http", "key": "token"}
     open_to_all = 0
-    for container in (container for workload in workloads("base") for container in containers(workload)):
+    for workload, container in ((each, container) for each in workloads("base") for container in containers(each)):
         env = {variable["name"]: variable for variable in container["env"]}
         if "TOPOLOG_HTTP_HOST" in env:
             open_to_all += 1
-            assert env["TOPOLOG_HTTP_TOKEN"]["valueFrom"]["secretKeyRef"] == secret
+            (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "http-token"]
+            assert env["TOPOLOG_HTTP_TOKEN_FILE"]["value"] == f"{mount['mountPath']}/token"
+            assert "TOPOLOG_HTTP_TOKEN" not in env, "a token in the environment would win, and cannot be rotated"
+            (volume,) = [volume for volume in pod_of(workload)["volumes"] if volume["name"] == "http-token"]
+            assert volume["secret"] == {"secretName": secret["name"], "items": [{"key": secret["key"], "path": "token"}]}
     assert open_to_all == 4
     for monitor in of_kind("ServiceMonitor"):
         assert [endpoint["authorization"]["credentials"] for endpoint in monitor["spec"]["endpoints"]] == [secret]
