@@ -18,7 +18,6 @@ from services.scheduler.deciding.feasibility.bounds import possible
 from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.verdict import surely
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.shape import make_plan
 from services.scheduler.deciding.verdicts.table import RULED_OUT
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.report import Placement, Report, ZonedAmount
@@ -242,7 +241,7 @@ def check_verdicts(provider: HintProvider, policy: str, scope: str, rounds: int 
         cluster, facts = world.cluster, world.cluster.node(NODE)
         assert facts is not None
         shape = cluster.judging.shape(new)
-        plan, states = make_plan(new, "", facts.profile), None
+        plan, states = shape.plan(facts.profile), None
         if plan.mode != "free":
             states = outlook_of(facts, plan).states
         if states is None or len(states.bases) > 4:

@@ -65,6 +65,7 @@ def spread() -> World:
 BIG = guaranteed("p", container("c", amounts(12)))
 TWO = guaranteed("p", container("c1", amounts(7)), container("c2", amounts(2, gpu=1)))
 CORES = " (known within bounds only: full cores or sockets)"
+SPREAD = " (known within bounds only: CPUs spread over zones)"
 WISH = msgspec.structs.replace(SMALL, annotations={POD_ANNOTATION: '{"numaTopologyPolicy": "Restricted"}'})
 
 CASES = [
@@ -212,7 +213,7 @@ def wide_refusal(*free: Amounts, **asked: int) -> Refusal:
 def test_restricted_over_several_zones_tells_what_is_short_in_as_many_as_it_takes_when_they_are_empty() -> None:
     found = wide_refusal(amounts(cpu=3, memory=16), amounts(cpu=3, memory=16), cpu=10, memory=20)
     assert (found.reason, found.resource, found.best, found.best_zone) == (Reason.NO_ZONE_SET, "cpu", 6000, None)
-    assert found.remedy == "free 4 more cpu in zones 0, 1 together"
+    assert found.remedy == "free 4 more cpu in zones 0, 1 together" + SPREAD
 
 
 def test_the_zones_are_as_many_as_by_capacity_though_more_are_free() -> None:
@@ -220,22 +221,23 @@ def test_the_zones_are_as_many_as_by_capacity_though_more_are_free() -> None:
     three = [amounts(cpu=4, memory=16), amounts(cpu=5, memory=16), amounts(cpu=4, memory=16)]
     found = wide_refusal(*three, cpu=10, memory=20)
     assert (found.resource, found.best) == ("cpu", 9000)
-    assert found.remedy == "free 1 more cpu in zones 0, 1 together"
+    assert found.remedy == "free 1 more cpu in zones 0, 1 together" + SPREAD
 
 
 def test_what_is_enough_over_several_zones_is_not_called_short() -> None:
     found = wide_refusal(amounts(cpu=8, memory=2), amounts(cpu=8, memory=4), cpu=10, memory=20)
-    assert (found.resource, found.remedy) == ("memory", "free 14Gi more memory in zones 0, 1 together")
+    assert (found.resource, found.remedy) == ("memory", "free 14Gi more memory in zones 0, 1 together" + SPREAD)
 
 
 def test_resources_that_prefer_unlike_many_zones_are_never_aligned() -> None:
     """10 CPUs take two zones, 8 GiB one: the kubelet's hints never agree."""
     found = wide_refusal(SIZE, SIZE, cpu=10, memory=8)
-    assert found.reason is Reason.NO_ZONE_SET
+    assert found.reason is Reason.NEVER_ALIGNED
     assert found.remedy == "ask for amounts that fit as few zones each when these are empty (now: cpu 2, memory 1)"
-    assert headline(found) == "no zone set with 10 cpu free that all resources prefer"
+    assert headline(found) == "no zone set with 10 cpu that all resources prefer"
 
 
 def test_more_than_all_zones_have_when_empty_is_told_as_too_much() -> None:
     found = wide_refusal(SIZE, SIZE, cpu=20, memory=20)
+    assert (found.reason, headline(found)) == (Reason.NEVER_ALIGNED, "no zone set with 20 cpu when empty")
     assert found.remedy == "ask for at most 16 cpu at once, or use nodes with larger zones"

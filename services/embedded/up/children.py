@@ -18,6 +18,7 @@ from services.embedded.ports import HOST, free_port
 from services.embedded.running import RunningService
 from services.embedded.up.options import UpOptions
 from shared.kube.connection import runs_plugin
+from shared.runtime.secret_file import SecretUnreadable, given
 from shared.telemetry.reasons import plain
 
 SIMULATOR, STORE, SCHEDULER, BINDER, EXPORTER = "simulator", "topology-store", "scheduler", "binder", "exporter"
@@ -94,6 +95,14 @@ def environment(options: UpOptions, database_url: str, nats_url: str, kubeconfig
         **_patience(options),
         **options.extra_env,
     }
+
+
+def http_token() -> str:
+    """What the children ask for, as it stands now: they pass it from this process' environment. "" for none."""
+    try:
+        return given(os.environ, "TOPOLOG_HTTP_TOKEN")
+    except SecretUnreadable:
+        return ""
 
 
 def _said(variables: tuple[str, str], url: str, file: str) -> dict[str, str]:

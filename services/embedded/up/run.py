@@ -225,7 +225,7 @@ class Up:
         workload = before.workload
         if SIMULATOR in ports.by_name:
             workload = read_workload(self._simulation, before.workload)
-        numbers = await ask_schedulers(ports.of_all(SCHEDULER), before.scheduling)
+        numbers = await ask_schedulers(ports.of_all(SCHEDULER), before.scheduling, children.http_token())
         passed_s = max(now_s - before.elapsed_s, 1e-3)
         rate = (numbers.position - before.scheduling.position) / passed_s if before.scheduling.position else 0.0
         heard = numbers is not before.scheduling

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import msgspec
 
@@ -96,11 +96,11 @@ def read_workload(path: Path, default: Workload) -> Workload:
         return default
 
 
-async def ask_schedulers(ports: Sequence[int], before: Scheduling) -> Scheduling:
+async def ask_schedulers(ports: Sequence[int], before: Scheduling, token: str = "") -> Scheduling:
     """The numbers of the scheduler that is furthest in the log; what each has done for itself is summed. `before` itself when
-    none answers."""
+    none answers. `token` is what services are asked with, "" for none."""
     urls = [f"http://127.0.0.1:{port}/stats" for port in ports]
-    answers = await asyncio.gather(*(ask(url, Scheduling, None) for url in urls))
+    answers = await asyncio.gather(*(ask(url, Scheduling, None, token) for url in urls))
     heard: list[Scheduling] = [answer for answer in answers if answer is not None]
     if not heard:
         return before
@@ -109,14 +109,17 @@ async def ask_schedulers(ports: Sequence[int], before: Scheduling) -> Scheduling
     return msgspec.structs.replace(furthest, **done)
 
 
-async def ask(url: str, kind: type[Any], default: Any) -> Any:
+async def ask(url: str, kind: type[Any], default: Any, token: str = "") -> Any:
     """GET a JSON value; the default when nobody answers in time."""
-    return await asyncio.to_thread(_ask, url, kind, default)
+    return await asyncio.to_thread(_ask, url, kind, default, token)
 
 
-def _ask(url: str, kind: type[Any], default: Any) -> Any:
+def _ask(url: str, kind: type[Any], default: Any, token: str) -> Any:
+    request = Request(url)
+    if token:
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
-        with urlopen(url, timeout=ASK_TIMEOUT_S) as answer:
+        with urlopen(request, timeout=ASK_TIMEOUT_S) as answer:
             return msgspec.json.decode(answer.read(), type=kind)
     except (OSError, msgspec.MsgspecError):
         return default

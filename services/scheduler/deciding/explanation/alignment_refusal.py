@@ -146,19 +146,19 @@ def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> R
         remedy = f"ask for amounts that fit as few zones each when these are empty (now: {told})"
         asked, best = part.amounts[largest], sum(max(0, held.get(largest, 0)) for held in lower.values())
         subject = "that all resources prefer"
-        return Refusal(facts.name, Reason.NO_ZONE_SET, subject, largest, part.name, asked, best, remedy=remedy)
+        return Refusal(facts.name, Reason.NEVER_ALIGNED, subject, largest, part.name, asked, best, remedy=remedy)
     sets = list(combinations(sorted(lower), min(count, len(lower))))
     places = {at: _sum(lower[zone] for zone in each) for at, each in enumerate(sets)}
     if any(fits(part.amounts, held) for held in places.values()):
         return None
     name, at, best, subject = _nearest(places, part)
-    remedy = _free_more(name, part.amounts[name] - best, f"in zones {', '.join(map(str, sets[at]))} together")
-    most = sum(
-        sorted((zone.resources[name].allocatable for zone in report.zones if name in zone.resources), reverse=True)[:count]
-    )
-    if most < part.amounts[name]:
+    asked, sizes = part.amounts[name], [zone.resources[name].allocatable for zone in report.zones if name in zone.resources]
+    most = sum(sorted(sizes, reverse=True)[:count])
+    if most < asked:
         remedy = f"ask for at most {format_amount(name, most)} {name} at once, or use nodes with larger zones"
-    return Refusal(facts.name, Reason.NO_ZONE_SET, subject, name, part.name, part.amounts[name], best, remedy=remedy)
+        return Refusal(facts.name, Reason.NEVER_ALIGNED, "when empty", name, part.name, asked, most, remedy=remedy)
+    remedy = _free_more(name, asked - best, f"in zones {', '.join(map(str, sets[at]))} together")
+    return Refusal(facts.name, Reason.NO_ZONE_SET, subject, name, part.name, asked, best, remedy=remedy)
 
 
 def _sum(zones: Iterable[Amounts]) -> Amounts:

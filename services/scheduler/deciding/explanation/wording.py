@@ -47,7 +47,7 @@ def _headline(reason: Reason, resource: str, amount: int, subject: str) -> str:
     if reason is Reason.TOO_LITTLE_FREE:
         return f"less than {asked} free for exclusive use"
     if reason is Reason.NEVER_ALIGNED:
-        return f"no zone as large as {asked}"
+        return f"no zone set with {asked}{together}" if subject else f"no zone as large as {asked}"
     if reason is Reason.SMT_ALIGNMENT:
         return f"{asked} are not a whole number of physical cores"
     return f"{reason}: {subject}" if reason in _NAMING else str(reason)
