@@ -17,6 +17,9 @@ from shared.domain.report import DeviceGroup, Placement, Report, ZonedAmount
 from shared.domain.resources import Amounts, is_device
 from shared.ledger.state import LedgerNode
 
+MOST_UNLISTED, MOST_UNLISTED_RESOURCES = 1024, 64
+"""Devices by resource, and resources, that are remembered: no machine loses more in one boot, but a listing may claim it."""
+
 Ids = Mapping[str, frozenset[str]]
 """By resource."""
 
@@ -55,12 +58,12 @@ def unlisted(before: Report | None, known: Mapping[str, str], report: Report) ->
         return {}
     if before.devices == report.devices:
         return dict(known)
-    found = {}
+    found: dict[str, str] = {}
     listed, was = _listed(report), _listed(before)
     for name in sorted({*was, *known}):
         lost = (was.get(name, frozenset()) | _ids(known.get(name, ""))) - listed.get(name, frozenset())
-        if lost:
-            found[name] = format_ids(lost)
+        if lost and len(found) < MOST_UNLISTED_RESOURCES:
+            found[name] = format_ids(sorted(lost)[:MOST_UNLISTED])
     return found
 
 

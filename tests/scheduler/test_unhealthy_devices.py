@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
+from itertools import pairwise
 
 import msgspec
 import pytest
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
+from shared.domain.idlist import format_ids, parse_ids
 from shared.domain.pod import Container, Pod
 from shared.domain.refusal import Refusal
+from shared.domain.report import DeviceGroup, Report
 from shared.events.cluster_facts import PodEnded
 from shared.hints.devices import UNHEALTHY
 from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.device_state import Device
 from shared.kubelet.machine import KubeletState
+from shared.ledger.unhealthy import MOST_UNLISTED, MOST_UNLISTED_RESOURCES, unlisted
 from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.scheduler.cycle_worlds import World
 from tests.scheduler.kubelet_worlds import NODE, proven_world, report_of, scene
@@ -166,6 +170,22 @@ def test_a_device_that_is_listed_again_is_doubted_no_more_nor_one_of_an_earlier_
     world.report(msgspec.structs.replace(report_of(after, stored=True), boot_id="next", boot_time_ms=1))
     assert world.ledger.nodes[NODE].unlisted == {}
     assert world.cluster.verdict(pod, NODE) is None, "nobody knows of a device that this boot never listed"
+
+
+def test_a_listing_that_names_others_every_time_is_remembered_within_limits() -> None:
+    """What a broken plugin or an exporter of somebody else's may say must neither fill the memory nor stop the fold."""
+    known: dict[str, str] = {}
+    reports = [Report("n", "boot", at, devices=claimed(at)) for at in range(100)]
+    for before, report in pairwise(reports):
+        known = unlisted(before, known, report)
+    assert len(known) == MOST_UNLISTED_RESOURCES
+    assert {len(parse_ids(ids)) for ids in known.values()} == {1, MOST_UNLISTED}
+
+
+def claimed(at: int) -> tuple[DeviceGroup, ...]:
+    """900 devices, and a resource, of which nobody has heard before."""
+    devices = DeviceGroup(GPU, (0,), format_ids(f"x{at}-{number}" for number in range(900)))
+    return devices, DeviceGroup(f"made.up/{at}", (0,), "a")
 
 
 @pytest.mark.parametrize("policy", ["none", "single-numa-node", "restricted"])
