@@ -13,7 +13,7 @@ import pytest
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
-from services.scheduler.deciding.zone_sizes import fits_one_zone
+from services.scheduler.deciding.zone_sizes import capacities, fits_one_zone
 from shared.domain.pod import Container, Pod
 from shared.domain.report import Placement, Zone, ZonedAmount, ZoneResource
 from shared.events.cluster_facts import PodRunning
@@ -77,10 +77,12 @@ def test_who_takes_two_zones_for_that_ties_them() -> None:
 
 def test_where_one_zone_has_the_most_of_all_it_is_asked_resource_by_resource() -> None:
     held = [zone(0, amounts(cpu=8, memory=16, **{PAGES: 4})), zone(1, amounts(cpu=8, memory=8, **{PAGES: 2}))]
-    assert fits_one_zone([amounts(cpu=8, memory=16, **{PAGES: 4})], report("n", held))
+    assert fits_one_zone([amounts(cpu=8, memory=16, **{PAGES: 4})], capacities(report("n", held)))
     crossed = [zone(0, amounts(cpu=8, memory=16, **{PAGES: 2})), zone(1, amounts(cpu=8, memory=8, **{PAGES: 4}))]
-    assert fits_one_zone([amounts(cpu=8, memory=16, **{PAGES: 2}), amounts(memory=8, **{PAGES: 4})], report("n", crossed))
-    assert not fits_one_zone([amounts(memory=9, **{PAGES: 3})], report("n", crossed))
+    assert fits_one_zone(
+        [amounts(cpu=8, memory=16, **{PAGES: 2}), amounts(memory=8, **{PAGES: 4})], capacities(report("n", crossed))
+    )
+    assert not fits_one_zone([amounts(memory=9, **{PAGES: 3})], capacities(report("n", crossed)))
 
 
 def test_under_none_a_zone_without_its_kind_of_memory_is_no_place_for_who_comes() -> None:
@@ -101,7 +103,7 @@ def test_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
         assert isinstance(world.cluster.place(seen.pod), Placed) is (refusal is None), seed
         assert (refusal is None) is (expected == "admitted"), (seed, expected, refusal)
         passed += refusal is None
-        wide += not fits_one_zone([seen.pod.containers[0].requests], report_of(seen.base))
+        wide += not fits_one_zone([seen.pod.containers[0].requests], capacities(report_of(seen.base)))
     assert passed > 40
     assert wide > 10
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from services.scheduler.deciding import policy
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.zone_sizes import capacities, fits_one_zone
+from services.scheduler.deciding.zone_sizes import Capacities, capacities, fits_one_zone
 from shared.domain import policies
 from shared.domain.demand import most
 from shared.domain.device_zones import between_zones
@@ -239,14 +239,14 @@ def _shared(key: object, value: object) -> object:
 
 class Make(NamedTuple):
     """What a report says of a node that does not change while pods come and go. `sizes`: zone -> what scores take for the whole:
-    allocatable, or what is available where a report calls that more. `largest` is `zone_sizes.capacities`. Read only."""
+    allocatable, or what is available where a report calls that more. Read only."""
 
     sizes: ZoneAmounts
-    largest: Amounts
+    capacities: Capacities
     max_numa_nodes: int
 
 
-NO_MAKE = Make({}, {}, 0)
+NO_MAKE = Make({}, Capacities({}), 0)
 
 
 def make_of(report: Report) -> Make:
@@ -311,7 +311,7 @@ def tied_zones(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
 def _is_wide(charge: Charge, report: Report) -> bool:
     """Does the pod ask for more memory at once than any zone has when empty?"""
     parts = [most(charge.demand)] if report.scope == "pod" else [part.amounts for part in charge.demand]
-    return not fits_one_zone([memory_of(part) for part in parts], report)
+    return not fits_one_zone([memory_of(part) for part in parts], capacities(report))
 
 
 def arriving(node: LedgerNode) -> frozenset[str]:

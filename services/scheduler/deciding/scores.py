@@ -142,7 +142,7 @@ def score_node(facts: NodeFacts, shape: Shape, plan: Plan, strategy: Scorer) -> 
         return strategy.sets(plan.parts, facts)
     if plan.mode != "aligned":
         return score_whole(facts, shape, strategy)
-    if plan.rule.policy == RESTRICTED and not fits_one_zone([part.amounts for part in plan.parts], facts.report):
+    if plan.rule.policy == RESTRICTED and not fits_one_zone([part.amounts for part in plan.parts], facts.make.capacities):
         return 0
     total = 0
     if isinstance(strategy, Registered):

@@ -30,27 +30,26 @@ def is_plain(report: Report) -> bool:
     return not between_zones(report) and all(group.zones for group in report.devices or ())
 
 
-class _Sizes(NamedTuple):
-    """The largest zone by resource. `even`: one zone has the most of every kind of memory."""
+class Capacities(NamedTuple):
+    """`largest` zone by resource. `uneven`: what each zone has of the kinds of memory, where none has the most of every kind;
+    empty where one does. Read only."""
 
     largest: Amounts
-    even: bool
+    uneven: tuple[Amounts, ...] = ()
 
 
-_latest: tuple[Report | None, _Sizes] = (None, _Sizes({}, True))
+_latest: tuple[Report | None, Capacities] = (None, Capacities({}))
 """One node is asked about many times in a row; reports are values, so that the answer stays."""
 
 
-def capacities(report: Report) -> Amounts:
-    """The largest zone by resource; read only."""
-    return _sizes(report).largest
-
-
-def _sizes(report: Report) -> _Sizes:
+def capacities(report: Report) -> Capacities:
+    """Of the zones when they are empty."""
     global _latest
     if _latest[0] is not report:
         largest = _largest(report)
-        _latest = report, _Sizes(largest, _one_holds(several_kinds_of_memory(largest), report))
+        kinds = several_kinds_of_memory(largest)
+        zones = tuple([{name: size_in(zone, name) for name in kinds} for zone in report.zones])
+        _latest = report, Capacities(largest, () if _one_holds(kinds, zones) else zones)
     return _latest[1]
 
 
@@ -68,21 +67,18 @@ def several_kinds_of_memory(amounts: Amounts) -> Amounts:
     return memory if len(memory) > 1 else {}
 
 
-def _one_holds(amounts: Amounts, report: Report) -> bool:
-    """One zone holds all of it when it is empty."""
-    return not amounts or any(all(size_in(zone, name) >= held for name, held in amounts.items()) for zone in report.zones)
+def _one_holds(amounts: Amounts, zones: Iterable[Amounts]) -> bool:
+    """One zone has all of it."""
+    return not amounts or any(all(zone.get(name, 0) >= held for name, held in amounts.items()) for zone in zones)
 
 
-def fits_one_zone(parts: Iterable[Amounts], report: Report | None) -> bool:
+def fits_one_zone(parts: Iterable[Amounts], zones: Capacities) -> bool:
     """True when each part fits the largest zone, resource by resource, and one that has all the kinds of memory that it asks for:
     the preferred hints are then single zones. The Memory Manager gives one hint for all kinds (kubelet 1.36)."""
-    if report is None:
-        return True
-    largest, even = _sizes(report)
     for part in parts:
-        if not all(largest.get(name, 0) >= held for name, held in part.items()):
+        if not all(zones.largest.get(name, 0) >= held for name, held in part.items()):
             return False
-        if not even and not _one_holds(several_kinds_of_memory(part), report):
+        if zones.uneven and not _one_holds(several_kinds_of_memory(part), zones.uneven):
             return False
     return True
 

@@ -134,7 +134,7 @@ def _free_more(name: str, amount: int, where: str) -> str:
 def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> Refusal | None:
     """restricted, and no zone holds the part when it is empty: as many zones as would do then are what the kubelet prefers, and
     it takes none unless that is one number for all resources (kubelet 1.36)."""
-    known = capacities(report)
+    known = capacities(report).largest
     part = msgspec.structs.replace(part, amounts={name: asked for name, asked in part.amounts.items() if known.get(name)})
     widths = preferred_widths(part.amounts, report)
     count = max(widths.values(), default=0)
@@ -170,7 +170,7 @@ def _sum(zones: Iterable[Amounts]) -> Amounts:
 
 
 def _fits_a_zone_when_empty(facts: NodeFacts, part: Part) -> bool:
-    return fits_one_zone([part.amounts], facts.report)
+    return fits_one_zone([part.amounts], facts.make.capacities)
 
 
 def _never(facts: NodeFacts, part: Part) -> Refusal | None:

@@ -31,7 +31,7 @@ def one_zone_each(facts: NodeFacts, plan: Plan) -> bool:
     """True where every part of the pod must go into one zone: no wider set of zones is ever preferred."""
     if plan.rule.policy == SINGLE_NUMA_NODE:
         return True
-    return plan.rule.policy == RESTRICTED and fits_one_zone([part.amounts for part in plan.parts], facts.report)
+    return plan.rule.policy == RESTRICTED and fits_one_zone([part.amounts for part in plan.parts], facts.make.capacities)
 
 
 def together(facts: NodeFacts, plan: Plan) -> bool:
@@ -130,7 +130,7 @@ def enough_on_the_whole(facts: NodeFacts, plan: Plan, newcomer: Charge, arriving
         return False
     if plan.rule.policy != NONE and len(facts.lower) > 2:
         return False
-    if not fits_one_zone([memory], facts.report):
+    if not fits_one_zone([memory], facts.make.capacities):
         return False
     enough = [held for held in facts.firm(facts.lower).values() if fits(memory, held)]
     if plan.rule.policy == NONE:

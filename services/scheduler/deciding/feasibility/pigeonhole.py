@@ -18,7 +18,7 @@ from services.scheduler.deciding.feasibility.bounds import Bounds, fits
 from services.scheduler.deciding.feasibility.covering import Part, is_left_a_zone
 from services.scheduler.deciding.feasibility.packing import Packing, each_is_left_a_zone
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.zone_sizes import fits_one_zone
+from services.scheduler.deciding.zone_sizes import capacities, fits_one_zone
 from shared.domain.demand import ContainerDemand, most, outside_pod_hint, peak
 from shared.domain.device_zones import between_zones
 from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
@@ -156,7 +156,7 @@ def parts_of(demand: Sequence[ContainerDemand], policy: str, scope: str, report:
         every = [Part(part.amounts, part.amounts) for part in demand]
         seek = every[:1] if draws else every
     asked = [each.asked for each in every]
-    single = policy in (SINGLE_NUMA_NODE, BEST_EFFORT) or (policy == RESTRICTED and fits_one_zone(asked, report))
+    single = policy in (SINGLE_NUMA_NODE, BEST_EFFORT) or (policy == RESTRICTED and fits_one_zone(asked, capacities(report)))
     return Parts(every, seek if seeks else ()) if single else None
 
 

@@ -43,7 +43,8 @@ class Group(NamedTuple):
 class Columns:
     """`lower`, `upper` and `whole` (allocatable, as floats) [resource, zone, node], `free` of what is `offered` [resource, node],
     `largest` zone capacity and `widest` whole zone (at least 1) [resource, node], `totals` what is surely free in all zones
-    together [resource, node], of nodes where that counts, `limits` of zones for a container [node]."""
+    together [resource, node], of nodes where that counts, `limits` of zones for a container [node]. `uneven`: slots of nodes of
+    which no zone has the most of every kind of memory."""
 
     def __init__(self) -> None:
         self.size = self.filled = 0
@@ -60,6 +61,7 @@ class Columns:
         self.limits = np.zeros(64, dtype=np.int64)
         self.profile = np.full(64, EMPTY, dtype=np.int32)
         self.profiles: list[Profile] = []
+        self.uneven: set[int] = set()
         self._sized: dict[int, Make] = {}
         self._laid_out: dict[int, int] = {}
         self._placed: dict[int, tuple[int, Ints]] = {}
@@ -184,8 +186,10 @@ class Columns:
             return
         slots = [facts.slot for facts in many]
         self._sized.update((facts.slot, facts.make) for facts in many)
+        self.uneven.difference_update(slots)
+        self.uneven.update(facts.slot for facts in many if facts.make.capacities.uneven)
         self.limits[slots] = [facts.make.max_numa_nodes for facts in many]
-        self.largest[:, slots] = _table(self.rows, [facts.make.largest for facts in many])
+        self.largest[:, slots] = _table(self.rows, [facts.make.capacities.largest for facts in many])
         whole = self.whole.reshape(-1, self.capacity)
         whole[self._places(number)[:, None], slots] = _values([facts.sizes for facts in many], self.profiles[number][4])
         self.widest[:, slots] = np.maximum(self.whole[:, :, slots].max(axis=1), 1)
@@ -197,6 +201,7 @@ class Columns:
         for array in (self.lower, self.upper, self.whole, self.largest, self.totals, self.limits):
             array[..., slots] = 0
         self.widest[:, slots] = 1
+        self.uneven.difference_update(slots)
         for slot in slots:
             self._sized.pop(slot, None)
 

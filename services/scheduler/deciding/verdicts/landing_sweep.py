@@ -62,7 +62,7 @@ class LandingSweep:
             candidates &= sure | self._room_for_as_many(*self._side_by_side, selection)
         if self._most is not None:
             wide = ~_enough(self._most, self._columns.largest, selection, size)
-            for rows, least in self._memories:
+            for rows, least in self._memories if self._columns.uneven else ():
                 wide |= ~self._one_holds(rows, least, selection)
             candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, 0, scores)
         if self._plan.one_by_one:

@@ -156,7 +156,7 @@ class Sweep:
                 row = self._columns.rows.get(name)
                 fitting &= self._columns.largest[row, self._selection] >= amount if row is not None else False
             memory = [name for name in several_kinds_of_memory(part.amounts) if name in self._columns.rows]
-            if memory:
+            if memory and self._columns.uneven:
                 fitting &= np.all([self._size(name) >= part.amounts[name] for name in memory], axis=0).any(axis=0)
         return fitting
 
