@@ -2,7 +2,8 @@
 
 Enough where no allocation's CPU ids matter: what is taken of one zone is a number. Where a container takes of several zones at
 once, or its pod's init containers left CPUs to reuse, every split is a successor. `cpu_ids` knows better where the report tells
-ids. Under Topology Manager policy none zones do not matter: all CPUs are one zone.
+ids. Under Topology Manager policy none zones do not matter: all CPUs are one zone. Under align-by-socket a zone's CPUs come from
+anywhere in its socket, and which zones make one only a layout would tell: whatever comes after such a pick is not known.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU
 from shared.hints.cpu_ids import MILLI, by_ids
 from shared.hints.provider import NO_OPINION, Asked, Observed, Own
-from shared.hints.splits import ways
+from shared.hints.splits import TooManyWaysError, ways
 from shared.kubelet.cpu_options import ALIGN_BY_SOCKET, FULL_PCPUS_ONLY
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import enumerate_masks, mask_sizes, mask_sums
@@ -38,10 +39,12 @@ class Left(NamedTuple):
 
 class CpuCounts:
     """`zones` bear CPUs, ascending; `capacity` counts all of a zone's CPUs, `allocatable` those that are not reserved. `pooled`:
-    zones do not matter."""
+    zones do not matter. `by_socket`: CPUs are picked from all zones of a socket."""
 
-    def __init__(self, zones: tuple[int, ...], capacity: Counts, allocatable: Counts, pooled: bool) -> None:
-        self.zones, self.capacity, self.allocatable, self.pooled = zones, capacity, allocatable, pooled
+    def __init__(
+        self, zones: tuple[int, ...], capacity: Counts, allocatable: Counts, pooled: bool, by_socket: bool = False
+    ) -> None:
+        self.zones, self.capacity, self.allocatable, self.pooled, self.by_socket = zones, capacity, allocatable, pooled, by_socket
         self._index = {zone: at for at, zone in enumerate(zones)}
         self._places = lru_cache(maxsize=256)(self._positions)
         self._ascending = sorted(capacity, reverse=True)
@@ -85,6 +88,8 @@ class CpuCounts:
         count = _count(asked)
         if not count:
             return ((state, own),)
+        if self.by_socket and sum(state) >= count:
+            raise TooManyWaysError
         mask = (1 << len(self.zones)) - 1 if hint.mask is None or self.pooled else self._places(hint.mask)
         left = own if isinstance(own, Left) else Left((0,) * len(state))
         if kind != "init" and not mask & (mask - 1) and not any(left.counts):
@@ -182,9 +187,9 @@ def _plus(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _book(zones: tuple[int, ...], capacity: Counts, allocatable: Counts, pooled: bool) -> CpuCounts:
+def _book(zones: tuple[int, ...], capacity: Counts, allocatable: Counts, pooled: bool, by_socket: bool = False) -> CpuCounts:
     """Nodes of one kind share their book."""
-    return CpuCounts(zones, capacity, allocatable, pooled)
+    return CpuCounts(zones, capacity, allocatable, pooled, by_socket)
 
 
 def by_counts(report: Report, pooled: bool) -> tuple[CpuCounts, Counts]:
@@ -195,7 +200,8 @@ def by_counts(report: Report, pooled: bool) -> tuple[CpuCounts, Counts]:
     free = tuple([zone.resources[CPU].available // MILLI for zone in bearing])
     if pooled and bearing:
         return _book((bearing[0].id,), (sum(capacity),), (sum(allocatable),), True), (sum(free),)
-    return _book(tuple([zone.id for zone in bearing]), capacity, allocatable, False), free
+    by_socket = report.options.get(ALIGN_BY_SOCKET) == "true"
+    return _book(tuple([zone.id for zone in bearing]), capacity, allocatable, False, by_socket), free
 
 
 class CpuHints:

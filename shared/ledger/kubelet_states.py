@@ -22,6 +22,7 @@ from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, is_memory
 from shared.hints.admission import Rules, States
 from shared.hints.arrivals import Coming
+from shared.hints.cpu import WHOLE_CORES
 from shared.hints.devices import UNHEALTHY
 from shared.hints.hidden_devices import wanted, with_hidden
 from shared.hints.memory import SEVERAL_GROUPS
@@ -109,6 +110,8 @@ def kubelet_states(
         return Untold(frozenset({*told, SEVERAL_GROUPS}))
     if seen is None:
         return Untold(frozenset())
+    if coming and by_socket(report) and WHOLE_CORES in seen.bounds:  # no layout tells which zones are as good as one
+        return Untold(frozenset({*told, WHOLE_CORES}))
     bounds = set(seen.bounds) | told
     if node.observed is not None and not is_proven(node.observed.kubelet_version):
         bounds.add(OTHER_KUBELET)

@@ -15,7 +15,7 @@ from shared.kubelet.admission import admit
 from tests.kubelet.machines import container, guaranteed, kubelet
 from tests.scheduler.kubelet_worlds import NODE, Outcome, Scene, measured, proven_world, report_of, truth, world_of
 from tests.scheduler.test_cycle_soundness import RULES
-from tests.scheduler.varied_scenes import ZONES, maker
+from tests.scheduler.varied_scenes import NO_LAYOUT, OPTIONS, SHARES, ZONES, maker
 
 SAMPLE = 290
 """Scenes a rule, 2,030 in all."""
@@ -130,3 +130,20 @@ def test_under_policy_none_whole_cores_are_known_within_bounds_without_the_layou
     refusal = world.cluster.verdict(pod, NODE)
     assert refusal is not None
     assert f"known within bounds only: {names.WHOLE_CORES}" in refusal.remedy
+
+
+@pytest.mark.parametrize(
+    ("seed", "policy", "scope", "zones"),
+    [
+        (8002246, "restricted", "container", 8),  # what its init container gets may lie in another zone than was hinted
+        (9101080, "restricted", "pod", 3),  # who is on the way fits two zones of a socket, and one zone never
+        (9200182, "best-effort", "container", 1),  # too few are left, whichever they are
+    ],
+)
+def test_aligned_by_socket_and_without_a_layout_nobody_is_sure(seed: int, policy: str, scope: str, zones: int) -> None:
+    """Its kubelet refuses the pod, or another for its sake."""
+    shares = SHARES if seed == 8002246 else {OPTIONS: 1.0, NO_LAYOUT: 1.0}
+    seen, world, _ = maker(policy, scope, zones, 0 if seed == 9200182 else 3, shares, running=0.0, between=0.0)(seed)
+    assert seen.base.kubelet.config.cpu_options["align-by-socket"] == "true"
+    assert truth(seen) != "admitted"
+    assert world.cluster.verdict(seen.pod, NODE) is not None
