@@ -69,7 +69,7 @@ SIMULATED = (
         "Draft(stream, fact) if version is None else Draft(stream, fact, version)",
         "Draft(stream, fact)",
         "S4|S7|S9",
-        90010,
+        90011,
     ),
     Mutation(
         "reservations on a node that ended stay",
