@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import combinations
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, combinations
 from typing import NamedTuple
 
 from shared.domain.device_zones import between_zones
@@ -92,9 +92,20 @@ def preferred_widths(part: Amounts, report: Report) -> Amounts:
 
 
 def _fewest(amounts: Amounts, report: Report) -> int:
+    """Of one resource the largest zones; of several kinds of memory at least as many as of each alone."""
     zones = [[size_in(zone, name) for name in amounts] for zone in report.zones]
-    for count in range(1, len(zones) if len(zones) <= MOST_ZONES else 1):
+    alone = (_largest_first(sizes, held) for sizes, held in zip(zip(*zones, strict=True), amounts.values(), strict=True))
+    least = max(alone, default=len(zones))
+    if len(amounts) == 1:
+        return least
+    for count in range(least, len(zones) if len(zones) <= MOST_ZONES else 0):
         for chosen in combinations(zones, count):
             if all(sum(sizes) >= held for sizes, held in zip(zip(*chosen, strict=True), amounts.values(), strict=True)):
                 return count
     return len(zones)
+
+
+def _largest_first(sizes: Sequence[int], asked: int) -> int:
+    """How many of the largest hold so much, all of them where they are too few."""
+    held = accumulate(sorted(sizes, reverse=True))
+    return next((count for count, each in enumerate(held, 1) if each >= asked), len(sizes))

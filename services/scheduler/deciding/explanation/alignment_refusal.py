@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
 import msgspec
@@ -19,7 +18,7 @@ from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Report, Zone
-from shared.domain.resources import CPU, Amounts, is_memory
+from shared.domain.resources import CPU, is_memory
 from shared.hints import registry
 from shared.hints.arrivals import UNKNOWN
 from shared.hints.request import request_of
@@ -147,26 +146,34 @@ def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> R
         asked, best = part.amounts[largest], sum(max(0, held.get(largest, 0)) for held in lower.values())
         subject = "that all resources prefer"
         return Refusal(facts.name, Reason.NEVER_ALIGNED, subject, largest, part.name, asked, best, remedy=remedy)
-    sets = list(combinations(sorted(lower), min(count, len(lower))))
-    places = {at: _sum(lower[zone] for zone in each) for at, each in enumerate(sets)}
-    if any(fits(part.amounts, held) for held in places.values()):
+    nearest = _nearest_set(lower, part, count)
+    if nearest is None:
         return None
-    name, at, best, subject = _nearest(places, part)
+    name, zones, best, subject = nearest
     asked, sizes = part.amounts[name], [zone.resources[name].allocatable for zone in report.zones if name in zone.resources]
     most = sum(sorted(sizes, reverse=True)[:count])
     if most < asked:
         remedy = f"ask for at most {format_amount(name, most)} {name} at once, or use nodes with larger zones"
         return Refusal(facts.name, Reason.NEVER_ALIGNED, "when empty", name, part.name, asked, most, remedy=remedy)
-    remedy = _free_more(name, asked - best, f"in zones {', '.join(map(str, sets[at]))} together")
+    remedy = _free_more(name, asked - best, f"in zones {', '.join(map(str, zones))} together")
     return Refusal(facts.name, Reason.NO_ZONE_SET, subject, name, part.name, asked, best, remedy=remedy)
 
 
-def _sum(zones: Iterable[Amounts]) -> Amounts:
-    """What is free of each resource in all of them."""
-    found = Counter[str]()
-    for held in zones:
-        found.update({name: max(0, amount) for name, amount in held.items()})
-    return dict(found)
+def _nearest_set(lower: ZoneAmounts, part: Part, count: int) -> tuple[str, tuple[int, ...], int, str] | None:
+    """(resource, zones, free there, beside what) of the set of so many zones that comes nearest; None where one has all. Sets are
+    tried only where each resource has one of its own: every node may be asked."""
+    free = {name: {zone: max(0, held.get(name, 0)) for zone, held in lower.items()} for name in part.amounts}
+    fullest = {name: sorted((-each, zone) for zone, each in zones.items())[:count] for name, zones in free.items()}
+    most = {name: -sum(each for each, _ in zones) for name, zones in fullest.items()}
+    name = min(part.amounts, key=lambda each: (most[each] / part.amounts[each], each))
+    if most[name] < part.amounts[name]:
+        return name, tuple(sorted(zone for _, zone in fullest[name])), most[name], ""
+    sets = list(combinations(sorted(lower), min(count, len(lower))))
+    places = {at: {name: sum(zones[zone] for zone in each) for name, zones in free.items()} for at, each in enumerate(sets)}
+    if any(fits(part.amounts, held) for held in places.values()):
+        return None
+    name, at, best, subject = _nearest(places, part)
+    return name, sets[at], best, subject
 
 
 def _fits_a_zone_when_empty(facts: NodeFacts, part: Part) -> bool:
