@@ -7,7 +7,6 @@ its own facts before it folds them, tells a hash of each node at a version of it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from urllib.request import Request, urlopen
 
 import msgspec
 
@@ -18,6 +17,7 @@ from shared.events.envelope import Envelope
 from shared.events.setting_aside import UNFOLDABLE, Aside
 from shared.ledger.digest import digest
 from shared.ledger.state import Ledger
+from shared.runtime.asking import get
 from shared.telemetry.reasons import plain
 
 TIMEOUT_S = 5.0
@@ -44,12 +44,8 @@ class Silent(msgspec.Struct, frozen=True):
 
 def fetch(service: str, url: str, token: str = "") -> LiveState | Silent | None:
     """The service's state; None for one that answers and has none."""
-    request = Request(url)
-    if token:
-        request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
-        with urlopen(request, timeout=TIMEOUT_S) as answer:
-            found = msgspec.json.decode(answer.read(), type=LiveState)
+        found = msgspec.json.decode(get(url, token, TIMEOUT_S), type=LiveState)
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         if getattr(error, "code", 0) == NOT_FOUND:
             return None

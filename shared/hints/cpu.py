@@ -200,8 +200,7 @@ def by_counts(report: Report, pooled: bool) -> tuple[CpuCounts, Counts]:
     free = tuple([zone.resources[CPU].available // MILLI for zone in bearing])
     if pooled and bearing:
         return _book((bearing[0].id,), (sum(capacity),), (sum(allocatable),), True), (sum(free),)
-    by_socket = report.options.get(ALIGN_BY_SOCKET) == "true"
-    return _book(tuple([zone.id for zone in bearing]), capacity, allocatable, False, by_socket), free
+    return _book(tuple([zone.id for zone in bearing]), capacity, allocatable, False, by_socket(report)), free
 
 
 class CpuHints:
@@ -227,8 +226,12 @@ class CpuHints:
         return Observed(book, (free,), _unknown(report, pooled) if fine else frozenset())
 
 
+def by_socket(report: Report) -> bool:
+    """The CPU Manager takes the zones of a socket for one."""
+    return report.options.get(ALIGN_BY_SOCKET) == "true"
+
+
 def _unknown(report: Report, pooled: bool) -> frozenset[str]:
-    options = (FULL_PCPUS_ONLY,) if pooled else (FULL_PCPUS_ONLY, ALIGN_BY_SOCKET)
-    if any(report.options.get(name) == "true" for name in options):
+    if report.options.get(FULL_PCPUS_ONLY) == "true" or (by_socket(report) and not pooled):
         return frozenset({WHOLE_CORES})
     return frozenset() if pooled else frozenset({SPREAD})

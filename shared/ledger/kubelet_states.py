@@ -22,7 +22,7 @@ from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, is_memory
 from shared.hints.admission import Rules, States
 from shared.hints.arrivals import Coming
-from shared.hints.cpu import WHOLE_CORES
+from shared.hints.cpu import WHOLE_CORES, by_socket
 from shared.hints.devices import UNHEALTHY
 from shared.hints.hidden_devices import wanted, with_hidden
 from shared.hints.memory import SEVERAL_GROUPS
@@ -35,7 +35,7 @@ from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
 from shared.kubelet.versions import is_proven
 from shared.ledger.charge import WHOLE_POD
 from shared.ledger.device_ways import parted, ways_out_of_groups
-from shared.ledger.proof import by_socket, is_seen, residual
+from shared.ledger.proof import is_seen, residual
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
 from shared.ledger.unhealthy import doubted, given_back
 

@@ -17,7 +17,7 @@ from shared.domain.device_zones import between_zones
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Placement, Report
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_memory
-from shared.kubelet.cpu_options import ALIGN_BY_SOCKET
+from shared.hints.cpu import by_socket
 from shared.ledger.charge import REMEMBERED, apart
 from shared.ledger.state import Alias, Charge, ZoneAmounts
 
@@ -159,11 +159,6 @@ def _stays(name: str, demand: Sequence[ContainerDemand], report: Report) -> bool
         return report.policy == SINGLE_NUMA_NODE or any(MEMORY in part.amounts for part in demand if part.kind != "init")
     wants = [part.kind for part in demand if name in part.amounts]
     return wants[-1] != "init"
-
-
-def by_socket(report: Report) -> bool:
-    """The CPU Manager takes the zones of a socket for one."""
-    return report.options.get(ALIGN_BY_SOCKET) == "true"
 
 
 def manager_of(name: str) -> str:

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import msgspec
+
+from shared.runtime.asking import get
 
 ASK_TIMEOUT_S = 2.0
 
@@ -115,11 +116,7 @@ async def ask(url: str, kind: type[Any], default: Any, token: str = "") -> Any:
 
 
 def _ask(url: str, kind: type[Any], default: Any, token: str) -> Any:
-    request = Request(url)
-    if token:
-        request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
-        with urlopen(request, timeout=ASK_TIMEOUT_S) as answer:
-            return msgspec.json.decode(answer.read(), type=kind)
+        return msgspec.json.decode(get(url, token, ASK_TIMEOUT_S), type=kind)
     except (OSError, msgspec.MsgspecError):
         return default

@@ -12,7 +12,7 @@ from services.scheduler.deciding.feasibility.bounds import fits, possible
 from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, ENDANGERS, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
-from services.scheduler.deciding.shape import BY_SOCKET, Part, Plan, Shape
+from services.scheduler.deciding.shape import Part, Plan, Shape
 from services.scheduler.deciding.zone_sizes import MOST_ZONES, capacities, fits_one_zone, preferred_widths
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.quantity import format_amount
@@ -21,6 +21,7 @@ from shared.domain.report import Report, Zone
 from shared.domain.resources import CPU, is_memory
 from shared.hints import registry
 from shared.hints.arrivals import UNKNOWN
+from shared.hints.cpu import by_socket
 from shared.hints.request import request_of
 from shared.kubelet.layout import threads_per_core
 from shared.ledger.state import ZoneAmounts
@@ -139,7 +140,7 @@ def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> R
     count = max(widths.values(), default=0)
     if not lower or not count or len(lower) > MOST_ZONES:
         return None
-    if min(widths.values()) < count and BY_SOCKET not in report.options.items():
+    if min(widths.values()) < count and not by_socket(report):
         largest = min(name for name in widths if widths[name] == count)
         told = ", ".join(f"{name} {held}" for name, held in sorted(widths.items()))
         remedy = f"ask for amounts that fit as few zones each when these are empty (now: {told})"

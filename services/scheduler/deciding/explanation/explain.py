@@ -12,10 +12,7 @@ from services.scheduler.deciding.cluster import Cluster
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.deciding.constraints.registry import Bars
-from services.scheduler.deciding.explanation.alignment_refusal import (
-    alignment_refusal,
-    larger_than_zones,
-)
+from services.scheduler.deciding.explanation.alignment_refusal import alignment_refusal, larger_than_zones
 from services.scheduler.deciding.explanation.known_within import DEPENDS_ON_STATE, known_within, told
 from services.scheduler.deciding.explanation.remedies import remedy
 from services.scheduler.deciding.explanation.wording import grouped, line
@@ -159,12 +156,11 @@ def _distance(refusal: Refusal) -> tuple[int, float, str]:
 
 def _detailed(cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: Refusal) -> Refusal:
     helps = remedy(refusal, facts.observed.allocatable if facts is not None and facts.observed is not None else {})
-    plan = plan_for(shape, facts.profile, cluster.config) if facts is not None else None
-    if facts is not None and plan is not None and refusal.reason in DEPENDS_ON_STATE:
-        helps += told(known_within(facts, plan))
-    if facts is not None and plan is not None and refusal.reason in EVICTION_MAY_HELP:
+    if facts is not None:
+        plan = plan_for(shape, facts.profile, cluster.config)
+        helps += told(known_within(facts, plan)) if refusal.reason in DEPENDS_ON_STATE else ""
         zonal = bool(refusal.resource) and refusal.reason is not Reason.NODE_RESOURCE and plan.mode != "free"
-        helps += _preemption(facts, plan, zonal)
+        helps += _preemption(facts, plan, zonal) if refusal.reason in EVICTION_MAY_HELP else ""
     refusal = msgspec.structs.replace(refusal, remedy=helps, best=max(0, refusal.best))
     if facts is None or not refusal.resource or facts.report is None:
         return refusal
