@@ -199,6 +199,7 @@ _SENTENCES: dict[type[Fact], Callable[[Any, Names], str]] = {
     cluster.PodObserved: _observed,
     cluster.PodRunning: lambda fact, _: "admitted and running",
     cluster.PodEnded: _ended,
+    cluster.ClusterListed: lambda fact, _: f"all {fact.kind} of the cluster were told, first on timeline {fact.timeline}",
     surroundings.VolumeObserved: _volume,
     surroundings.ClaimObserved: lambda fact, _: f"claim {fact.name} is bound to volume {fact.volume}",
     surroundings.NamespaceObserved: lambda fact, _: f"namespace {fact.name} has {len(fact.labels)} label(s)",

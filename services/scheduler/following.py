@@ -1,5 +1,5 @@
 """What the scheduler keeps of the log, and all that a snapshot keeps: the ledger, the versions of streams that it writes to,
-what is set aside, what surrounds pods, and what is in demand.
+what is set aside, what surrounds pods, what is in demand, and whether the cluster was listed since the log was restored.
 
 Its imports are the key of snapshots, so that nothing else may change this state. Must not know deciding.
 """
@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
+from services.scheduler.listings import Listings
 from services.scheduler.setting_aside.asides import BEFORE, HEARD, Asides, Before, Hear, PodBefore
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.events import streams
 from shared.events.catalog import CATALOG, Fact
-from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.cluster_facts import ClusterListed, PodEnded, PodObserved
 from shared.events.envelope import Envelope
+from shared.events.log_facts import LogOpened
 from shared.events.report_facts import ReportFact
 from shared.events.scheduling_facts import DemandWeighed, Wanted
 from shared.events.surroundings_facts import SurroundingFact
@@ -33,6 +35,7 @@ class Followed(msgspec.Struct):
     asides: Asides = msgspec.field(default_factory=Asides)
     wanted: tuple[Wanted, ...] = ()
     surroundings: Surroundings = msgspec.field(default_factory=Surroundings)
+    listings: Listings = msgspec.field(default_factory=Listings)
 
 
 _packed = msgspec.msgpack.Decoder(Followed)
@@ -79,15 +82,25 @@ def _surrounding(followed: Followed, fact: SurroundingFact) -> None:
     followed.surroundings.hear(fact)
 
 
+def _opened(followed: Followed, fact: LogOpened) -> None:
+    followed.listings.opened(fact)
+
+
+def _listed(followed: Followed, fact: ClusterListed) -> None:
+    followed.listings.listed(fact)
+
+
 _BESIDE: dict[type[Fact], Callable[[Followed, Any], None]] = {
     DemandWeighed: _weighed,
     PodObserved: _seen,
     PodEnded: _ended,
+    LogOpened: _opened,
+    ClusterListed: _listed,
     **dict.fromkeys(get_args(SurroundingFact), _surrounding),
 }
 """What facts say beside the ledger."""
 
-_UNVERSIONED = {PodEnded, *get_args(ReportFact), *get_args(SurroundingFact)}
+_UNVERSIONED = {PodEnded, ClusterListed, *get_args(ReportFact), *get_args(SurroundingFact)}
 """The scheduler appends nothing to their streams, at least not any more."""
 
 

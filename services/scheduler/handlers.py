@@ -60,6 +60,7 @@ class Decider:
         self._acknowledged = Acknowledged()
         self._share = Share()
         self._live: Callable[[], bool] = lambda: False
+        self._unlisted_told = ""
         self._out = logs.get("decider")
 
     def wake(self) -> None:
@@ -115,6 +116,8 @@ class Decider:
 
     async def _decide(self, core: SchedulerCore, lease: Lease | None) -> bool:
         """One batch; False when there was nothing to append."""
+        if self._unlisted(core):
+            return False
         seen = self._place
         core.take_share(self._share)
         began_s = self._clock.monotonic_s()
@@ -144,6 +147,14 @@ class Decider:
         while proposals:
             proposals = await self._send(core, proposals, seen, lease)
         return True
+
+    def _unlisted(self, core: SchedulerCore) -> bool:
+        """Whether the log lacks what came about since the backup that it was restored from; told once, not at each look."""
+        problem = core.followed.listings.problem()
+        if problem and problem != self._unlisted_told:
+            self._out.warning(names.UNLISTED, problem=problem)
+        self._unlisted_told = problem
+        return bool(problem)
 
     async def _send(self, core: SchedulerCore, proposals: Sequence[Proposal], seen: Place, lease: Lease) -> list[Proposal]:
         """Append; returns what is left to append.

@@ -74,6 +74,9 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         for extender in extenders:
             extender.reset()
 
+    def unlisted() -> str:
+        return projector.state.followed.listings.problem()
+
     projector = Projector(
         "scheduler",
         log,
@@ -83,6 +86,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         health=service.health,
         differs=settings.fold_differs,
     )
+    service.health.check("cluster listed", unlisted)
     lean.replaying()
     service.task("fold", projector.run)
     service.task("decide", lambda: _decide(decider, projector))

@@ -56,7 +56,15 @@ CATALOG: dict[str, Entry] = {
         report.NodeReportRefused,
         report.NodeReleased,
     ),
-    **_area("cluster", cluster.NodeObserved, cluster.NodeEnded, cluster.PodObserved, cluster.PodRunning, cluster.PodEnded),
+    **_area(
+        "cluster",
+        cluster.NodeObserved,
+        cluster.NodeEnded,
+        cluster.PodObserved,
+        cluster.PodRunning,
+        cluster.PodEnded,
+        cluster.ClusterListed,
+    ),
     **_area(
         "surroundings",
         surroundings.VolumeObserved,

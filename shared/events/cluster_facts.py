@@ -116,4 +116,16 @@ class PodEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         return About(self.uid, self.node)
 
 
-ClusterFact = NodeObserved | NodeEnded | PodObserved | PodRunning | PodEnded
+class ClusterListed(msgspec.Struct, frozen=True, tag=True):
+    """All that the API server has of a `kind` (`pods`, `nodes`) was told, for the first time on this timeline: what came about
+    after the backup that was restored is known from here on. Stream `listing/<kind>`."""
+
+    kind: str
+    timeline: int
+
+    @property
+    def about(self) -> About:
+        return About()
+
+
+ClusterFact = NodeObserved | NodeEnded | PodObserved | PodRunning | PodEnded | ClusterListed

@@ -11,7 +11,7 @@ LOG = "log"
 DEMAND = "demand"
 """What pods ask for, weighed: of the whole cluster."""
 
-KINDS = frozenset({"report", "node", "pod", "volume", "claim", "namespace", "csinode", "nomination"})
+KINDS = frozenset({"report", "node", "pod", "volume", "claim", "namespace", "csinode", "nomination", "listing"})
 """What this release knows: what stands before the first slash."""
 
 
@@ -29,6 +29,11 @@ def report(node: str) -> str:
 def node(name: str) -> str:
     """Charges, dirty flags, reconciliations and the Kubernetes object of one node."""
     return f"node/{name}"
+
+
+def listing(kind: str) -> str:
+    """Lists of the whole cluster, by what they list."""
+    return f"listing/{kind}"
 
 
 def pod(uid: str) -> str:

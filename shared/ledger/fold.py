@@ -148,6 +148,7 @@ _HANDLERS: dict[type[Fact], Callable[[Ledger, Any, Envelope], Touched]] = {
 _WHY_NOT: dict[type[Fact], str] = {
     log.FactsRedacted: "masks texts of pods that ended, under one name in all facts, so that they fold as before",
     log.FactSkipped: "heeded before the fold, which begins anew without the fact",
+    cluster.ClusterListed: "lets schedulers decide, and holds nothing: the scheduler's own fold",
     scheduling.NodeClaimed: "raises the version of the node's stream only; PodNominated holds the claim",
     scheduling.NodeSetAside: "keeps pods from the node, and holds nothing of it: the scheduler's own fold",
     scheduling.NodeReadmitted: "the end of it",

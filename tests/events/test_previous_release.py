@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ UNREADABLE = {
     "NodeVolumesLimited.1": NEW,
     "NominationObserved.1": NEW,
     "SurroundingEnded.1": NEW,
+    "ClusterListed.1": "of a rule that the release before does not have: after a restore it decides at once, as it always did",
 }
 """`Type.schema` that the release before cannot read -> why it may do without. What it must not miss goes into CHANGELOG too."""
 SEEDS = (52_035, 20_005, 20_010)
@@ -87,12 +89,16 @@ def test_every_fact_of_ours_reads_the_same_there_or_is_refused_by_name() -> None
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_history_of_ours_is_folded_to_the_same_charges_there(seed: int) -> None:
-    lines = [line(envelope) for envelope in run_seed(seed).log.read_now(0, 10_000)]
-    assert len(lines) > 50
+    history = run_seed(seed).log.read_now(0, 10_000)
+    assert len(history) > 50
+    lines = list(map(line, history))
     theirs, ours = before(lines), ours_of(lines)
-    assert set(theirs["aside"]) == set(ours["aside"])
+    read_there = [f"{envelope.type}.{envelope.schema}" not in UNREADABLE for envelope in history]
+    missed = {envelope.stream for envelope, is_read in zip(history, read_there, strict=True) if not is_read}
+    assert set(theirs["aside"]) - missed == set(ours["aside"])
     assert any(charges for charges, _ in ours["promised"])
-    assert theirs["promised"] == ours["promised"], "after some fact they charge a pod otherwise"
+    promised = list(compress(ours["promised"], read_there))
+    assert theirs["promised"] == promised, "after some fact they charge a pod otherwise"
 
 
 def test_a_fact_from_the_future_sets_one_stream_aside_there_and_leaves_the_rest() -> None:

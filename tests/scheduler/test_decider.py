@@ -17,8 +17,9 @@ from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Lease, Outcome
 from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_facts import ClusterListed, NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
+from shared.events.log_facts import LogOpened
 from shared.events.report_facts import NodeReported, NodeReportExpired
 from shared.events.scheduling_facts import NodeCharged, PodReserved
 from shared.runtime.clock import SYSTEM_CLOCK
@@ -323,3 +324,18 @@ async def test_what_follows_a_dirty_mark_that_was_lost_is_decided_again(scene: S
     await decider._decide(core, lease)
     assert [one.uid for one in await scene._reserved()] == ["uid-p0"]
     assert core.counters.conflicts == 2
+
+
+@pytest.mark.parametrize("late", ["nodes", "pods"])
+async def test_of_a_restored_log_nothing_is_decided_until_the_cluster_was_listed(scene: Scene, late: str) -> None:
+    """What was bound since the backup holds zones of which the log knows nothing."""
+    early = "pods" if late == "nodes" else "nodes"
+    await scene.node("n1")
+    await scene.pods(3)
+    await scene.tell(streams.listing(late), ClusterListed(late, 1))
+    await scene.tell(streams.LOG, LogOpened("log", 2))
+    async with scene.schedulers(2):
+        await scene.tell(streams.listing(early), ClusterListed(early, 2))
+        assert await scene.reservations(0) == []
+        await scene.tell(streams.listing(late), ClusterListed(late, 2))
+        assert len(await scene.reservations(3)) == 3

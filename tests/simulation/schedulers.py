@@ -196,7 +196,13 @@ class SchedulerProcess(Process):
             present = {identity(cast(Any, kind), obj) for obj in listed.items}
             absent = self.observer._kinds.absent(self.state.followed, cast(Any, kind), present, listed.resource_version)
             facts = [*self.observer._shown(cast(Any, kind), listed.items), *absent]
-            self.spawn(kind, self.observer._tell(facts, lease))
+            timeline = self.state.followed.listings.timeline
+
+            async def told() -> None:
+                await self.observer._tell(facts, lease)
+                await self.observer._tell_listed(cast(Any, kind), timeline, lease)
+
+            self.spawn(kind, told())
             return f"list, {len(facts)} facts"
         if follow.checked is not None:
             checked, follow.checked = follow.checked, None

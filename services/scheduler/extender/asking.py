@@ -200,6 +200,8 @@ class Extender:
         if not self._projector.live:
             raise CannotAnswer(503, "the log is being read; kube-scheduler tries again")
         core = self._projector.state
+        if problem := core.followed.listings.problem():
+            raise CannotAnswer(503, f"{problem}; kube-scheduler tries again")
         core.look()
         return core
 

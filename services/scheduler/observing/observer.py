@@ -20,7 +20,7 @@ from services.scheduler.observing.kinds import KINDS, SURROUNDINGS, Kinds, Obser
 from services.scheduler.observing.sightings import Sightings, Unnoted
 from shared.eventlog.port import Commit, Conflict, Draft, EventLog, Fenced, Lease, Place
 from shared.events import streams
-from shared.events.cluster_facts import NodeEnded, NodeObserved, PodObserved
+from shared.events.cluster_facts import ClusterListed, NodeEnded, NodeObserved, PodObserved
 from shared.events.surroundings_facts import SurroundingFact, stream_of
 from shared.kube.port import Kind, Kube, KubeUnavailableError, Object, Seen, WatchExpiredError
 from shared.runtime.acknowledged import Acknowledged
@@ -138,6 +138,7 @@ class Observer:
         await self._projector.wait_live()
         self._ahead.pop(kind, None)
         generation, doubted = self._generation, set[str]()
+        timeline = self._projector.state.followed.listings.timeline
         version = ""
         while True:
             before, (present, version) = version, await self._tell_pages(kind, version, generation, lease)
@@ -158,8 +159,14 @@ class Observer:
             await self._tell(lacked_again, lease)
             await self._clock.sleep(CONFIRM_AFTER_S)
         await self._tell(absent, lease)
+        await self._tell_listed(kind, timeline, lease)
         self._reached[kind] = version
         return version
+
+    async def _tell_listed(self, kind: Kind, timeline: int, lease: Lease) -> None:
+        """A list that was begun on this timeline was told whole; said where somebody waits for it."""
+        if self._projector.state.followed.listings.lacks(kind):
+            await self._tell([ClusterListed(kind, timeline)], lease)
 
     async def _check(self, kind: Kind) -> Check:
         """A list beside the watch, compared page by page and not told. It is read where writes are, so that it is not older than
@@ -316,12 +323,11 @@ class Observer:
 
     def _commit(self, fact: Observed, lease: Lease, seen: Place) -> Commit:
         stream, uid, about = _address(fact)
-        version = fact.resource_version if not isinstance(fact, NodeEnded) else fact.cause
         suffix = f"/{fact.node}" if isinstance(fact, PodObserved) else ""
         if isinstance(fact, SurroundingFact):
             suffix = f"@{seen.position}"  # what was ended by false lists may be told again as it was
         return Commit(
-            commit_id=f"kube/{uid}/{type(fact).__name__}/{version}{suffix}",
+            commit_id=f"kube/{uid}/{type(fact).__name__}/{_told(fact)}{suffix}",
             role=ROLE,
             epoch=lease.epoch,
             time_us=self._clock.now_us(),
@@ -330,6 +336,13 @@ class Observer:
             trace=trace_of(names.SPAN_OBSERVE, "", pod=uid),
             seen=seen,
         )
+
+
+def _told(fact: Observed) -> str:
+    """What tells a fact from another one of its kind about the same."""
+    if isinstance(fact, NodeEnded):
+        return fact.cause
+    return str(fact.timeline) if isinstance(fact, ClusterListed) else fact.resource_version
 
 
 def _version(obj: Object) -> str:
@@ -358,5 +371,7 @@ def _address(fact: Observed) -> tuple[str, str, str]:
         return stream_of(fact), stream_of(fact), stream_of(fact)
     if isinstance(fact, NodeObserved | NodeEnded):
         return streams.node(fact.name), fact.uid, fact.name
+    if isinstance(fact, ClusterListed):
+        return streams.listing(fact.kind), streams.listing(fact.kind), fact.kind
     uid = fact.about.pod
     return streams.pod(uid), uid, uid

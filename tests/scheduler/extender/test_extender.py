@@ -28,8 +28,9 @@ from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.binding_facts import BindIntended, BindRefused, PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_facts import ClusterListed, NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
+from shared.events.log_facts import LogOpened
 from shared.events.report_facts import NodeReported
 from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
 from shared.runtime.clock import SYSTEM_CLOCK
@@ -363,3 +364,17 @@ async def test_only_clients_with_a_certificate_of_a_given_name_are_heard(tmp_pat
 
         assert await asked(kube) == 200
         assert [await asked(each) for each in (None, other, foreign)] == [0, 0, 0]
+
+
+async def test_of_a_restored_log_it_answers_once_the_cluster_was_listed() -> None:
+    world = await small_and_large()
+    await world.tell(streams.LOG, LogOpened("extender", 2))
+    async with world.at_work() as at:
+        asked = {"Pod": pod("p"), "Nodes": None, "NodeNames": ["n2"]}
+        answer = await at.client.post(f"{at.url}/filter", json=asked)
+        assert answer.status_code == 503
+        assert "nodes and pods of the cluster were listed on timeline 2" in answer.text
+        for kind in ("nodes", "pods"):
+            await world.tell(streams.listing(kind), ClusterListed(kind, 2))
+        await until(lambda: world.core is not None and not world.core.followed.listings.lacking())
+        assert (await world.filter(pod("p"), "n2"))["NodeNames"] == ["n2"]

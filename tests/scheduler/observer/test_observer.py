@@ -11,10 +11,11 @@ import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.observing.observer import RELIST_S, ROLE, Observer
+from services.upkeep.timelines import begin_timeline
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Lease
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved
+from shared.events.cluster_facts import ClusterListed, NodeEnded, NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
 from shared.events.surroundings_facts import (
     ClaimObserved,
@@ -333,3 +334,17 @@ async def test_pods_are_told_where_what_surrounds_them_may_not_be_listed(scene: 
     async with scene.observer() as observer:
         await scene.told(PodObserved, 1)
         assert observer.problem() == "csinodes of the cluster cannot be seen: list of csinodes failed: HTTP 403"
+
+
+async def test_the_first_list_on_a_new_timeline_is_told_of_once(scene: Scene) -> None:
+    await scene.node()
+    async with scene.observer():
+        await scene.told(NodeObserved, 1)
+    assert not await scene.told(ClusterListed, 0), "a log that was never restored waits for no list"
+    await begin_timeline(scene.log, 0)
+    for epoch in (100, 101):
+        async with scene.observer(epoch):
+            await scene.told(ClusterListed, 2)
+            found = await scene.settled()
+    listed = [fact for fact in found if isinstance(fact, ClusterListed)]
+    assert sorted(listed, key=lambda fact: fact.kind) == [ClusterListed("nodes", 2), ClusterListed("pods", 2)]

@@ -1,0 +1,45 @@
+"""Whether the cluster was listed since the log was restored: until then nothing may be decided.
+
+A restored log lacks what came about after its backup. Pods that were bound meanwhile hold zones of which it knows nothing, and a
+pod decided before they are told may be sent where a kubelet rejects it. An operator says that a log was restored by beginning a
+timeline (`LogOpened`); the observer says on that timeline when it has told a whole list. A log that was never restored knows
+neither fact: there pods on nodes are told before those that wait. Must not know who lists, or who decides.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.events.cluster_facts import ClusterListed
+from shared.events.log_facts import LogOpened
+
+WANTED = ("nodes", "pods")
+"""What must have been listed."""
+
+
+class Listings(msgspec.Struct):
+    """`of` is kind -> the timeline on which it was listed last."""
+
+    timeline: int = 0
+    of: dict[str, int] = {}
+
+    def opened(self, fact: LogOpened) -> None:
+        """A timeline begins."""
+        self.timeline = fact.timeline
+
+    def listed(self, fact: ClusterListed) -> None:
+        """A kind was told whole."""
+        self.of[fact.kind] = fact.timeline
+
+    def lacks(self, kind: str) -> bool:
+        """Whether a list of this kind is waited for."""
+        return kind in WANTED and self.of.get(kind, 0) < self.timeline
+
+    def lacking(self) -> list[str]:
+        """The kinds that are waited for."""
+        return [kind for kind in WANTED if self.lacks(kind)]
+
+    def problem(self) -> str:
+        """What is waited for, in a sentence; empty where nothing is."""
+        kinds = " and ".join(self.lacking())
+        return f"nothing is decided until {kinds} of the cluster were listed on timeline {self.timeline}" if kinds else ""
