@@ -67,8 +67,9 @@ class SimulatedNode(msgspec.Struct, frozen=True):
         return {CPU: len(self.machine.cpus) * 1000, MEMORY: memory, **pages, **counts, **self._fixed()}
 
     def allocatable(self) -> Amounts:
-        """What the Node object offers: capacity without what is reserved, memory also without hugepages."""
-        offered = self.capacity()
+        """What the Node object offers: capacity without what is reserved and without unhealthy devices, memory also without
+        hugepages."""
+        offered = self.capacity() | {name: sum(each.healthy for each in pool.values()) for name, pool in self.devices.items()}
         offered[CPU] -= len(self.machine.zones) * 1000 if len(self.machine.zones) > 1 else 2000
         reserved = sum(amounts.get(MEMORY, 0) for amounts in self.kubelet.reserved_memory.values())
         offered[MEMORY] -= reserved + sum(_hugepages(self.machine).values())

@@ -75,8 +75,10 @@ def _listed(report: Report) -> dict[str, frozenset[str]]:
 
 
 def doubted(node: LedgerNode) -> frozenset[str]:
-    """Resources of which the kubelet may know of unhealthy devices that nobody lists: some are held unhealthy, or were listed."""
-    return frozenset({*node.unlisted, *_unhealthy(node.report)})
+    """Resources of which the kubelet may know of unhealthy devices that nobody lists: some are held unhealthy, or were listed, or
+    the node's object counts more than it offers."""
+    counted = node.observed.unhealthy if node.observed is not None else ()
+    return frozenset({*node.unlisted, *_unhealthy(node.report), *counted})
 
 
 def _unhealthy(report: Report | None) -> set[str]:

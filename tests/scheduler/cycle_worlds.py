@@ -98,11 +98,13 @@ class World:
     def observe(
         self, name: str, labels: Mapping[str, str] | None = None, allocatable: Amounts | None = None,
         taints: tuple[Taint, ...] = (), ready: bool = True, unschedulable: bool = False, kubelet_version: str = "v1.36.2",
+        unhealthy: Amounts | None = None,
     ) -> None:  # fmt: skip
         """Observe a node without a report."""
         seen = NodeObserved(
             name=name, uid=name, allocatable=ALLOCATABLE if allocatable is None else allocatable,
             labels=dict(labels or {}), taints=taints, ready=ready, unschedulable=unschedulable, kubelet_version=kubelet_version,
+            unhealthy=unhealthy or {},
         )  # fmt: skip
         self.fold(f"node/{name}", seen)
 

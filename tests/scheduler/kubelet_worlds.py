@@ -172,7 +172,8 @@ def proven_world(
 ) -> World:
     """A ledger that knows the pods of this kubelet, each proven by the production report, on a node that has enough of all."""
     world = World(config)
-    world.observe(NODE, allocatable={**dict.fromkeys(_resources(state), 1 << 50), **_devices(state)})
+    offered = {**dict.fromkeys(_resources(state), 1 << 50), **offered_devices(state)}
+    world.observe(NODE, allocatable=offered, unhealthy=unhealthy_devices(state))
     for active in state.pods.values():
         world.bound(active.pod, NODE)
     world.report(report_of(state, checkpoints))
@@ -187,9 +188,15 @@ def _resources(state: KubeletState) -> set[str]:
     return {"cpu", "memory", "pods", "hugepages-2Mi", "hugepages-1Gi", *tables}
 
 
-def _devices(state: KubeletState) -> dict[str, int]:
+def offered_devices(state: KubeletState) -> dict[str, int]:
     """What a kubelet offers of devices: the healthy ones, of zones or of none."""
     return {name: sum(device.healthy for device in pool.values()) for name, pool in state.devices.registered.items()}
+
+
+def unhealthy_devices(state: KubeletState) -> dict[str, int]:
+    """What it counts beyond."""
+    counted = {name: len(pool) for name, pool in state.devices.registered.items()}
+    return {name: counted[name] - healthy for name, healthy in offered_devices(state).items() if counted[name] > healthy}
 
 
 # -- the truth ---------------------------------------------------------------------------------------------------------

@@ -172,6 +172,19 @@ def test_a_device_that_is_listed_again_is_doubted_no_more_nor_one_of_an_earlier_
     assert world.cluster.verdict(pod, NODE) is None, "nobody knows of a device that this boot never listed"
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_one_that_no_report_of_this_boot_ever_listed_is_known_by_the_nodes_object(told: bool) -> None:
+    """It counts devices, and offers the healthy ones. One that is not told of either would be known to nobody."""
+    after = ill(two_and_one(), {"b"})
+    world, pod = proven_world(after, CycleConfig()), asking("p", 9, 2)
+    seen = world.ledger.nodes[NODE].observed
+    assert seen is not None
+    world.fold(f"node/{NODE}", msgspec.structs.replace(seen, unhealthy={GPU: 1} if told else {}))
+    assert not admit(after, pod).admitted
+    assert (world.cluster.verdict(pod, NODE) is not None) is told
+    assert world.cluster.verdict(asking("q", 1, 1), NODE) is None
+
+
 def test_a_listing_that_names_others_every_time_is_remembered_within_limits() -> None:
     """What a broken plugin or an exporter of somebody else's may say must neither fill the memory nor stop the fold."""
     known: dict[str, str] = {}

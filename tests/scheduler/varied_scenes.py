@@ -32,7 +32,17 @@ from shared.kubelet.device_state import Device, register
 from shared.kubelet.machine import KubeletState
 from tests.kubelet.machines import GIB, GPU
 from tests.scheduler.cycle_worlds import World
-from tests.scheduler.kubelet_worlds import NODE, Made, Scene, proven_world, report_at, scene, world_of
+from tests.scheduler.kubelet_worlds import (
+    NODE,
+    Made,
+    Scene,
+    offered_devices,
+    proven_world,
+    report_at,
+    scene,
+    unhealthy_devices,
+    world_of,
+)
 
 OPTIONS, NO_LAYOUT, NO_CHECKPOINTS = "cpu options", "no layout", "no checkpoints"
 UNHEALTHY, ENDED, VERSION, PICKS = "unhealthy devices", "ended pods", "kubelet version", "device picks"
@@ -54,6 +64,9 @@ SHARES: Mapping[str, float] = {
 UNHEARD = 0.05
 """Of scenes with ended pods: nobody has heard of the end. Not where devices vanish: a zone may then offer other resources, which
 makes the ledger forget where pods were that are listed no more, so that they count as on their way."""
+
+SINCE_BOOT = 0.4
+"""Of scenes with unhealthy devices: they were before the first report, so that none ever listed them."""
 
 WHOLE = (FULL_PCPUS_ONLY, ALIGN_BY_SOCKET, STRICT_RESERVATION)
 SPREADING = (ACROSS_NUMA, ACROSS_CORES, ALIGN_UNCORE)
@@ -109,7 +122,8 @@ def made(
         if draw.has(NO_LAYOUT):
             world.report(_told(report_at(after, stored, 1), draw))
     else:
-        world, after = _happened(seen.base, draw, stored)
+        ill_before = draw.has(UNHEALTHY) and random.Random(f"{seed} ill before").random() < SINCE_BOOT
+        world, after = _happened(_with_ill(seen.base, draw) if ill_before else seen.base, draw, stored, ill_before)
     if draw.has(VERSION):
         _observed(world, after, "v1.35.4")
     seen = Scene(after, seen.unsettled, seen.pod, seen.running)
@@ -133,12 +147,12 @@ def _options(draw: Draw, policy: str, zones: int | None) -> dict[str, Any]:
     return {"cpu_options": dict.fromkeys(chosen, "true"), "reserved_cpus": reserved, "uncores_per_zone": uncores}
 
 
-def _happened(base: KubeletState, draw: Draw, stored: bool) -> tuple[World, KubeletState]:
+def _happened(base: KubeletState, draw: Draw, stored: bool, ill_before: bool) -> tuple[World, KubeletState]:
     """What the cluster knows after a first report, and what the kubelet has come to."""
     world, after = proven_world(base, CycleConfig(), stored), base
     if draw.has(NO_LAYOUT):
         world.report(_told(report_at(base, stored, 2), draw))
-    if draw.has(UNHEALTHY):
+    if draw.has(UNHEALTHY) and not ill_before:
         after = _with_ill(after, draw)
         if draw.rng.random() < 0.5:
             _observed(world, after)
@@ -161,11 +175,11 @@ def _told(report: Report, draw: Draw) -> Report:
 
 
 def _observed(world: World, state: KubeletState, version: str = "v1.36.2") -> None:
-    """The node's object says how many devices are healthy."""
+    """The node's object says how many devices are healthy, and how many are not."""
     seen = world.ledger.nodes[NODE].observed
     assert seen is not None
-    healthy = {name: sum(device.healthy for device in pool.values()) for name, pool in state.devices.registered.items()}
-    world.observe(NODE, allocatable={**seen.allocatable, **healthy}, kubelet_version=version)
+    offered = {**seen.allocatable, **offered_devices(state)}
+    world.observe(NODE, allocatable=offered, kubelet_version=version, unhealthy=unhealthy_devices(state))
 
 
 def _with_ill(state: KubeletState, draw: Draw) -> KubeletState:

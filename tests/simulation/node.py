@@ -287,12 +287,14 @@ class SimNode:
         return f"{len(well)} devices"
 
     def _register(self) -> None:
-        """Post the Node object: the kubelet offers healthy devices only."""
-        healthy = {
-            name: {each: kept for each, kept in listed.items() if (name, each) not in self._sick}
+        """Post the Node object: the kubelet counts unhealthy devices, and does not offer them."""
+        devices = {
+            name: {
+                each: msgspec.structs.replace(device, healthy=(name, each) not in self._sick) for each, device in listed.items()
+            }
             for name, listed in self.shape.devices.items()
         }
-        self.api.put_node(msgspec.structs.replace(self.shape, devices=healthy), self.boot_id)
+        self.api.put_node(msgspec.structs.replace(self.shape, devices=devices), self.boot_id)
 
     def _changed(self, what: str) -> None:
         self.past.note("restart", self.kubelet)

@@ -17,7 +17,7 @@ from shared.domain.kept import is_value, trimmed
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Constraints, Pod
 from shared.domain.quantity import QuantityError, amount
-from shared.domain.resources import Amounts
+from shared.domain.resources import Amounts, is_device
 from shared.events.cluster_facts import EndCause, NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning, Taint
 from shared.ledger.state import Ledger, LedgerPod
 
@@ -180,16 +180,18 @@ def is_younger(version: str, than: str) -> bool:
 def node_fact(ledger: Ledger, obj: Object) -> NodeObserved | None:
     """The fact that a node object tells, or None when the ledger says the same already."""
     metadata, spec, status = _part(obj, "metadata"), _part(obj, "spec"), _part(obj, "status")
+    allocatable = _amounts(_part(status, "allocatable"))
     fact = NodeObserved(
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
         resource_version=str(metadata.get("resourceVersion", "")),
-        allocatable=_allocatable(_part(status, "allocatable")),
+        allocatable=allocatable,
         labels={str(k): str(v) for k, v in sorted(_part(metadata, "labels").items())},
         taints=_taints(spec.get("taints")),
         unschedulable=bool(spec.get("unschedulable")),
         ready=_ready(status),
         kubelet_version=str(_part(status, "nodeInfo").get("kubeletVersion", "")),
+        unhealthy=_unhealthy(_amounts(_part(status, "capacity")), allocatable),
     )
     known = ledger.nodes.get(fact.name)
     return None if known is not None and known.observed is not None and same_node(known.observed, fact) else fact
@@ -201,10 +203,25 @@ def same_node(left: NodeObserved, right: NodeObserved) -> bool:
 
 
 def _essence(fact: NodeObserved) -> tuple[object, ...]:
-    return (fact.uid, fact.allocatable, fact.labels, fact.taints, fact.unschedulable, fact.ready, fact.kubelet_version)
+    return (
+        fact.uid,
+        fact.allocatable,
+        fact.labels,
+        fact.taints,
+        fact.unschedulable,
+        fact.ready,
+        fact.kubelet_version,
+        fact.unhealthy,
+    )
 
 
-def _allocatable(quantities: Object) -> Amounts:
+def _unhealthy(capacity: Amounts, allocatable: Amounts) -> Amounts:
+    """Devices that the kubelet counts and does not offer. Of other resources the difference is what it reserves."""
+    lacking = {name: count - allocatable.get(name, 0) for name, count in capacity.items() if is_device(name)}
+    return {name: count for name, count in lacking.items() if count > 0}
+
+
+def _amounts(quantities: Object) -> Amounts:
     """An unparsable quantity counts as zero: the node takes nothing of that resource rather than anything."""
     found = {}
     for name in sorted(quantities):

@@ -197,6 +197,20 @@ def test_an_unparsable_quantity_of_a_node_counts_as_none_of_it(watched: Watched)
     assert fact.allocatable["memory"] == 16 * 2**30
 
 
+def test_devices_that_a_node_counts_and_does_not_offer_are_unhealthy() -> None:
+    """Not what it reserves of its own, nor what an object says that contradicts itself."""
+    watched = Watched()
+    offered = {"cpu": "7", "memory": "15Gi", "example.com/gpu": "3", "example.com/nic": "2", "example.com/fpga": "1"}
+    counted = {"cpu": "8", "memory": "16Gi", "example.com/gpu": "4", "example.com/nic": "2", "example.com/tpu": "2"}
+    fact = watched.node(node(allocatable=offered, capacity=counted))
+    assert fact is not None
+    assert fact.unhealthy == {"example.com/gpu": 1, "example.com/tpu": 2}
+    assert watched.node(node(allocatable=offered, capacity=counted)) is None
+    healed = watched.node(node(allocatable=offered, capacity={**offered, "cpu": "8"}))
+    assert healed is not None
+    assert healed.unhealthy == {}
+
+
 def test_nodes_that_a_list_lacks_end(watched: Watched) -> None:
     watched.node(node("n1"))
     watched.node(node("n2", uid="node-2"))
