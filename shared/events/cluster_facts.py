@@ -28,7 +28,7 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A node was first seen or changed in a way that placement depends on. Stream `node/<name>`.
 
     `kubelet_version` is status.nodeInfo.kubeletVersion (`v1.36.2`), empty in facts of schema 1. `unhealthy` is how many devices
-    status.capacity has beyond status.allocatable: the kubelet offers healthy ones only, and counts all (kubelet 1.36, GetCapacity).
+    status.capacity has beyond status.allocatable: the kubelet offers healthy ones, and counts all (kubelet 1.36, GetCapacity).
     """
 
     name: str
