@@ -30,8 +30,8 @@ Counts = tuple[int, ...]
 
 
 class View(NamedTuple):
-    """A resource as the kubelet may see it that knows of more devices than are listed: the zones with any, and the fewest zones
-    that so many devices (amount, zones) touch."""
+    """A resource as a kubelet may see it that knows of more devices than are listed, or is of another version: the zones that its
+    hints run over, and the fewest zones that so many devices (amount, zones) touch, as usual where it is empty."""
 
     zones: tuple[int, ...]
     least: tuple[tuple[int, int], ...]
@@ -148,6 +148,15 @@ class DeviceBook:
             raise TooManyWaysError
         more = [chosen for size in range(len(others) + 1) for chosen in combinations(others, size)]
         return [View(tuple(sorted((*bearing, *some))), tuple(zip(asked, each, strict=True))) for each in least for some in more]
+
+    def over(self, state: Devices, zones: Collection[int]) -> Devices:
+        """The state with hints over these zones where they would run over those alone that bear devices."""
+        views, wide = state.views or (None,) * len(self.pools), tuple(sorted(zones))
+        seen = [view or self._over(row, wide) for row, view in enumerate(views)]
+        return Devices(state.free, tuple(seen)) if any(seen) else state
+
+    def _over(self, row: int, zones: tuple[int, ...]) -> View | None:
+        return None if self.pooled or self._bearing(row) in ((), zones) else View(zones, ())
 
     def seen(self, state: Devices, views: Mapping[str, View | None]) -> Devices:
         """The state with the resources seen so."""

@@ -1,7 +1,8 @@
-"""A node's states where the kubelet may know of unhealthy devices that nobody lists: each as it may see them.
+"""A node's states where the kubelet may see devices otherwise than they are listed: each as it may see them.
 
-They are given to nobody, but decide how few zones are enough and which zones bear devices, and so what the kubelet prefers. How
-many there are and where is not known: every way is tried that makes a difference to who asks. Must not know the ledger.
+Unhealthy devices that nobody lists are given to nobody, but decide how few zones are enough and which zones bear devices, and so
+what the kubelet prefers. How many there are and where is not known: every way is tried that makes a difference to who asks. And
+hints once ran over every zone, not only over those that bear devices (until kubernetes PR 138244). Must not know the ledger.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def wanted(resources: Collection[str], others: Iterable[Request | None], newcome
     if not resources:
         return {}
     found: dict[str, set[int]] = {}
-    for name, amount in (*newcomer, *(each for other in others if other is not None for each in asked_of(resources, other))):
+    own = [each for each in newcomer if each[0] in resources]
+    for name, amount in (*own, *(each for other in others if other is not None for each in asked_of(resources, other))):
         found.setdefault(name, set()).add(amount)
     return {name: frozenset(amounts) for name, amounts in sorted(found.items())}
 
@@ -59,3 +61,13 @@ def with_hidden(
         return None
     ways = [dict(zip(asked, chosen, strict=True)) for chosen in product(*views)]
     return tuple([(*base[:at], book.seen(base[at], way), *base[at + 1 :]) for base in bases for way in ways])
+
+
+def also_over_every_zone(books: Sequence[Book], bases: Collection[States], zones: Collection[int]) -> tuple[States, ...]:
+    """Every base, and as a kubelet sees it whose hints run over every zone. Those that are not preferred alone differ."""
+    at = next((number for number, book in enumerate(books) if isinstance(book, DeviceBook)), -1)
+    book = books[at]
+    if at < 0 or not isinstance(book, DeviceBook):
+        return tuple(bases)
+    wide = [(*base[:at], book.over(base[at], zones), *base[at + 1 :]) for base in bases]
+    return tuple(dict.fromkeys([*bases, *wide]))

@@ -24,7 +24,6 @@ from shared.hints.admission import Rules, States
 from shared.hints.arrivals import Coming
 from shared.hints.cpu import WHOLE_CORES, by_socket
 from shared.hints.devices import UNHEALTHY
-from shared.hints.hidden_devices import wanted, with_hidden
 from shared.hints.memory import SEVERAL_GROUPS
 from shared.hints.observing import Node, observe
 from shared.hints.orders import Gone, relevant
@@ -32,12 +31,12 @@ from shared.hints.provider import Asked
 from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError, ways
 from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
-from shared.kubelet.versions import is_proven
 from shared.ledger.charge import WHOLE_POD
+from shared.ledger.device_views import as_seen, is_another
 from shared.ledger.device_ways import parted, ways_out_of_groups
 from shared.ledger.proof import is_seen, residual
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
-from shared.ledger.unhealthy import doubted, given_back
+from shared.ledger.unhealthy import given_back
 
 MOST_STATES = 64
 """States of one node that are told apart before anybody comes."""
@@ -81,7 +80,7 @@ def kubelet_states(
     devices: Asked = (),
 ) -> KubeletStates | Untold:
     """The node under this policy and scope, for a newcomer with or without init containers that asks for these amounts of
-    devices of which some may be hidden."""
+    devices of which the kubelet may see others (`in_doubt`)."""
     if node.listed is None and not _all_free(report):
         if policy != SINGLE_NUMA_NODE or between_zones(report):
             return Untold(frozenset({NO_PLACEMENTS}))
@@ -113,14 +112,13 @@ def kubelet_states(
     if coming and by_socket(report) and WHOLE_CORES in seen.bounds:  # no layout tells which zones are as good as one
         return Untold(frozenset({*told, WHOLE_CORES}))
     bounds = set(seen.bounds) | told
-    if node.observed is not None and not is_proven(node.observed.kubelet_version):
-        bounds.add(OTHER_KUBELET)
+    bounds.update([OTHER_KUBELET] if is_another(node) else [])
     left = [] if coming else _left(node, charges)
     bases = _bases(seen, left, unsure)
-    asked = wanted(doubted(node), [*(each.request for each in coming), *(each.request for each in gone or ())], devices)
-    bounds.update([UNHEALTHY] if asked else [])
-    if asked and bases is not None and policy in (RESTRICTED, BEST_EFFORT):
-        bases = with_hidden(seen.rules.books, bases, asked, [zone.id for zone in report.zones], MOST_STATES)
+    if bases is not None:
+        others = [*(each.request for each in coming), *(each.request for each in gone or ())]
+        bases, unhealthy = as_seen(node, report, policy, seen.rules.books, bases, others, devices, MOST_STATES)
+        bounds.update([UNHEALTHY] if unhealthy else [])
     ends = tuple(gone or ()) if coming else ()
     found = frozenset(bounds)
     return Untold(found) if bases is None else KubeletStates(seen.rules, bases, tuple(coming), found, ends)

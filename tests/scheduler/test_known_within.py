@@ -30,7 +30,7 @@ from tests.scheduler.cycle_worlds import World
 from tests.scheduler.default.story import Story
 from tests.scheduler.kubelet_worlds import NODE, proven_world, report_of
 from tests.scheduler.test_cycle_torn_listing import listed
-from tests.scheduler.test_unhealthy_devices import one_of_two_is_ill
+from tests.scheduler.test_unhealthy_devices import held_by, ill, two_and_one
 
 Made = tuple[World, Pod]
 
@@ -78,7 +78,8 @@ def picks() -> Made:
 
 
 def unhealthy() -> Made:
-    return proven_world(one_of_two_is_ill(), CycleConfig()), guaranteed("p", container("c", 2, 1, 2))
+    state = running(two_and_one(), guaranteed("x", container("c", 1, 1, 1)))
+    return proven_world(ill(state, held_by(state, "x")), CycleConfig()), guaranteed("p", container("c", 9, 1, 2))
 
 
 def ended() -> Made:
@@ -128,7 +129,7 @@ SCENES: dict[str, tuple[Callable[[], Made], Reason]] = {
     cpu.WHOLE_CORES: (whole_cores, Reason.SMT_ALIGNMENT),
     cpu.SPREAD: (spread, Reason.NO_SINGLE_ZONE),
     known_within.PICKS: (picks, Reason.NO_ZONE_SET),
-    devices.UNHEALTHY: (unhealthy, Reason.NO_SINGLE_ZONE),
+    devices.UNHEALTHY: (unhealthy, Reason.NO_ZONE_SET),
     kubelet_states.ENDED: (ended, Reason.NO_SINGLE_ZONE),
     kubelet_states.OTHER_KUBELET: (other_version, Reason.NO_ZONE_SET),
     kubelet_states.EARLIER: (listed_no_more, Reason.NOT_ON_EVERY_BRANCH),

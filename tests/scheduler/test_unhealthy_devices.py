@@ -122,13 +122,23 @@ def test_nor_does_the_search_take_it_for_free() -> None:
 
 
 def test_a_refusal_says_that_devices_may_be_unhealthy() -> None:
+    """The kubelet counts the one that x holds: two of zone 0 would be enough, so that two zones are not preferred for two."""
+    state = running(two_and_one(), asking("x", 1, 1))
+    world = proven_world(ill(state, held_by(state, "x")), CycleConfig())
+    refusal = world.cluster.verdict(asking("p", 9, 2), NODE)
+    assert refusal is not None
+    assert f"(known within bounds only: {UNHEALTHY})" in refusal.remedy
+    for sure in (asking("q", 99, 1), asking("r", 99, 0)):
+        told = world.cluster.verdict(sure, NODE)
+        assert told is not None
+        assert UNHEALTHY not in told.remedy, "one device is preferred of one zone whatever else lies where"
+
+
+def test_where_one_zone_must_do_nothing_hangs_on_unhealthy_devices() -> None:
     world = proven_world(one_of_two_is_ill(), CycleConfig())
     refusal = world.cluster.verdict(asking("p", 2, 2), NODE)
     assert refusal is not None
-    assert f"(known within bounds only: {UNHEALTHY})" in refusal.remedy
-    without = world.cluster.verdict(asking("q", 9, 0), NODE)
-    assert without is not None
-    assert UNHEALTHY not in without.remedy
+    assert UNHEALTHY not in refusal.remedy
 
 
 def seen_before_and_after(state: KubeletState, devices: Collection[str]) -> tuple[World, KubeletState]:

@@ -125,7 +125,7 @@ def made(
         ill_before = draw.has(UNHEALTHY) and random.Random(f"{seed} ill before").random() < SINCE_BOOT
         world, after = _happened(_with_ill(seen.base, draw) if ill_before else seen.base, draw, stored, ill_before)
     if draw.has(VERSION):
-        _observed(world, after, "v1.35.4")
+        observed(world, after, "v1.35.4")
     seen = Scene(after, seen.unsettled, seen.pod, seen.running)
     return Made(seen, world, _cases(seen, draw, options, stored))
 
@@ -155,7 +155,7 @@ def _happened(base: KubeletState, draw: Draw, stored: bool, ill_before: bool) ->
     if draw.has(UNHEALTHY) and not ill_before:
         after = _with_ill(after, draw)
         if draw.rng.random() < 0.5:
-            _observed(world, after)
+            observed(world, after)
     gone = [uid for uid in after.pods if draw.rng.random() < 0.5] if draw.has(ENDED) else []
     for uid in gone:
         after = remove(after, uid)
@@ -174,7 +174,7 @@ def _told(report: Report, draw: Draw) -> Report:
     return msgspec.structs.replace(report, cpus=None) if draw.has(NO_LAYOUT) else report
 
 
-def _observed(world: World, state: KubeletState, version: str = "v1.36.2") -> None:
+def observed(world: World, state: KubeletState, version: str = "v1.36.2") -> None:
     """The node's object says how many devices are healthy, and how many are not."""
     seen = world.ledger.nodes[NODE].observed
     assert seen is not None

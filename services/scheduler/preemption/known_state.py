@@ -14,15 +14,14 @@ from services.scheduler.deciding.policy import is_reported
 from services.scheduler.deciding.shape import Plan
 from services.scheduler.preemption.picks import admitted_whatever_it_picks
 from shared.domain.pod import Pod
-from shared.domain.policies import BEST_EFFORT, RESTRICTED
 from shared.domain.report import Placement
 from shared.hints.registry import kubelets_own
 from shared.kubelet.admission import drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
+from shared.ledger.device_views import in_doubt
 from shared.ledger.proof import is_seen
 from shared.ledger.state import LedgerNode
-from shared.ledger.unhealthy import doubted
 
 
 def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
@@ -41,11 +40,11 @@ def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
 
 def kubelet_decides(facts: NodeFacts, plan: Plan) -> bool:
     """Does the kubelet model answer as the filter does? Not where a provider of one's own is asked, nor where a label or an
-    annotation aligns what the kubelet does not, nor where its preference hangs on devices that nobody lists."""
+    annotation aligns what the kubelet does not, nor where its preference hangs on devices that nobody lists or on its version."""
     report, asked = facts.report, {name for part in plan.demand for name in part.amounts}
     if report is None or not kubelets_own(asked):
         return False
-    if plan.rule.policy in (RESTRICTED, BEST_EFFORT) and not doubted(facts.ledger).isdisjoint(asked):
+    if not in_doubt(facts.ledger, plan.rule.policy).isdisjoint(asked):
         return False
     return is_reported(plan.rule, report) and set(facts.profile[2]) == set(report.tracked)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
+from shared.domain.policies import BEST_EFFORT
 from shared.hints.admission import Admitted, States
 from shared.hints.arrivals import UNKNOWN, Budget, Coming, OverBudgetError, Reachable, Verdict, judged, reachable
 from shared.hints.ends import reachable_after_ends
@@ -18,9 +19,9 @@ from shared.hints.orders import UNHEARD, Gone, disorder
 from shared.hints.provider import Asked
 from shared.hints.request import Request, request_of
 from shared.hints.splits import TooManyChoicesError
+from shared.ledger.device_views import in_doubt
 from shared.ledger.kubelet_states import KubeletStates, Untold, kubelet_states
 from shared.ledger.state import Charge
-from shared.ledger.unhealthy import doubted
 
 MOST_COMING = 64
 """Pods on their way that a prediction follows; beside more of them nothing is foretold."""
@@ -158,7 +159,7 @@ def outlook_of(facts: NodeFacts, plan: Plan) -> Outlook:
     """The node under the plan's rule."""
     kept = facts.outlooks
     if kept is None or kept[0] is not facts.ledger or kept[1] is not facts.claims:
-        facts.outlooks = kept = facts.ledger, facts.claims, {}, doubted(facts.ledger)
+        facts.outlooks = kept = facts.ledger, facts.claims, {}, in_doubt(facts.ledger, BEST_EFFORT)
     hidden = asked_of(kept[3], request_of(plan.demand)) if kept[3] else ()
     key: Key = plan.rule.policy, plan.rule.scope, plan.inits, hidden
     found: Outlook | None = kept[2].get(key)
