@@ -8,28 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shared.eventlog.port import Appended, Commit, Conflict, Outcome
+from shared.eventlog.port import Appended, Commit, Conflict, Outcome, Place
 from shared.events import streams
-from shared.events.envelope import Envelope
 from tests.simulation.log import SimLog
 
 ROLE = "scheduler/"
 
 
-def misplaced(log: SimLog, commits: Sequence[Commit], outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """What breaks S12."""
-    standing = {commit.commit_id for commit, outcome in zip(commits, outcomes, strict=True) if isinstance(outcome, Appended)}
-    for commit, outcome in zip(commits, outcomes, strict=True):
-        alone = bool(commit.follows) and commit.follows not in standing
-        if alone and isinstance(outcome, Appended):
-            yield f"S12: {commit.commit_id} stands, and {commit.follows}, which it was decided with, does not"
-        elif not alone and isinstance(outcome, Conflict) and outcome.stream != streams.LOG and commit.role.startswith(ROLE):
-            rivals = _moved_by(log, commit)
-            if rivals and all((each.role, each.epoch) == (commit.role, commit.epoch) for each in rivals):
-                yield f"S12: {commit.commit_id} lost its place to {rivals[-1].commit_id} of its own scheduler"
+class Batches:
+    """`_together` is who appended, and what they had seen -> the commits of theirs that stand. A role and an epoch alone name
+    nobody: a log that was set back gives the same epoch again."""
+
+    def __init__(self) -> None:
+        self._together: dict[tuple[str, int, Place | None], set[str]] = {}
+
+    def misplaced(self, log: SimLog, commits: Sequence[Commit], outcomes: Sequence[Outcome]) -> Iterator[str]:
+        """What breaks S12."""
+        both = list(zip(commits, outcomes, strict=True))
+        standing = {commit.commit_id for commit, outcome in both if isinstance(outcome, Appended)}
+        for commit in commits:
+            self._together.setdefault(_decided(commit), set()).update(standing & {commit.commit_id})
+        for commit, outcome in both:
+            alone = bool(commit.follows) and commit.follows not in standing
+            if alone and isinstance(outcome, Appended):
+                yield f"S12: {commit.commit_id} stands, and {commit.follows}, which it was decided with, does not"
+            elif not alone and isinstance(outcome, Conflict) and outcome.stream != streams.LOG and commit.role.startswith(ROLE):
+                rivals = _moved_by(log, commit)
+                if rivals and all(each in self._together[_decided(commit)] for each in rivals):
+                    yield f"S12: {commit.commit_id} lost its place to {rivals[-1]} of its own scheduler"
 
 
-def _moved_by(log: SimLog, commit: Commit) -> list[Envelope]:
-    """Facts on the commit's streams that came after what it was decided on."""
+def _decided(commit: Commit) -> tuple[str, int, Place | None]:
+    return commit.role, commit.epoch, commit.seen
+
+
+def _moved_by(log: SimLog, commit: Commit) -> list[str]:
+    """Commits that came onto its streams after what it was decided on."""
     on, seen = {draft.stream for draft in commit.drafts}, commit.seen.position if commit.seen is not None else 0
-    return [envelope for envelope in log.read_now(seen) if envelope.stream in on]
+    return [envelope.commit_id for envelope in log.read_now(seen) if envelope.stream in on]

@@ -27,7 +27,7 @@ from shared.kubelet.admission import Admission
 from shared.ledger.digest import digest
 from shared.ledger.state import LedgerNode
 from tests.simulation.afresh import EVERY, differing
-from tests.simulation.batches import misplaced
+from tests.simulation.batches import Batches
 from tests.simulation.cluster import ENDED, Api
 from tests.simulation.log import SimClock, SimLog
 from tests.simulation.node import SimNode
@@ -61,6 +61,7 @@ class Checks:
         self.broken: list[str] = []
         self._begin()
         self._intents_lost: set[tuple[str, str]] = set()
+        self._batches = Batches()
         self._steps = 0
         for node in nodes:
             node.refused, node.admitted = self.refused, self.covered
@@ -230,7 +231,7 @@ class Checks:
 
     def appended(self, commits: Sequence[Commit], outcomes: Sequence[Outcome]) -> None:
         """S12, of what one scheduler decided together."""
-        self.broken += misplaced(self.log, commits, outcomes)
+        self.broken += self._batches.misplaced(self.log, commits, outcomes)
 
     def binding(self, uid: str, _node: str) -> None:
         """S7 in truth: a binding call is carried out only after its intent stands in the log."""

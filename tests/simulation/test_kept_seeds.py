@@ -63,6 +63,7 @@ RARE = {
 
 WITH_OPTIONS = {
     95240: (Fixed(policy="best-effort"), "a list kept back a pod that no watch told of after it (L2)"),
+    795671755: (Fixed(policy="restricted"), "two schedulers hold one epoch, as the log was set back: they are two (S12)"),
 }
 """Seeds that broke something under options of `python -m tests.simulation`."""
 
