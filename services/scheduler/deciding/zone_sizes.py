@@ -83,6 +83,15 @@ def fits_one_zone(parts: Iterable[Amounts], zones: Capacities) -> bool:
     return True
 
 
+def widths_at_most(part: Amounts, report: Report) -> Amounts:
+    """By resource as many zones as the kubelet prefers, or more: cheap. Of several kinds of memory, all."""
+    several = several_kinds_of_memory(part)
+    return {
+        name: len(report.zones) if name in several else _largest_first([size_in(zone, name) for zone in report.zones], held)
+        for name, held in part.items()
+    }
+
+
 def preferred_widths(part: Amounts, report: Report) -> Amounts:
     """By resource the fewest zones that hold that much when they are empty: so many the kubelet prefers. It is one number for all
     kinds of memory; all zones where they are too few."""

@@ -13,7 +13,7 @@ from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, ENDANGERS, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Part, Plan, Shape
-from services.scheduler.deciding.zone_sizes import MOST_ZONES, capacities, fits_one_zone, preferred_widths
+from services.scheduler.deciding.zone_sizes import MOST_ZONES, fits_one_zone, preferred_widths
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
@@ -134,7 +134,7 @@ def _free_more(name: str, amount: int, where: str) -> str:
 def _wide(facts: NodeFacts, part: Part, lower: ZoneAmounts, report: Report) -> Refusal | None:
     """restricted, and no zone holds the part when it is empty: as many zones as would do then are what the kubelet prefers, and
     it takes none unless that is one number for all resources (kubelet 1.36)."""
-    known = capacities(report).largest
+    known = facts.make.capacities.largest
     part = msgspec.structs.replace(part, amounts={name: asked for name, asked in part.amounts.items() if known.get(name)})
     widths = preferred_widths(part.amounts, report)
     count = max(widths.values(), default=0)

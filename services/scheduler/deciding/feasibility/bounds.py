@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 
 from services.scheduler.deciding.node_facts import NodeFacts, held_once
 from services.scheduler.deciding.shape import Plan
-from services.scheduler.deciding.zone_sizes import fits_one_zone
+from services.scheduler.deciding.zone_sizes import fits_one_zone, several_kinds_of_memory, widths_at_most
 from shared.domain.demand import outside_pod_hint
 from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
+from shared.domain.report import Report
 from shared.domain.resources import CPU, Amounts, is_device, memory_of
 from shared.ledger.state import Charge, ZoneAmounts
 
@@ -91,7 +92,23 @@ def possible(facts: NodeFacts, plan: Plan) -> bool:
     if one_zone_each(facts, plan):
         return all(any(fits(part.amounts, zone) for zone in upper) for part in plan.parts) and _room_for_as_many(plan, upper)
     asked = [(name, held) for part in plan.parts for name, held in part.amounts.items() if name not in plan.placeless]
-    return all(sum(zone.get(name, 0) for zone in upper) >= held for name, held in asked)
+    enough = all(sum(zone.get(name, 0) for zone in upper) >= held for name, held in asked)
+    return enough and (plan.rule.policy != RESTRICTED or facts.report is None or _in_as_few_zones(facts, plan, facts.report))
+
+
+def _in_as_few_zones(facts: NodeFacts, plan: Plan, report: Report) -> bool:
+    """restricted takes no more zones of a resource than would do if they were empty: are the freest ones enough? And it takes
+    none unless CPUs and memory want as many."""
+    for part in plan.parts:
+        widths = widths_at_most(part.amounts, report)
+        several = several_kinds_of_memory(part.amounts)
+        if len({width for name, width in widths.items() if not is_device(name) and name not in several}) > 1:
+            return False
+        for name, width in widths.items():
+            free = sorted([max(0, zone.get(name, 0)) for zone in facts.upper.values()], reverse=True)
+            if name not in plan.placeless and sum(free[:width]) < part.amounts[name]:
+                return False
+    return True
 
 
 def _room_for_as_many(plan: Plan, zones: Iterable[Amounts]) -> bool:

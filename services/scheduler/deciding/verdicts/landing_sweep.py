@@ -16,6 +16,7 @@ from services.scheduler.deciding.columnar import Bools, Ints, Selection, Slots
 from services.scheduler.deciding.registered import Registered
 from services.scheduler.deciding.shape import Items, Plan
 from services.scheduler.deciding.verdicts.columns import Columns
+from services.scheduler.deciding.verdicts.few_zones import in_as_few_zones
 from services.scheduler.deciding.verdicts.standing import Standing
 from services.scheduler.deciding.zone_sizes import several_kinds_of_memory
 from shared.domain import policies
@@ -64,7 +65,8 @@ class LandingSweep:
             wide = ~_enough(self._most, self._columns.largest, selection, size)
             for rows, least in self._memories if self._columns.uneven else ():
                 wide |= ~self._one_holds(rows, least, selection)
-            candidates, sure, scores = candidates | wide, sure & ~wide, np.where(wide, 0, scores)
+            few = in_as_few_zones(self._columns, self._plan, wide, selection, self._zones)
+            candidates, sure, scores = candidates | few, sure & ~wide, np.where(wide, 0, scores)
         if self._plan.one_by_one:
             candidates = np.ones_like(unbarred)
         candidates = candidates & unbarred & _enough(self._request, self._columns.free, selection, size)

@@ -16,6 +16,7 @@ from services.scheduler.deciding.registered import HIGHEST, Registered
 from services.scheduler.deciding.scores import Scorer, ZoneStrategy
 from services.scheduler.deciding.shape import Items, Part, Plan, Shape
 from services.scheduler.deciding.verdicts.columns import Columns
+from services.scheduler.deciding.verdicts.few_zones import in_as_few_zones
 from services.scheduler.deciding.zone_sizes import several_kinds_of_memory
 from shared.domain import policies
 from shared.domain.demand import most
@@ -75,7 +76,7 @@ class Sweep:
         candidates = self._with_upper(plan, necessary)
         if plan.rule.policy == policies.RESTRICTED:
             wide = ~self._fits_one_zone(plan)
-            candidates, sure = candidates | wide, sure & ~wide
+            candidates, sure = candidates | in_as_few_zones(self._columns, plan, wide, self._selection, self._zones), sure & ~wide
             scores = np.where(wide, 0, scores) if self._singly is None else scores
         return candidates, sure, scores
 

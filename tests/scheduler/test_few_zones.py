@@ -1,0 +1,64 @@
+"""Parts that no zone holds, under restricted: as few zones as would do if they were empty must have enough, and be as many for each
+resource. The bound is held to the search, and what a sweep says of many nodes to what is said of one."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.feasibility.bounds import fits, possible
+from services.scheduler.deciding.feasibility.verdict import ADMITTED, searched
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.shape import Plan
+from services.scheduler.deciding.verdicts.few_zones import in_as_few_zones
+from shared.domain.pod import Container, Pod
+from shared.ledger.view import total
+from tests.kubelet.machines import GIB, GPU
+from tests.scheduler.kubelet_worlds import MOST_STEPS, NODE, scene, world_of
+
+SCENES = range(500)
+
+
+def asking_for_several(seed: int) -> Pod:
+    """More than a zone or two have of something."""
+    rng, found = random.Random(f"{seed} wide"), []
+    for at in range(rng.choice((1, 1, 2))):
+        asked = {"cpu": rng.choice((1, 5, 9, 12, 16)) * 1000, "memory": rng.choice((1, 20, 70, 100, 140, 200)) * GIB}
+        asked |= {GPU: rng.choice((2, 3, 4))} if rng.random() < 0.4 else {}
+        asked |= {"hugepages-2Mi": rng.choice((1, 5, 9)) * GIB} if rng.random() < 0.2 else {}
+        found.append(Container(f"c{at}", "app", asked, asked))
+    return Pod("wide", "ns", "wide", "Guaranteed", tuple(found))
+
+
+def wide(facts: NodeFacts, plan: Plan) -> bool:
+    largest = facts.make.capacities.largest
+    return plan.mode == "aligned" and any(not fits(part.amounts, largest) for part in plan.parts)
+
+
+def enough_in_all(facts: NodeFacts, plan: Plan) -> bool:
+    return all(fits(part.amounts, total(facts.upper.values())) for part in plan.parts)
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_what_too_few_zones_rule_out_no_kubelet_admits(scope: str) -> None:
+    ruled_out, looked_at = 0, 0
+    for seed in SCENES:
+        cluster = world_of(scene(seed, "restricted", scope, 2 + seed % 4), CycleConfig()).cluster
+        shape, facts = cluster.judging.shape(asking_for_several(seed)), cluster.node(NODE)
+        assert facts is not None
+        plan, _ = cluster.judging.plan(shape, facts)
+        if not wide(facts, plan) or plan.one_by_one:
+            continue
+        looked_at += 1
+        may, columns = possible(facts, plan), cluster.judging._columns
+        columns.refresh()
+        may_of_many = in_as_few_zones(columns, plan, np.array([True]), slice(0, 1), len(facts.zone_ids))
+        assert may_of_many[0] or not may, seed
+        if not may:
+            assert searched(facts, plan, MOST_STEPS) != ADMITTED, seed
+            ruled_out += enough_in_all(facts, plan)
+    assert ruled_out > 20
+    assert looked_at > ruled_out
