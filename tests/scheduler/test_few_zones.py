@@ -1,4 +1,4 @@
-"""Parts that no zone holds, under restricted: as few zones as would do if they were empty must have enough, and be as many for each
+"""Parts that no zone holds, under restricted: as few zones as would do if they were empty must have enough, and as many of each
 resource. The bound is held to the search, and what a sweep says of many nodes to what is said of one."""
 
 from __future__ import annotations

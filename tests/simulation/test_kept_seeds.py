@@ -63,6 +63,10 @@ RARE = {
 
 WITH_OPTIONS = {
     95240: (Fixed(policy="best-effort"), "a list kept back a pod that no watch told of after it (L2)"),
+    795673820: (
+        Fixed(policy="restricted", often=("crash", "takeover")),
+        "an own reservation came back as a charge, by which other unhealthy devices counted as held (S13)",
+    ),
     795671755: (Fixed(policy="restricted"), "two schedulers hold one epoch, as the log was set back: they are two (S12)"),
 }
 """Seeds that broke something under options of `python -m tests.simulation`."""

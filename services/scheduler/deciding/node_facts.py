@@ -128,6 +128,7 @@ class NodeFacts:
             and self.upper == node.upper
             and self.requested == node.requested
             and self.claims == node.claims
+            and self.allocatable == offered(node)
             and self.arriving == arriving(node)
             and self.charged | self.overlay.keys() == node.charges.keys()
             and self.ends == ends_of(node)
