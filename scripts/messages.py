@@ -177,7 +177,8 @@ node by node.
 """
 _WITHIN = """\
 Where the report leaves open what the kubelet has, a refusal that another state might not share ends with `known within bounds
-only:` and these names; `replay why-not` and the story of a reservation tell them, too ([feasibility](feasibility.md)).
+only:` and these names, in an event, too, if the node is among the nearest misses; `replay why-not` and the story of a reservation
+tell them, too ([feasibility](feasibility.md)).
 """
 _ERRORS = """\
 ## Errors of the command, and refusals to start

@@ -16,7 +16,8 @@ from services.replay.deciding_state import follow, placing_at
 from services.replay.renominating import nominated_again
 from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.deciding.explanation.known_within import of_pod
-from services.scheduler.deciding.explanation.known_within import told as told_within
+from services.scheduler.deciding.explanation.wording import within as told_within
+from services.scheduler.deciding.explanation.wording import without_bounds
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from services.scheduler.following import Followed
 from services.scheduler.placing.placing import ColumnarPlacing
@@ -137,7 +138,7 @@ def _differences(fact: Recorded, here: Provenance) -> str:
 def same(fact: Decision, outcome: Placed | Unplaceable) -> bool:
     """Whether this is what was recorded: the same node, score and zones, or the same refusal."""
     if isinstance(fact, PodVerdictChanged):
-        return isinstance(outcome, Unplaceable) and outcome.message == fact.message
+        return isinstance(outcome, Unplaceable) and fact.message in (outcome.message, without_bounds(outcome.message))
     if isinstance(outcome, Unplaceable):
         return False
     return (outcome.node, outcome.score, outcome.predicted) == (fact.node, fact.score, fact.predicted)

@@ -17,7 +17,8 @@ from services.replay.near_miss import near_miss
 from services.replay.positions import position_of
 from services.replay.recomputing import Decision, mates
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.explanation.known_within import WITHIN, of_pod
+from services.scheduler.deciding.explanation.known_within import of_pod
+from services.scheduler.deciding.explanation.wording import WITHIN
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.following import Followed
 from services.scheduler.placing.placing import ColumnarPlacing

@@ -368,5 +368,6 @@ def measured(
         found.count(found.bounded_by, names)
         found.count(found.cases, cases)
         if refusal is not None and expected == "admitted":
+            assert not names or f"(known within bounds only: {', '.join(names)})" in refusal.remedy, seed
             (found.refused_within_bounds if names else found.refused_needlessly).append(seed)
     return found

@@ -70,7 +70,9 @@ def test_sixty_four_zones_are_judged_and_more_are_malformed(policy: str) -> None
 def test_too_many_zone_sets_are_refused_and_counted_not_walked() -> None:
     world = World()
     world.node("n", *(zone(number, amounts(2, 2)) for number in range(64)), policy="restricted")
-    assert refused(world, asking(amounts(40, 40))).message == "0/1 nodes: 1 too many possible outcomes to check"
+    assert refused(world, asking(amounts(40, 40))).message == (
+        "0/1 nodes: 1 too many possible outcomes to check (known within bounds only: CPUs spread over zones)"
+    )
 
 
 def test_sparse_zone_ids_are_kept_as_they_are() -> None:
@@ -243,7 +245,9 @@ def test_odd_cpus_are_refused_under_full_pcpus_only() -> None:
     world = World()
     world.node("n", ROOM, options={"full-pcpus-only": "true"})
     assert isinstance(world.cluster.place(asking(amounts(2, 2))), Placed)
-    assert refused(world, asking(amounts(3, 2))).message == "0/1 nodes: 1 3 cpu are not a whole number of physical cores"
+    assert refused(world, asking(amounts(3, 2))).message == (
+        "0/1 nodes: 1 3 cpu are not a whole number of physical cores (known within bounds only: full cores or sockets)"
+    )
 
 
 def test_an_empty_cluster_says_so() -> None:

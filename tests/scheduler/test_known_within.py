@@ -68,7 +68,7 @@ def whole_cores() -> Made:
 
 def spread() -> Made:
     state = running(kubelet(2, "restricted"), guaranteed("a", container("c", 2, 1)), guaranteed("b", container("c", 7, 1)))
-    return without_layout(state), guaranteed("p", container("c", 8))
+    return without_layout(state), guaranteed("p", container("c0", 3), container("c1", 2))
 
 
 def picks() -> Made:
@@ -111,7 +111,7 @@ def no_placements() -> Made:
     state = running(kubelet(2, "restricted"), guaranteed("a", container("c", 4, 1)))
     world = proven_world(state, CycleConfig())
     world.report(msgspec.structs.replace(report_of(state), placements=None, boot_time_ms=2))
-    return world, guaranteed("p", container("c0", 5), container("c1", 6))
+    return world, guaranteed("p", container("c0", 2), container("c1", 5), container("c2", 4))
 
 
 def torn() -> Made:
@@ -127,13 +127,13 @@ SCENES: dict[str, tuple[Callable[[], Made], Reason]] = {
     memory.SEVERAL_GROUPS: (memory_groups, Reason.TOO_LITTLE_FREE),
     kubelet_states.HIDDEN: (hidden_inits, Reason.NO_SINGLE_ZONE),
     cpu.WHOLE_CORES: (whole_cores, Reason.SMT_ALIGNMENT),
-    cpu.SPREAD: (spread, Reason.NO_SINGLE_ZONE),
+    cpu.SPREAD: (spread, Reason.NO_ZONE_SET),
     known_within.PICKS: (picks, Reason.NO_ZONE_SET),
     devices.UNHEALTHY: (unhealthy, Reason.NO_ZONE_SET),
     kubelet_states.ENDED: (ended, Reason.NO_SINGLE_ZONE),
     kubelet_states.OTHER_KUBELET: (other_version, Reason.NO_ZONE_SET),
     kubelet_states.EARLIER: (listed_no_more, Reason.NOT_ON_EVERY_BRANCH),
-    kubelet_states.NO_PLACEMENTS: (no_placements, Reason.NO_ZONE_SET),
+    kubelet_states.NO_PLACEMENTS: (no_placements, Reason.BRANCH_LIMIT),
     kubelet_states.TORN: (torn, Reason.BRANCH_LIMIT),
 }
 
@@ -197,8 +197,14 @@ async def test_so_does_that_of_a_nomination() -> None:
 
 
 async def test_so_does_that_of_a_pod_that_waits() -> None:
+    story = await on_another_version(pod("a", cpus=6), pod("b", cpus=6))
+    assert f"({WITHIN})" in await explained(story, "b")
+
+
+async def test_what_is_too_little_at_best_is_told_without_them() -> None:
     story = await on_another_version(msgspec.structs.replace(pod("a", cpus=2), priority=-2), busy=True)
-    assert f"({WITHIN})" in await explained(story, "a")
+    assert "no single zone with 2 cpu free" in await explained(story, "a")
+    assert WITHIN not in await explained(story, "a")
 
 
 async def test_why_not_tells_them_where_a_node_refuses_and_where_nothing_stood_in_the_way() -> None:

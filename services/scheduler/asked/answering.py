@@ -6,7 +6,7 @@ judges its one node exactly in any case, and what it finds the table remembers. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress, repeat
 from operator import not_
 
@@ -14,7 +14,7 @@ import msgspec
 
 from services.scheduler.asked.wire import Offer
 from services.scheduler.deciding.explanation import explain
-from services.scheduler.deciding.explanation.wording import headline
+from services.scheduler.deciding.explanation.wording import headline, remarked
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.prediction import predict
@@ -108,7 +108,8 @@ def _told(placing: ColumnarPlacing, facts: NodeFacts, shape: Shape) -> Told:
     refusal = explain.remembered(placing, facts, shape, placing.config.steps_node)
     if refusal is None:
         return facts, facts.version, _UNTOLD, False
-    return facts, facts.version, text_of(refusal), refusal.reason not in explain.EVICTION_MAY_HELP
+    text = text_of(refusal, explain.bounds_of(placing, facts, shape, refusal))
+    return facts, facts.version, text, refusal.reason not in explain.EVICTION_MAY_HELP
 
 
 def _unseen(found: Filtered, shape: Shape, name: str) -> None:
@@ -119,12 +120,12 @@ def _unseen(found: Filtered, shape: Shape, name: str) -> None:
         found.passing.append(name)
 
 
-def text_of(refusal: Refusal) -> str:
-    """`no single zone with 8 cpu free (best: 6 in zone 1)`: no node's name in it."""
+def text_of(refusal: Refusal, bounds: Collection[str] = ()) -> str:
+    """`no single zone with 8 cpu free (best: 6 in zone 1; known within bounds only: device picks)`: no node's name in it."""
     if refusal.best_zone is None:
-        return headline(refusal)
+        return remarked(headline(refusal), "", bounds)
     best = format_amount(refusal.resource, max(0, refusal.best))
-    return f"{headline(refusal)} (best: {best} in zone {refusal.best_zone})"
+    return remarked(headline(refusal), f"best: {best} in zone {refusal.best_zone}", bounds)
 
 
 def _bring_up_to_date(placing: ColumnarPlacing, shape: Shape) -> None:
@@ -179,8 +180,7 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     score = RULED_OUT if shape.problem else placing.judging.judge(shape, facts)
     if score == RULED_OUT:
         placing.judging.table.judged(shape.row, facts.slot, RULED_OUT)
-        refusal = explain.refusal(facts, shape, placing.config, placing.config.steps_node)
-        return f"{node}: {shape.problem or (text_of(refusal) if refusal is not None else _UNTOLD)}"
+        return f"{node}: {shape.problem or _told(placing, facts, shape)[2]}"
     return _placed(placing, shape, facts, score)
 
 

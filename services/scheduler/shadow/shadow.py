@@ -11,11 +11,13 @@ from typing import Literal
 
 import msgspec
 
-from services.scheduler.deciding.explanation.wording import headline
+from services.scheduler.deciding.explanation import explain
+from services.scheduler.deciding.explanation.wording import headline, within
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.setting_aside.asides import REJECTIONS
 from shared.domain.pod import Constraints, Pod
+from shared.domain.refusal import Refusal
 from shared.events.catalog import Fact
 from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
 from shared.ledger.state import Ledger
@@ -73,7 +75,7 @@ class Shadow:
         refusal = placing.verdict(bare, node)
         found = placing.place(pod)
         instead = found.node if isinstance(found, Placed) else ""
-        return Judged(pod.key, node, headline(refusal) if refusal is not None else "", instead)
+        return Judged(pod.key, node, _refused(placing, bare, refusal) if refusal is not None else "", instead)
 
     def after(self, fact: Fact) -> None:
         """The kubelet's word on a pod."""
@@ -110,3 +112,9 @@ class Shadow:
     def open(self) -> int:
         """Pods whose kubelet has not spoken yet."""
         return len(self._open)
+
+
+def _refused(placing: ColumnarPlacing, pod: Pod, refusal: Refusal) -> str:
+    """Why not, and what of that the kubelet may know better."""
+    facts, shape = placing.node(refusal.node), placing.judging.shape(pod)
+    return headline(refusal) + within(explain.bounds_of(placing, facts, shape, refusal))

@@ -13,9 +13,9 @@ from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.deciding.constraints.registry import Bars
 from services.scheduler.deciding.explanation.alignment_refusal import alignment_refusal, larger_than_zones
-from services.scheduler.deciding.explanation.known_within import DEPENDS_ON_STATE, known_within, told
+from services.scheduler.deciding.explanation.known_within import behind
 from services.scheduler.deciding.explanation.remedies import remedy
-from services.scheduler.deciding.explanation.wording import grouped, line
+from services.scheduler.deciding.explanation.wording import grouped, headline, line, within
 from services.scheduler.deciding.feasibility.patience import leaves_open, may_fit, obstacle
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Unplaceable
@@ -71,7 +71,21 @@ def _unplaceable(cluster: Cluster, shape: Shape, bars: Bars) -> Unplaceable:
     counts = {text: len(groups[text]) for text in sorted(groups)}
     nearest = nsmallest(cluster.config.near_misses, refusals, key=_distance)
     detail = tuple(_as_json(_detailed(cluster, cluster.node(each.node), shape, each)) for each in nearest)
-    return Unplaceable(line(len(cluster), groups), counts, detail)
+    return Unplaceable(line(len(cluster), groups, _bounds(cluster, shape, nearest)), counts, detail)
+
+
+def _bounds(cluster: Cluster, shape: Shape, nearest: Sequence[Refusal]) -> dict[str, set[str]]:
+    """What is known within bounds only of the nearest misses, by the text that counts them. No other node is asked, as there may
+    be thousands; a refusal that hangs on the kubelet's state is nearer than any other."""
+    found: dict[str, set[str]] = {}
+    for each in nearest:
+        found.setdefault(headline(each), set()).update(bounds_of(cluster, cluster.node(each.node), shape, each))
+    return found
+
+
+def bounds_of(cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: Refusal) -> tuple[str, ...]:
+    """What is known within bounds only of a node that refuses, where another state of its kubelet might not."""
+    return behind(refusal, facts, plan_for(shape, facts.profile, cluster.config)) if facts is not None else ()
 
 
 def _refusals(cluster: Cluster, shape: Shape, bars: Bars) -> list[Refusal]:
@@ -158,7 +172,7 @@ def _detailed(cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: 
     helps = remedy(refusal, facts.observed.allocatable if facts is not None and facts.observed is not None else {})
     if facts is not None:
         plan = plan_for(shape, facts.profile, cluster.config)
-        helps += told(known_within(facts, plan)) if refusal.reason in DEPENDS_ON_STATE else ""
+        helps += within(behind(refusal, facts, plan))
         zonal = bool(refusal.resource) and refusal.reason is not Reason.NODE_RESOURCE and plan.mode != "free"
         helps += _preemption(facts, plan, zonal) if refusal.reason in EVICTION_MAY_HELP else ""
     refusal = msgspec.structs.replace(refusal, remedy=helps, best=max(0, refusal.best))

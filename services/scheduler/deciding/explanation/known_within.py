@@ -7,15 +7,16 @@ Must not know how a refusal was found, nor other nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from services.scheduler.deciding.cluster import Cluster
+from services.scheduler.deciding.feasibility.bounds import possible
 from services.scheduler.deciding.feasibility.outlook import Outlook, outlook_of
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Plan
 from shared.domain.pod import Pod
 from shared.domain.policies import NONE
-from shared.domain.refusal import Reason
+from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import CPU, is_device, is_memory
 from shared.hints.cpu import SPREAD, WHOLE_CORES
 from shared.hints.devices import UNHEALTHY
@@ -60,8 +61,6 @@ _CONCERNS: dict[str, Callable[[str], bool]] = {
 }
 """Which resources a pod must ask for, for these to matter to it."""
 
-WITHIN = "known within bounds only: "
-
 
 def known_within(facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
     """The names for a pod of this plan, sorted; empty where the state is known as far as the pod depends on it."""
@@ -74,6 +73,13 @@ def known_within(facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
     if chooses and found.isdisjoint({MEMORY_GROUPS, WHOLE_CORES, SPREAD}) and _picks_decide(outlook, plan):
         found.add(PICKS)
     return tuple(sorted(found))
+
+
+def behind(refusal: Refusal, facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
+    """The names that a refusal is told with: none where too little is free at best, as no state of the kubelet lets the pod in
+    then."""
+    hangs_on_it = refusal.reason in DEPENDS_ON_STATE and (plan.one_by_one or possible(facts, plan))
+    return known_within(facts, plan) if hangs_on_it else ()
 
 
 def of_pod(cluster: Cluster, pod: Pod, node: str) -> tuple[str, ...]:
@@ -95,9 +101,3 @@ def _picks_decide(outlook: Outlook, plan: Plan) -> bool:
     except TooManyChoicesError:
         return True
     return any(each.states and each.refused for each in found)
-
-
-def told(names: Iterable[str]) -> str:
-    """Behind a sentence: ` (known within bounds only: device picks)`; nothing where nothing is left open."""
-    text = ", ".join(names)
-    return f" ({WITHIN}{text})" if text else ""

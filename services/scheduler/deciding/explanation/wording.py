@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 
+WITHIN = "known within bounds only: "
+_BOUNDS = re.compile(rf" \({WITHIN}[^)]*\)|; {WITHIN}[^)]*(?=\))")
+
 MOST_TEXTS = 8
+MOST_NAMES = 3
+"""Of what is known within bounds only, for one text."""
 _NAMING = {
     Reason.TAINT,
     Reason.NODE_SELECTOR,
@@ -61,14 +67,34 @@ def grouped(refusals: Sequence[Refusal]) -> dict[str, list[Refusal]]:
     return groups
 
 
-def line(nodes: int, groups: Mapping[str, list[Refusal]]) -> str:
-    """`0/200 nodes: 131 no single zone with 8 cpu free (best: 6 on n17/zone 1), 69 too little memory`."""
+def within(names: Collection[str]) -> str:
+    """Behind a sentence: ` (known within bounds only: device picks)`; nothing where nothing is left open."""
+    return f" ({WITHIN}{', '.join(names)})" if names else ""
+
+
+def line(nodes: int, groups: Mapping[str, list[Refusal]], bounds: Mapping[str, Collection[str]]) -> str:
+    """`0/200 nodes: 131 no single zone with 8 cpu free (best: 6 on n17/zone 1; known within bounds only: device picks), 69 too
+    little memory`. `bounds` are names by the text of a group."""
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    texts = [f"{len(group)} {text}{_best(group)}" for text, group in ordered[:MOST_TEXTS]]
+    texts = [f"{len(group)} {remarked(text, _best(group), bounds.get(text, ()))}" for text, group in ordered[:MOST_TEXTS]]
     rest = sum(len(group) for _, group in ordered[MOST_TEXTS:])
     if rest:
         texts.append(f"{rest} for other reasons")
     return f"0/{nodes} nodes: " + (", ".join(texts) or "the cluster has no nodes")
+
+
+def remarked(text: str, best: str, bounds: Collection[str]) -> str:
+    """With what comes nearest, and what is known within bounds only; few names, as it may stand in a Kubernetes event."""
+    names = sorted(bounds)
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    remarks = [best, f"{WITHIN}{', '.join(names[:MOST_NAMES])}{more}" if names else ""]
+    told = "; ".join(filter(None, remarks))
+    return f"{text} ({told})" if told else text
+
+
+def without_bounds(line: str) -> str:
+    """The line as it was written before it told what is known within bounds only: logs hold such lines for ever."""
+    return _BOUNDS.sub("", line)
 
 
 def _best(group: Sequence[Refusal]) -> str:
@@ -76,4 +102,4 @@ def _best(group: Sequence[Refusal]) -> str:
     if not zonal:
         return ""
     best = min(zonal, key=lambda each: (-each.best, each.node))
-    return f" (best: {format_amount(best.resource, best.best)} on {best.node}/zone {best.best_zone})"
+    return f"best: {format_amount(best.resource, best.best)} on {best.node}/zone {best.best_zone}"

@@ -1,0 +1,124 @@
+"""What is known within bounds only is told in one line, too: in the verdict that becomes a Kubernetes event, by the extender, in
+shadow mode. Verdicts of logs that older code wrote, which tells no names there, come out the same."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from services.replay.recomputing import Deciding, recomputed
+from services.scheduler.asked.answering import Texts, filtered, placed_on
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.deciding.config import CycleConfig, Provenance
+from services.scheduler.deciding.explanation.known_within import NAMES, of_pod
+from services.scheduler.deciding.explanation.wording import MOST_NAMES, headline, remarked, without_bounds
+from services.scheduler.deciding.outcome import Unplaceable
+from services.scheduler.shadow.shadow import Shadow
+from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.codec import decode
+from shared.events.scheduling_facts import PodVerdictChanged
+from tests.kubelet.machines import container, guaranteed
+from tests.ledger.given import held, pod, zone
+from tests.scheduler.default.story import Story
+from tests.scheduler.kubelet_worlds import NODE
+from tests.scheduler.test_known_within import SCENES, other_version, unhealthy
+
+HERE = Provenance("config-1", "code-1")
+VERSION = "known within bounds only: another kubelet version"
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_one_line_has_the_names_and_what_nodes_are_counted_by_has_not(name: str) -> None:
+    world, asking = SCENES[name][0]()
+    refusal, refused = world.cluster.verdict(asking, NODE), world.cluster.place(asking)
+    assert refusal is not None
+    assert isinstance(refused, Unplaceable)
+    bounds = of_pod(world.cluster, asking, NODE)
+    assert f"known within bounds only: {', '.join(bounds)})" in refused.message
+    assert without_bounds(refused.message).startswith(f"0/1 nodes: 1 {headline(refusal)}")
+    assert "known within" not in without_bounds(refused.message)
+    assert refused.counts == {headline(refusal): 1}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_so_has_the_extenders_text_of_a_node_whoever_asks(name: str) -> None:
+    world, asking = SCENES[name][0]()
+    told = f"known within bounds only: {', '.join(of_pod(world.cluster, asking, NODE))})"
+    found = filtered(world.cluster, asking, [NODE], Texts())
+    assert told in found.failed.get(NODE, found.unresolvable.get(NODE, ""))
+    assert told in str(placed_on(world.cluster, asking, NODE))
+
+
+def test_only_nodes_that_may_have_room_are_told_with_them() -> None:
+    """Both are of another version: one has too little whatever its kubelet is like."""
+    world, asking = other_version()
+    world.node("small")
+    world.observe("small", kubelet_version="v1.35.1")
+    refused = world.cluster.place(asking)
+    assert isinstance(refused, Unplaceable)
+    assert refused.message.count("known within bounds only") == 1
+    assert f"1 no zone set ({VERSION})" in refused.message
+    more = guaranteed("q", container("c", 40))
+    assert "known within" not in str(world.cluster.place(more))
+
+
+def test_the_line_stays_short_and_is_what_it_was_without_them() -> None:
+    assert remarked("text", "", ()) == "text"
+    assert remarked("text", "best: 6", ()) == "text (best: 6)"
+    names = sorted(NAMES)
+    few = remarked("text", "best: 6", names)
+    assert few == f"text (best: 6; known within bounds only: {', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more)"
+    line = f"0/9 nodes: 7 {few}, 2 {remarked('other', '', names[:2])}"
+    assert without_bounds(line) == "0/9 nodes: 7 text (best: 6), 2 other"
+    assert without_bounds("0/9 nodes: 7 text (best: 6), 2 other") == "0/9 nodes: 7 text (best: 6), 2 other"
+    assert not any(mark in name for name in names for mark in "();"), "they are found between these"
+
+
+def test_shadow_mode_says_so_of_what_it_would_have_refused() -> None:
+    world, asking = unhealthy()
+    shadow = Shadow()
+    shadow.before(PodObserved(asking, node=NODE), world.ledger, world.cluster)
+    shadow.after(PodEnded(asking.uid, "succeeded"))
+    (case,) = shadow.take()
+    assert case.judged.refused.endswith(" (known within bounds only: unhealthy devices)")
+
+
+# -- logs ------------------------------------------------------------------------------------------------------------------
+
+
+async def on_another_version() -> tuple[Story, str]:
+    """Two pods, and room for one of them; the other's verdict."""
+    story = Story()
+    story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
+    await story.node("n0", kubelet_version="v1.35.1")
+    await story.report(zone(0, 8), node="n0")
+    first, second = pod("a", cpus=6), pod("b", cpus=6)
+    await story.arrives(first, second)
+    await story.decide()
+    (message,) = await story.verdicts(second)
+    return story, message
+
+
+async def test_a_verdict_says_it_once_and_is_not_repeated_while_it_stands() -> None:
+    story, message = await on_another_version()
+    assert message == f"0/1 nodes: 1 no single zone with 6 cpu free (best: 2 on n0/zone 0; {VERSION})"
+    for at in (2, 3, 4):
+        await story.report(zone(0, 8), node="n0", at=at)
+        await story.decide()
+    assert len(await story.verdicts(pod("b"))) == 1
+    await story.report(zone(0, 8, 2), node="n0", at=5, placements=(held("a", 0, 6),))
+    story.cores[0].look()
+    known = story.cores[0].cluster.place(pod("b", cpus=6))
+    assert isinstance(known, Unplaceable)
+    assert known.message == without_bounds(message), "the report shows that too little is free"
+
+
+@pytest.mark.parametrize(("names", "same"), [("", True), (f"; {VERSION}", True), ("; known within bounds only: other", False)])
+async def test_what_older_code_wrote_without_names_is_the_same_when_it_is_decided_again(names: str, same: bool) -> None:
+    story, message = await on_another_version()
+    at = next(envelope for envelope in await story.log.read(0) if envelope.type == PodVerdictChanged.__name__)
+    verdict = decode(at)
+    assert isinstance(verdict, PodVerdictChanged)
+    recorded = msgspec.structs.replace(verdict, message=without_bounds(message).replace("zone 0)", f"zone 0{names})"))
+    told = await recomputed(story.log, [(at, recorded)], Deciding(CycleConfig(), HERE))
+    assert (list(told.values()) == ["recomputed: the same"]) is same
