@@ -17,8 +17,14 @@ from services.scheduler.shadow.shadow import Shadow
 from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.events.codec import decode
 from shared.events.scheduling_facts import PodVerdictChanged
+from shared.hints import registry
+from tests.hints.licences import LICENCE, Licences
 from tests.kubelet.machines import container, guaranteed
 from tests.ledger.given import held, pod, zone
+from tests.scheduler.cycle_worlds import World, amounts, report
+from tests.scheduler.cycle_worlds import container as container_of
+from tests.scheduler.cycle_worlds import guaranteed as guaranteed_of
+from tests.scheduler.cycle_worlds import zone as zone_of
 from tests.scheduler.default.story import Story
 from tests.scheduler.kubelet_worlds import NODE
 from tests.scheduler.test_known_within import SCENES, other_version, unhealthy
@@ -60,6 +66,17 @@ def test_only_nodes_that_may_have_room_are_told_with_them() -> None:
     assert f"1 no zone set ({VERSION})" in refused.message
     more = guaranteed("q", container("c", 40))
     assert "known within" not in str(world.cluster.place(more))
+
+
+def test_where_amounts_tell_nothing_too_few_of_them_are_no_certainty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report shows one licence; there are one or two, and the pod asks for two."""
+    monkeypatch.setattr(registry, "PROVIDERS", (*registry.PROVIDERS, Licences(left=(1, 2))))
+    world, whole = World(), amounts(cpu=8, **{LICENCE: 1})
+    world.observe("n", allocatable={"cpu": 16_000, "memory": 1 << 40, "pods": 110, LICENCE: 8})
+    world.report(report("n", (zone_of(0, whole), zone_of(1, whole)), tracked=("cpu", LICENCE)))
+    refused = world.cluster.place(guaranteed_of("p", container_of("c", amounts(cpu=1, **{LICENCE: 2}))))
+    assert isinstance(refused, Unplaceable)
+    assert refused.message.endswith("known within bounds only: licences)")
 
 
 def test_the_line_stays_short_and_is_what_it_was_without_them() -> None:
