@@ -196,10 +196,13 @@ def predictions_command(
     misses: Annotated[int, typer.Option(help="Show at most this many misses.", min=0)] = 10,
     as_json: Json = False,
 ) -> None:
-    """Compare the zones that the kubelet model predicted with those that the reports showed."""
+    """Compare the zones that the kubelet model predicted with those that the reports showed; of misses, what was known within
+    bounds only, by the scheduler's settings (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG) as they are here."""
+    from services.cli.deciding_here import deciding_here
     from services.replay.predictions import predictions
 
-    found = run(LogSource(database_url, data_dir), lambda log: predictions(log, by, misses), "predictions")
+    cycle = deciding_here(os.environ).cycle
+    found = run(LogSource(database_url, data_dir), lambda log: predictions(log, by, misses, cycle), "predictions")
     if as_json:
         json_line(found)
     else:

@@ -148,10 +148,13 @@ def verdict(found: Verdict) -> None:
 def predictions(found: Predictions, by: str) -> None:
     """Hit rates, then the misses in words."""
     out = console()
+    from services.scheduler.deciding.explanation.wording import within
+
     out.print(table("", (by, "#predicted", "#hit", "#rate"), [group.row() for group in found.groups]))
     for miss in found.misses:
         said, got = by_container(miss.predicted), by_container(miss.actual)
-        out.print(f"{miss.position:>9}  {miss.pod} on {miss.node}: predicted {said}, got {got}; {miss.difference}", markup=False)
+        why = miss.difference + within(miss.within)
+        out.print(f"{miss.position:>9}  {miss.pod} on {miss.node}: predicted {said}, got {got}; {why}", markup=False)
 
 
 def shadow(found: Judgement) -> None:

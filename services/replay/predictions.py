@@ -1,6 +1,7 @@
 """Predicted and actual zones of every reservation: the hit rate, and what was different in the misses.
 
-The prediction is in `PodReserved`; the actual zones are those of the first report that proves the pod. Pure but for reading.
+The prediction is in `PodReserved`; the actual zones are those of the first report that proves the pod. What was known within
+bounds only, by the settings as they are here, is told with what the model missed. Pure but for reading.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import msgspec
 from services.replay import reading
 from services.replay.filters import FilterError
 from services.replay.proofs import actual_zones
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.explanation.known_within import of_pod
+from services.scheduler.placing.placing import ColumnarPlacing
 from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
@@ -27,17 +31,18 @@ Zones = dict[str, tuple[int, ...]]
 
 
 class Pending(msgspec.Struct):
-    """A reservation whose pod no report has proven yet, and the node as the prediction saw it: pods by key (True: proven), and
-    what the report had available by zone."""
+    """A reservation whose pod no report has proven yet, and the node as the prediction saw it: pods by key (True: proven), what
+    the report had available by zone, and what was known within bounds only."""
 
     fact: PodReserved
     position: int
     beside: dict[str, bool]
     available: ZoneAmounts
+    within: tuple[str, ...]
 
 
 class Miss(msgspec.Struct, frozen=True):
-    """One wrong prediction. `difference` says what the model could not know."""
+    """One wrong prediction. `difference` says what the model could not know, `within` names what it knew within bounds only."""
 
     position: int
     pod: str
@@ -45,6 +50,7 @@ class Miss(msgspec.Struct, frozen=True):
     predicted: Zones
     actual: Zones
     difference: str
+    within: tuple[str, ...] = ()
 
 
 class Group(msgspec.Struct):
@@ -68,19 +74,19 @@ class Predictions(msgspec.Struct):
     unproven: int = 0
 
 
-async def predictions(log: EventLog, by: str, miss_limit: int) -> Predictions:
+async def predictions(log: EventLog, by: str, miss_limit: int, cycle: CycleConfig) -> Predictions:
     """Fold the log and compare each reservation's prediction with its first proof. `by` is `policy` or `node`; raises
     FilterError for anything else."""
     if by not in GROUPINGS:
         raise FilterError(f"--by {by!r}: write one of {', '.join(GROUPINGS)}")
     ledger, groups, misses = Ledger(), dict[str, Group](), list[Miss]()
     pending: dict[str, dict[str, Pending]] = {}
-    ended = 0
+    ended, placing = 0, ColumnarPlacing(cycle)
     aside = Aside(await skips(log))
     async for envelope in reading.envelopes(log):
         fact, touched = reading.fold_one(ledger, envelope, aside)
         if isinstance(fact, PodReserved) and fact.predicted:
-            seen = _seen(ledger.nodes.get(fact.node), fact.uid)
+            seen = *_seen(ledger.nodes.get(fact.node), fact.uid), _within(placing, ledger, fact)
             pending.setdefault(fact.node, {})[fact.uid] = Pending(fact, envelope.position, *seen)
         elif isinstance(fact, ReservationWithdrawn | BindRefused):
             pending.get(fact.node, {}).pop(fact.uid, None)
@@ -114,7 +120,8 @@ def _compare(node: LedgerNode, pending: dict[str, Pending], groups: dict[str, Gr
         if all(actual.get(name, zones) == zones for name, zones in predicted.items()):
             group.hit += 1
         else:
-            misses.append(Miss(waiting.position, charge.key, node.name, predicted, actual, _difference(waiting, node, charge)))
+            difference = _difference(waiting, node, charge)
+            misses.append(Miss(waiting.position, charge.key, node.name, predicted, actual, difference, waiting.within))
 
 
 def _seen(node: LedgerNode | None, uid: str) -> tuple[dict[str, bool], ZoneAmounts]:
@@ -122,6 +129,15 @@ def _seen(node: LedgerNode | None, uid: str) -> tuple[dict[str, bool], ZoneAmoun
         return {}, {}
     beside = {charge.key: charge.proven for charge in node.charges.values() if charge.uid != uid and charge.demand}
     return beside, _available(node)
+
+
+def _within(placing: ColumnarPlacing, ledger: Ledger, fact: PodReserved) -> tuple[str, ...]:
+    """The names for the pod on its node, which is not charged yet."""
+    node, entry = ledger.nodes.get(fact.node), ledger.pods.get(fact.uid)
+    if node is None or entry is None:
+        return ()
+    placing.put_node(node)
+    return of_pod(placing, entry.pod, fact.node)
 
 
 def _available(node: LedgerNode) -> ZoneAmounts:

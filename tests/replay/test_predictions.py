@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from services.cli import replay_print
 from services.replay.predictions import Miss, Predictions, predictions
+from services.scheduler.deciding.config import CycleConfig
 from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.scheduling_facts import NodeCharged, PodReserved
@@ -29,7 +33,7 @@ async def node(*beside: Pod) -> Story:
 
 
 async def only_miss(story: Story) -> Miss:
-    found = await predictions(story.log, "node", 10)
+    found = await predictions(story.log, "node", 10, CycleConfig())
     (miss,) = found.misses
     return miss
 
@@ -38,8 +42,8 @@ async def test_a_hit_counts_for_node_and_policy() -> None:
     story = await node()
     await reserve(story, A, 0)
     await story.report(zone(0, 8, 4), zone(1, 8), at=2, placements=(held("a", 0, 4),))
-    by_node: Predictions = await predictions(story.log, "node", 10)
-    by_policy = await predictions(story.log, "policy", 10)
+    by_node: Predictions = await predictions(story.log, "node", 10, CycleConfig())
+    by_policy = await predictions(story.log, "policy", 10, CycleConfig())
     assert [(group.name, group.predicted, group.hit) for group in by_node.groups] == [("n1", 1, 1)]
     assert [(group.name, group.predicted, group.hit) for group in by_policy.groups] == [("single-numa-node", 1, 1)]
     assert by_node.misses == []
@@ -48,7 +52,7 @@ async def test_a_hit_counts_for_node_and_policy() -> None:
 async def test_a_reservation_without_proof_is_counted_apart() -> None:
     story = await node()
     await reserve(story, A, 0)
-    found = await predictions(story.log, "node", 10)
+    found = await predictions(story.log, "node", 10, CycleConfig())
     assert (found.groups, found.unproven) == ([], 1)
 
 
@@ -87,3 +91,18 @@ async def test_a_miss_with_the_same_pods_tells_the_amounts_or_blames_the_model()
     await reserve(other, A, 0)
     await other.report(zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))
     assert "chose otherwise than the model" in (await only_miss(other)).difference
+
+
+async def test_a_miss_names_what_was_known_within_bounds_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """As it stood when it was predicted: the kubelet is of a version that is proven since."""
+    for version, told in (("v1.35.1", ("another kubelet version",)), ("v1.36.2", ())):
+        story = await node()
+        await story.node(kubelet_version=version)
+        await reserve(story, A, 0)
+        await story.node(kubelet_version="v1.36.2")
+        await story.report(zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))
+        found = await predictions(story.log, "node", 10, CycleConfig())
+        assert [miss.within for miss in found.misses] == [told]
+        replay_print.predictions(found, "node")
+        said = f"(known within bounds only: {', '.join(told)})"
+        assert (said in capsys.readouterr().out.replace("\n", " ")) is bool(told)

@@ -6,6 +6,7 @@ import pytest
 
 from services.replay.filters import FilterError
 from services.replay.predictions import predictions
+from services.scheduler.deciding.config import CycleConfig
 from shared.events import streams
 from shared.events.scheduling_facts import NodeCharged, PodReserved, ReservationWithdrawn
 from tests.ledger.given import held, pod, zone
@@ -32,7 +33,7 @@ async def test_a_pod_that_ended_before_its_proof_is_counted_as_unproven() -> Non
     story = await two_nodes()
     await reserve(story, "n1")
     await story.ends(A)
-    found = await predictions(story.log, "policy", 10)
+    found = await predictions(story.log, "policy", 10, CycleConfig())
     assert (found.groups, found.misses, found.unproven) == ([], [], 1)
 
 
@@ -42,11 +43,11 @@ async def test_a_withdrawn_reservation_counts_nowhere_and_the_next_one_once() ->
     await story.tell(streams.pod(A.uid), ReservationWithdrawn(A.uid, "n1", "node_ended"))
     await reserve(story, "n2")
     await story.report(zone(0, 8, 4), zone(1, 8), node="n2", at=2, placements=(held("a", 0, 4),))
-    found = await predictions(story.log, "node", 10)
+    found = await predictions(story.log, "node", 10, CycleConfig())
     assert [(group.name, group.predicted, group.hit) for group in found.groups] == [("n2", 1, 1)]
     assert found.unproven == 0
 
 
 async def test_another_grouping_is_refused_with_the_choice() -> None:
     with pytest.raises(FilterError, match="--by 'zone': write one of policy, node"):
-        await predictions(Story().log, "zone", 10)
+        await predictions(Story().log, "zone", 10, CycleConfig())
