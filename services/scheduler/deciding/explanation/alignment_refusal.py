@@ -8,8 +8,8 @@ from itertools import combinations
 import msgspec
 
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.explanation.provider_refusal import unoffered
 from services.scheduler.deciding.feasibility.bounds import fits, possible
-from services.scheduler.deciding.feasibility.outlook import outlook_of
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, ENDANGERS, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.shape import Part, Plan, Shape
@@ -22,7 +22,6 @@ from shared.domain.resources import CPU, is_memory
 from shared.hints import registry
 from shared.hints.arrivals import UNKNOWN
 from shared.hints.cpu import by_socket
-from shared.hints.request import request_of
 from shared.kubelet.layout import threads_per_core
 from shared.ledger.state import ZoneAmounts
 
@@ -39,7 +38,7 @@ def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleC
         remedy = "wait for a newer topology report of the node, or raise steps_last_resort and steps_pod"
         return Refusal(facts.name, Reason.BRANCH_LIMIT, str(steps), remedy=remedy)
     short = _smt(facts, plan, config) or _shortage(facts, plan)
-    return short or _unoffered(facts, plan, steps) or _uncertain(facts, plan)
+    return short or unoffered(facts, plan, steps) or _uncertain(facts, plan)
 
 
 def larger_than_zones(facts: NodeFacts, plan: Plan) -> Refusal | None:
@@ -76,7 +75,7 @@ def _shortage(facts: NodeFacts, plan: Plan) -> Refusal | None:
 
 
 def _by_amounts(part: Part) -> Part:
-    """Without what the zones' amounts say nothing of: its provider is asked (`_unoffered`)."""
+    """Without what the zones' amounts say nothing of: its provider is asked (`unoffered`)."""
     if registry.amounts_are_all():
         return part
     amounts = {name: asked for name, asked in part.amounts.items() if not registry.beyond_amounts(name)}
@@ -105,6 +104,8 @@ def _zonal(facts: NodeFacts, plan: Plan, whole: Part) -> Refusal | None:
     part = _by_amounts(whole)
     if facts.report is not None and plan.rule.policy != SINGLE_NUMA_NODE and not _fits_a_zone_when_empty(facts, part):
         return _wide(facts, part, lower, facts.report)
+    if not lower and plan.rule.policy == SINGLE_NUMA_NODE:
+        return _never(facts, whole)
     if not lower or any(fits(part.amounts, zone) for zone in lower.values()):
         return None
     never = _never(facts, whole)
@@ -184,6 +185,8 @@ def _fits_a_zone_when_empty(facts: NodeFacts, part: Part) -> bool:
 def _never(facts: NodeFacts, part: Part) -> Refusal | None:
     """The part is larger than any zone is when it is empty. Of equal zones the lowest is named."""
     zones = [each for each in facts.report.zones if _given(facts.report, part, each.id)] if facts.report is not None else []
+    if not zones and facts.report is not None and facts.report.zones:
+        return _given_nowhere(facts, facts.report, part)
     for name, asked in _by_amounts(part).amounts.items():
         if _has_one(zones, name, asked):
             continue
@@ -195,6 +198,18 @@ def _never(facts: NodeFacts, part: Part) -> Refusal | None:
             remedy = f"use nodes whose zones have {name}"
         return Refusal(facts.name, Reason.NEVER_ALIGNED, "", name, part.name, asked, best, zone, remedy=remedy)
     return None
+
+
+def _given_nowhere(facts: NodeFacts, report: Report, part: Part) -> Refusal | None:
+    """No zone may ever give all of the part: one resource none gives, or each of two other zones."""
+    names = [name for name in part.amounts if registry.beyond_amounts(name)]
+    for name in names:
+        if not any(_given(report, msgspec.structs.replace(part, amounts={name: 1}), zone.id) for zone in report.zones):
+            remedy = f"use nodes whose zones have {name}"
+            return Refusal(facts.name, Reason.NEVER_ALIGNED, "", name, part.name, part.amounts[name], remedy=remedy)
+    remedy = f"ask for {' and '.join(names)} in containers of their own, or use nodes where one zone gives all of it"
+    asked = part.amounts[names[0]]
+    return Refusal(facts.name, Reason.NEVER_ALIGNED, "where the rest is given", names[0], part.name, asked, remedy=remedy)
 
 
 def _has_one(zones: Sequence[Zone], name: str, asked: int) -> bool:
@@ -222,22 +237,6 @@ def _beside(lower: ZoneAmounts, part: Part, name: str) -> tuple[int, int]:
     found = [(held.get(name, 0), -zone) for zone, held in lower.items() if fits(others, held)]
     best, zone = max(found, default=(0, -min(lower)))
     return best, -zone
-
-
-def _unoffered(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
-    """A resource whose provider looks at more than amounts, and may have no zone for it though there is enough."""
-    outlook = outlook_of(facts, plan) if plan.one_by_one else None
-    before = outlook.before(steps) if outlook is not None else None
-    if outlook is None or outlook.states is None or before is None:
-        return None
-    books, moments = outlook.states.rules.books, [moment for each in before for moment in each.moments]
-    for part, step in zip(plan.demand, request_of(plan.demand).steps, strict=True):
-        for at, (provider, asked) in enumerate(zip(registry.PROVIDERS, step.asked, strict=True)):
-            if asked and not provider.by_amounts and any(not books[at].single(m.states[at], None, asked) for m in moments):
-                reason = Reason.NO_SINGLE_ZONE if plan.rule.policy == SINGLE_NUMA_NODE else Reason.NO_ZONE_SET
-                subject, remedy = f"of those that {provider.name} offers", f"wait until {provider.name} has some"
-                return Refusal(facts.name, reason, subject, asked[0][0], part.name, asked[0][1], remedy=remedy)
-    return None
 
 
 def _uncertain(facts: NodeFacts, plan: Plan) -> Refusal:
