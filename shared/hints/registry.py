@@ -19,7 +19,10 @@ KUBELETS_OWN: tuple[HintProvider, ...] = (
 )
 """The managers that the kubelet model has, too: whoever asks only them may ask the model instead."""
 
-PROVIDERS: tuple[HintProvider, ...] = KUBELETS_OWN
+PROVIDERS: tuple[HintProvider, ...] = (
+    *KUBELETS_OWN,
+    # one's own: a line each
+)
 
 
 def owner_of(resource: str) -> int:

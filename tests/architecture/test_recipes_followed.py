@@ -1,16 +1,19 @@
-"""The recipes of CONTRIBUTING, followed to the letter in a copy of the sources: the tests that they name are green then.
+"""The recipes of CONTRIBUTING, followed to the letter in a copy of the sources: the tests that they name are green then, and what
+they promise has come about.
 
 What a recipe does not name is not touched; who forgets a step is told by a test that it names.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +70,14 @@ class Kitchen:
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.M)
         assert bool(failed) == bool(ran.returncode), ran.stdout + ran.stderr
         return " ".join(failed)
+
+    def told(self, command: str, *arguments: str) -> dict[str, Any]:
+        """What a module that the recipe names prints, as JSON."""
+        assert f"`python -m {command} " in self.recipe
+        ran = self._python("-m", command, *arguments)
+        assert not ran.returncode, ran.stderr
+        found: dict[str, Any] = json.loads(ran.stdout)
+        return found
 
     def _python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -208,10 +219,40 @@ A_CONSTRAINT: dict[str, Step] = {
     "test": lambda at: at.put(CONSTRAINTS_TEST, "async def test_a_constraint_is_one_file_and_one_line(", CONSTRAINT_TEST),
 }
 
+SEATS = (
+    (ROOT / "tests/hints/licences.py")
+    .read_text()
+    .replace("licence", "seat")
+    .replace("LICENCE", "SEAT")
+    .replace("Licence", "Seat")
+)
+REGISTRY = "shared/hints/registry.py"
+REGISTERED = "tests/hints/test_registered.py"
+EVERY_PROVIDER = "tests/hints/test_every_provider.py"
+A_PROVIDER: dict[str, Step] = {
+    "file": lambda at: at.new("shared/hints/seats.py", SEATS),
+    "import": lambda at: at.put(REGISTRY, "\nKUBELETS_OWN: ", "from shared.hints.seats import Seats\n"),
+    "line": lambda at: at.put(REGISTRY, ")\n\n\ndef owner_of(", "    Seats(),\n"),
+    "example": lambda at: at.put("tests/hints/examples.py", '"devices": (GPU,)}', '"seats": ("example.com/seat",), '),
+}
+PROPERTIES = (
+    "test_states_are_values",
+    "test_single_zones_are_those_of_the_hints",
+    "test_what_is_allocated_is_given_back",
+    "test_verdicts_are_those_of_brute_force",
+)
+PROVIDER_TESTS = (
+    *(f"{EVERY_PROVIDER}::{each}[single-numa-node-container-seats3]" for each in PROPERTIES),
+    REGISTERED,
+    "tests/architecture/test_snapshot_keys.py::test_a_fold_runs_on_nothing_that_its_key_leaves_out",
+    "tests/scheduler/test_provider_of_ones_own.py",
+)
+
 RECIPES: dict[str, tuple[dict[str, Step], tuple[str, ...]]] = {
     "Add a fact": (A_FACT, FACT_TESTS),
     "Add a scoring strategy": (A_STRATEGY, (STRATEGIES_TEST, SETTINGS_TEST)),
     "Add a constraint of Kubernetes": (A_CONSTRAINT, (CONSTRAINTS_TEST,)),
+    "Add a hint provider": (A_PROVIDER, PROVIDER_TESTS),
 }
 
 
@@ -245,7 +286,31 @@ VECTORS, ABOUT = "tests/events/test_vectors.py", "tests/events/test_about.py"
         ("Add a scoring strategy", "row", f"{STRATEGIES_TEST}::test_the_table_speaks_of_every_registered_strategy"),
         ("Add a scoring strategy", "page", f"{SETTINGS_TEST}::test_every_strategy_is_documented"),
         ("Add a constraint of Kubernetes", "line", f"{CONSTRAINTS_TEST}::test_tribes_live_apart"),
+        ("Add a hint provider", "line", f"{REGISTERED}::test_a_provider_file_that_was_not_registered_is_noticed"),
+        ("Add a hint provider", "example", PROVIDER_TESTS[0]),
     ],
 )
 def test_who_forgets_a_step_is_told_by_a_test(title: str, forgotten: str, told: str, tmp_path: Path) -> None:
     assert told in follow(tmp_path, title, forgotten).test(told)
+
+
+def test_a_registered_provider_is_asked_by_all_that_the_recipe_names(tmp_path: Path) -> None:
+    """Seats live in zone 1, although the report shows some in each; without the line of the registry nothing asks for them."""
+    at = follow(tmp_path, "Add a hint provider", "line")
+    before = at.told("tests.hints.effects", "example.com/seat")
+    A_PROVIDER["line"](at)
+    after = at.told("tests.hints.effects", "example.com/seat")
+    assert (before["filter"], after["filter"]) == (True, False), "only zone 0 has CPUs enough"
+    assert (before["charge"], after["charge"]) == ({"c": [0, 1]}, {"c": [1]})
+    assert (before["reservation"], after["reservation"]) == ([0, 1], [1])
+    assert (before["prediction"], after["prediction"]) == ({"c": [0]}, {"c": [1]})
+    assert (before["preemption"], after["preemption"]) == (["low0"], ["low1"])
+    assert ("zone 0" in before["explanation"], "zone 1" in after["explanation"]) == (True, True)
+    assert before["snapshots"] != after["snapshots"]
+    assert [word for word in after if word not in at.recipe] == []
+
+
+def test_one_of_ones_own_among_the_kubelets_is_told(tmp_path: Path) -> None:
+    at = follow(tmp_path, "Add a hint provider", "line")
+    at.put(REGISTRY, ')\n"""The managers that', "    Seats(),\n")
+    assert "test_what_is_taken_for_the_kubelets_own_is" in at.test(REGISTERED)
