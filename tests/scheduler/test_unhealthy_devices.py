@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.node_facts import offered
 from services.scheduler.deciding.outcome import Placed
 from shared.domain.idlist import format_ids, parse_ids
 from shared.domain.pod import Container, Pod
@@ -275,3 +276,18 @@ def test_beside_held_unhealthy_devices_the_verdict_is_the_kubelets(policy: str, 
             world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
             judged(world, drop_stale(remove(state, uid)), pod)
     assert told > len(SCENES) // 4
+
+
+def test_what_a_node_offers_is_not_kept_from_before_a_report_that_does_not_count_yet() -> None:
+    """Nothing else of the node is different: a scheduler that begins anew would answer otherwise."""
+    world, after = seen_before_and_after(two_and_one(), {"a"})
+    observed = world.ledger.nodes[NODE].observed
+    assert observed is not None
+    world.observe(NODE, allocatable={**observed.allocatable, GPU: 3})
+    facts = world.cluster.node(NODE)
+    assert facts is not None
+    assert facts.allocatable[GPU] == 2
+    world.report(msgspec.structs.replace(report_of(after), placements=None, fingerprint="pfp0v001x", boot_time_ms=9))
+    assert world.ledger.nodes[NODE].report is not world.ledger.nodes[NODE].basis
+    assert facts.allocatable == offered(world.ledger.nodes[NODE])
+    assert facts.allocatable[GPU] == 3
