@@ -65,7 +65,6 @@ def spread() -> World:
 BIG = guaranteed("p", container("c", amounts(12)))
 TWO = guaranteed("p", container("c1", amounts(7)), container("c2", amounts(2, gpu=1)))
 CORES = " (known within bounds only: full cores or sockets)"
-SPREAD = " (known within bounds only: CPUs spread over zones)"
 WISH = msgspec.structs.replace(SMALL, annotations={POD_ANNOTATION: '{"numaTopologyPolicy": "Restricted"}'})
 
 CASES = [
