@@ -126,7 +126,7 @@ class Bench:
 
     def _node(self, name: str, options: argparse.Namespace) -> None:
         allocatable = {each: held * options.zones for each, held in SIZES.items()} | {"pods": 250}
-        self.fold(f"node/{name}", NodeObserved(name=name, uid=name, allocatable=allocatable))
+        self.fold(f"node/{name}", NodeObserved(name=name, uid=name, allocatable=allocatable, kubelet_version="v1.36.2"))
         zones = tuple(Zone(at, self._resources()) for at in range(options.zones))
         report = Report(
             name, "boot", 1, policy=options.policy, scope=options.scope, tracked=tuple(SIZES), zones=zones, placements=()
