@@ -20,7 +20,7 @@ from shared.events.cluster_facts import ClusterListed, PodEnded, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.log_facts import LogOpened
 from shared.events.report_facts import ReportFact
-from shared.events.scheduling_facts import DemandWeighed, Wanted
+from shared.events.scheduling_facts import DemandWeighed, PodReserved, Wanted
 from shared.events.surroundings_facts import SurroundingFact
 from shared.ledger import fold
 from shared.ledger.state import Ledger
@@ -90,10 +90,16 @@ def _listed(followed: Followed, fact: ClusterListed) -> None:
     followed.listings.listed(fact)
 
 
+def _reserved(followed: Followed, _fact: PodReserved) -> None:
+    if followed.listings.timeline:
+        followed.listings.decided()
+
+
 _BESIDE: dict[type[Fact], Callable[[Followed, Any], None]] = {
     DemandWeighed: _weighed,
     PodObserved: _seen,
     PodEnded: _ended,
+    PodReserved: _reserved,
     LogOpened: _opened,
     ClusterListed: _listed,
     **dict.fromkeys(get_args(SurroundingFact), _surrounding),

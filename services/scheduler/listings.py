@@ -3,7 +3,9 @@
 A restored log lacks what came about after its backup. Pods that were bound meanwhile hold zones of which it knows nothing, and a
 pod decided before they are told may be sent where a kubelet rejects it. An operator says that a log was restored by beginning a
 timeline (`LogOpened`); the observer says on that timeline when it has told a whole list. A log that was never restored knows
-neither fact: there pods on nodes are told before those that wait. Must not know who lists, or who decides.
+neither fact: there pods on nodes are told before those that wait. A release before this one says nothing of lists and decides at
+once: where it did there is nothing left to wait for, and a rolling update does not stand still. Must not know who lists, or who
+decides.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ class Listings(msgspec.Struct):
     def listed(self, fact: ClusterListed) -> None:
         """A kind was told whole."""
         self.of[fact.kind] = fact.timeline
+
+    def decided(self) -> None:
+        """A pod was reserved on this timeline."""
+        self.of.update(dict.fromkeys(self.lacking(), self.timeline))
 
     def lacks(self, kind: str) -> bool:
         """Whether a list of this kind is waited for."""

@@ -86,7 +86,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         health=service.health,
         differs=settings.fold_differs,
     )
-    service.health.check("cluster listed", unlisted)
+    service.health.tell("awaits", unlisted)
     lean.replaying()
     service.task("fold", projector.run)
     service.task("decide", lambda: _decide(decider, projector))

@@ -339,3 +339,13 @@ async def test_of_a_restored_log_nothing_is_decided_until_the_cluster_was_listed
         assert await scene.reservations(0) == []
         await scene.tell(streams.listing(late), ClusterListed(late, 2))
         assert len(await scene.reservations(3)) == 3
+
+
+async def test_where_a_release_before_this_one_has_decided_since_nothing_is_waited_for(scene: Scene) -> None:
+    """It says nothing of lists, and its observer may lead until the last of its processes is gone."""
+    await scene.node("n1")
+    await scene.tell(streams.LOG, LogOpened("log", 2))
+    await scene.pods(3)
+    await scene.tell(streams.pod("uid-p0"), PodReserved("uid-p0", "n1", 1, 1))
+    async with scene.schedulers():
+        assert {fact.uid for fact in await scene.reservations(3)} == {"uid-p0", "uid-p1", "uid-p2"}
