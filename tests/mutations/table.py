@@ -404,9 +404,9 @@ TESTED = (
     ),
     Mutation(
         "unhealthy devices that nobody lists lie nowhere",
-        "shared/ledger/kubelet_states.py",
-        "    if asked and bases is not None and policy in (RESTRICTED, BEST_EFFORT):",
-        "    if not asked and bases is not None and policy in ():",
+        "shared/ledger/device_views.py",
+        "    doubtful = in_doubt(node, policy)\n    hidden",
+        '    doubtful = in_doubt(node, "")\n    hidden',
         "tests/scheduler/test_unhealthy_devices.py -k vanished_from_the_listing",
     ),
     Mutation(

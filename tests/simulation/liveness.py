@@ -81,7 +81,12 @@ def _pause(world: World, pause_s: float) -> None:
 
 
 def _nodes_gone_while_nobody_binds(world: World) -> None:
-    """L5: what is reserved on a node that is gone is taken back, and waits for no binder."""
+    """L5: what is reserved on a node that is gone is taken back, and waits for no binder. Few nodes are gone in the end: in every
+    second world one goes on which something is reserved, where there is one."""
+    for node in world.nodes if world.seed % 2 else ():
+        if not node.down and _reserved_on(world, node.name):
+            world.do("remove node", node.name, node.remove)
+            break
     if not any(node.down for node in world.nodes):
         return
     for binder in world.binders:
@@ -89,10 +94,15 @@ def _nodes_gone_while_nobody_binds(world: World) -> None:
             world.do("crash", binder.name, binder.crash)
     _repair(world, world.binders)
     _rest(world, frozenset({"start", "rejoin"}))
-    for name, node in world.checks.audit.ledger.nodes.items():
-        waiting = [uid for uid in node.charges if world.checks.audit.ledger.pods[uid].stage == "reserved"]
-        if waiting and node.observed is None:
+    for name, ledger_node in world.checks.audit.ledger.nodes.items():
+        if ledger_node.observed is None and (waiting := _reserved_on(world, name)):
             raise Broken(f"L5: {name} is gone, and still reserved there are {waiting}")
+
+
+def _reserved_on(world: World, name: str) -> list[str]:
+    """Pods that are reserved there and that no binder has taken up."""
+    ledger = world.checks.audit.ledger
+    return [uid for uid in ledger.nodes[name].charges if ledger.pods[uid].stage == "reserved"] if name in ledger.nodes else []
 
 
 def _repair(world: World, but: Sequence[Process] = ()) -> None:
