@@ -12,11 +12,13 @@ from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.feasibility.bounds import fits, possible
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, searched
 from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.deciding.outcome import Placed
 from services.scheduler.deciding.shape import Plan
 from services.scheduler.deciding.verdicts.few_zones import in_as_few_zones
 from shared.domain.pod import Container, Pod
 from shared.ledger.view import total
 from tests.kubelet.machines import GIB, GPU
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 from tests.scheduler.kubelet_worlds import MOST_STEPS, NODE, scene, world_of
 
 SCENES = range(500)
@@ -62,3 +64,13 @@ def test_what_too_few_zones_rule_out_no_kubelet_admits(scope: str) -> None:
             ruled_out += enough_in_all(facts, plan)
     assert ruled_out > 20
     assert looked_at > ruled_out
+
+
+def test_what_a_report_overstates_rules_nobody_out() -> None:
+    """More available than allocatable: by that, one zone would be enough of memory, and the kubelet takes two."""
+    world = World()
+    told = [zone(at, amounts(cpu=8, memory=30), amounts(cpu=8, memory=16)) for at in range(2)]
+    world.node("n", *told, policy="restricted")
+    pod = guaranteed("p", container("c", amounts(cpu=10, memory=24)))
+    assert isinstance(world.cluster.place(pod), Placed) is (world.cluster.verdict(pod, "n") is None)
+    assert world.cluster.verdict(pod, "n") is None

@@ -240,11 +240,12 @@ def _shared(key: object, value: object) -> object:
 
 class Make(NamedTuple):
     """What a report says of a node that does not change while pods come and go. `sizes`: zone -> what scores take for the whole:
-    allocatable, or what is available where a report calls that more. Read only."""
+    allocatable, or what is available where a report calls that more (`overstated`). Read only."""
 
     sizes: ZoneAmounts
     capacities: Capacities
     max_numa_nodes: int
+    overstated: bool = False
 
 
 NO_MAKE = Make({}, Capacities({}), 0)
@@ -261,7 +262,11 @@ def make_of(report: Report) -> Make:
         key.append(zone.id)
     key.append(report.max_numa_nodes)
     shared = tuple(key)
-    return cast("Make", _known.get(shared) or _shared(shared, Make(sizes, capacities(report), report.max_numa_nodes)))
+    if (known := _known.get(shared)) is not None:
+        return cast("Make", known)
+    overstated = any(each.available > each.allocatable for zone in report.zones for each in zone.resources.values())
+    made = Make(sizes, capacities(report), report.max_numa_nodes, overstated)
+    return cast("Make", _shared(shared, made))
 
 
 def offered(node: LedgerNode) -> Amounts:

@@ -44,7 +44,7 @@ class Columns:
     """`lower`, `upper` and `whole` (allocatable, as floats) [resource, zone, node], `free` of what is `offered` [resource, node],
     `largest` zone capacity and `widest` whole zone (at least 1) [resource, node], `totals` what is surely free in all zones
     together [resource, node], of nodes where that counts, `limits` of zones for a container [node]. `uneven`: slots of nodes of
-    which no zone has the most of every kind of memory."""
+    which no zone has the most of every kind of memory; `overstated`: of those whose `whole` may be more than is allocatable."""
 
     def __init__(self) -> None:
         self.size = self.filled = 0
@@ -62,6 +62,7 @@ class Columns:
         self.profile = np.full(64, EMPTY, dtype=np.int32)
         self.profiles: list[Profile] = []
         self.uneven: set[int] = set()
+        self.overstated: set[int] = set()
         self._sized: dict[int, Make] = {}
         self._laid_out: dict[int, int] = {}
         self._placed: dict[int, tuple[int, Ints]] = {}
@@ -188,6 +189,8 @@ class Columns:
         self._sized.update((facts.slot, facts.make) for facts in many)
         self.uneven.difference_update(slots)
         self.uneven.update(facts.slot for facts in many if facts.make.capacities.uneven)
+        self.overstated.difference_update(slots)
+        self.overstated.update(facts.slot for facts in many if facts.make.overstated)
         self.limits[slots] = [facts.make.max_numa_nodes for facts in many]
         self.largest[:, slots] = _table(self.rows, [facts.make.capacities.largest for facts in many])
         whole = self.whole.reshape(-1, self.capacity)
@@ -202,6 +205,7 @@ class Columns:
             array[..., slots] = 0
         self.widest[:, slots] = 1
         self.uneven.difference_update(slots)
+        self.overstated.difference_update(slots)
         for slot in slots:
             self._sized.pop(slot, None)
 

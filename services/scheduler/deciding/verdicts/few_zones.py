@@ -22,24 +22,30 @@ EXACT = 2.0**53
 
 def in_as_few_zones(columns: Columns, plan: Plan, wide: Bools, selection: Selection, zones: int) -> Bools:
     """Of the nodes where the plan is `wide`, those that may have enough."""
-    enough = wide.copy()
-    for part in plan.parts if wide.any() else ():
+    enough, overstated = wide.copy(), _overstated(columns, selection, len(wide))
+    for part in plan.parts if zones and wide.any() else ():
         several = several_kinds_of_memory(part.amounts)
         for name, amount in part.amounts.items():
             row = columns.rows.get(name)
             if row is not None and name not in plan.placeless:
                 free = _freest_first(columns.upper[row, :zones][:, selection])
                 size = _freest_first(columns.whole[row, :zones][:, selection])
-                enough &= _within(free, size, amount, name in several)
+                enough &= _within(free, size, amount, overstated | (name in several))
     return enough
 
 
-def _within(free: npt.NDArray[np.int64], size: npt.NDArray[np.float64], amount: int, of_several: bool) -> Bools:
+def _overstated(columns: Columns, selection: Selection, count: int) -> Bools:
+    """Nodes of which it is not known how large their zones are: all may be taken there."""
+    if not columns.overstated:
+        return np.zeros(count, dtype=np.bool_)
+    slots = np.arange(selection.stop) if isinstance(selection, slice) else selection
+    return np.isin(slots, list(columns.overstated))
+
+
+def _within(free: npt.NDArray[np.int64], size: npt.NDArray[np.float64], amount: int, all_of_them: Bools) -> Bools:
     """Of several kinds of memory the kubelet wants one number of zones, which may be more: all may be taken."""
     last = len(free) - 1
-    if of_several or not last:
-        return np.asarray(free[last] >= amount)
-    would_do = (size >= amount) & (size[last] < EXACT)
+    would_do = (size >= amount) & (size[last] < EXACT) & ~all_of_them
     at = np.where(would_do.any(axis=0), would_do.argmax(axis=0), last)
     return np.asarray(free[at, np.arange(free.shape[1])] >= amount)
 
