@@ -22,6 +22,8 @@ from shared.events import scheduling_facts as scheduling
 from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
+from shared.events.log_facts import LogOpened
+from shared.ledger.listings import Listings
 
 Stage = Literal["reserved", "intended"]
 PLACEMENT_ANNOTATION = "topolog.io/placement"
@@ -58,6 +60,7 @@ class BinderState(msgspec.Struct):
     pods: dict[str, Identity] = {}
     work: dict[str, Work] = {}
     evictions: Evictions = {}
+    listings: Listings = msgspec.field(default_factory=Listings)
 
 
 def initial() -> BinderState:
@@ -74,8 +77,13 @@ def evolve(state: BinderState, envelope: Envelope, fact: Fact) -> BinderState:
         _forget(state, fact.uid)
     elif isinstance(fact, scheduling.PodReserved):
         state.work[fact.uid] = Work(fact.uid, fact.node, envelope.position, predicted=fact.predicted, trace=envelope.trace)
+        state.listings.decided()
     elif isinstance(fact, scheduling.ReservationWithdrawn):
         _withdrawn(state, fact.uid)
+    elif isinstance(fact, LogOpened):
+        state.listings.opened(fact)
+    elif isinstance(fact, cluster.ClusterListed):
+        state.listings.listed(fact)
     else:
         _evolve_binding(state, fact)
     evicting.evolve(state.evictions, fact, state.pods)
@@ -150,6 +158,17 @@ def _keep_version(state: BinderState, envelope: Envelope) -> None:
     prefix, _, uid = envelope.stream.partition("/")
     if prefix == "pod" and uid in state.pods:
         state.pods[uid].version = envelope.version
+
+
+def waits(state: BinderState) -> str:
+    """Why nothing may be intended, bound or evicted yet; empty where nothing is waited for. In a log that was restored a nominee
+    waits whom its cluster may long have running, and its victims would go in vain."""
+    return state.listings.problem()
+
+
+def work_of(state: BinderState, stage: Stage) -> list[Work]:
+    """What is to be done now about pods of one stage."""
+    return [] if waits(state) else [work for work in state.work.values() if work.stage == stage]
 
 
 def intend(state: BinderState, uid: str) -> tuple[binding.BindIntended, int] | None:

@@ -104,6 +104,8 @@ class Evictor:
         """
         evictions, turn = self._projector.state.evictions, Turn(lease, self._projector.place)
         self._tries = {uid: tries for uid, tries in self._tries.items() if uid in evictions}
+        if core.waits(self._projector.state):
+            return
         for preemptor, victims in evicting.rehearsals(evictions).items():
             if all(self._due(each) for each in victims):
                 self._begin(group, _rehearsal(preemptor), partial(self._rehearse, victims, turn))

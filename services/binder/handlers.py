@@ -96,7 +96,7 @@ class Binder:
     async def _intend(self, lease: Lease) -> None:
         """Append intents for all new reservations, a batch at a time; a lost race is seen by the next fold."""
         state, seen = self._projector.state, self._projector.place
-        fresh = [work for work in state.work.values() if work.stage == "reserved"][:INTENT_BATCH]
+        fresh = core.work_of(state, "reserved")[:INTENT_BATCH]
         commits = []
         for work in fresh:
             intent = core.intend(state, work.uid)
@@ -113,7 +113,7 @@ class Binder:
 
     def _start_calls(self, group: asyncio.TaskGroup, lease: Lease) -> None:
         now_s = self._clock.monotonic_s()
-        intended = [work for work in self._projector.state.work.values() if work.stage == "intended"]
+        intended = core.work_of(self._projector.state, "intended")
         set_gauge(names.BINDINGS_OPEN, len(intended))
         self._outcome_at = {uid: at for uid, at in self._outcome_at.items() if at > self._projector.position}
         for work in intended:

@@ -49,6 +49,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
     projector: Projector[BinderState] = Projector(
         "binder", log, _fold(), after=folded, on_reset=reset, health=service.health, differs=settings.fold_differs
     )
+    service.health.tell("awaits", lambda: core.waits(projector.state))
     binder = Binder(log, kube, projector, settings, service.clock)
     evictor = Evictor(log, kube, projector, settings, service.clock)
     hearers += [binder, evictor]

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from services.scheduler.listings import Listings
 from services.scheduler.setting_aside.asides import BEFORE, HEARD, Asides, Before, Hear, PodBefore
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.events import streams
@@ -23,6 +22,7 @@ from shared.events.report_facts import ReportFact
 from shared.events.scheduling_facts import DemandWeighed, PodReserved, Wanted
 from shared.events.surroundings_facts import SurroundingFact
 from shared.ledger import fold
+from shared.ledger.listings import Listings
 from shared.ledger.state import Ledger
 
 

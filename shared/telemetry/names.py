@@ -126,7 +126,9 @@ POD_RESERVED = event("pod.reserved", "A node was chosen for a pod, and the reser
 RELIST = event("kube.relist", "The watch cannot go on from where it was: everything is listed again.")
 KUBE_NOT_READY = event("kube.not_ready", "The Kubernetes API does not answer, or rights are missing: not ready until it does.")
 UNTOLD_FOUND = event("kube.untold", "A list beside the watch shows what neither list nor watch told; it is told now.")
-UNLISTED = event("kube.unlisted", "The log begins a new timeline: nothing is decided until the cluster was listed on it.")
+UNLISTED = event(
+    "kube.unlisted", "The log begins a new timeline: nothing is decided, bound or evicted before a list of the cluster."
+)
 MASS_ABSENCE = event("kube.mass_absence", "A list lacks much of what the log holds; nothing ends before a second list agrees.")
 MASS_ABSENCE_JUDGED = event(
     "kube.mass_absence_judged", "The second list was compared: shows how much of what was doubted has ended."

@@ -7,10 +7,12 @@ import pytest
 from services.binder import core
 from services.binder.core import BinderState, Reply, Work, judge
 from shared.events import binding_facts as binding
+from shared.events import streams
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.cluster_facts import ClusterListed, PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
+from shared.events.log_facts import LogOpened
 from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
 from tests.ledger.given import pod
 
@@ -86,7 +88,8 @@ class Told:
         self._versions: dict[str, int] = {}
 
     def tell(self, fact: Fact) -> Told:
-        stream = f"pod/{fact.pod.uid if isinstance(fact, PodObserved) else fact.uid}"  # type: ignore[union-attr]
+        about = fact.about.pod
+        stream = streams.pod(about) if about else streams.LOG
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         position = self.state.position + 1
         core.evolve(
@@ -143,6 +146,20 @@ def test_an_uncertain_outcome_keeps_it_and_counts(told: Told) -> None:
     told.tell(INTENT).tell(binding.BindUncertain("uid-a", "n1", 4, "lost"))
     assert told.stage() == "intended"
     assert told.state.work["uid-a"].attempts == 4
+
+
+def test_in_a_restored_log_nothing_is_to_be_done_until_the_cluster_was_listed(told: Told) -> None:
+    told.tell(LogOpened("restored", 2)).tell(ClusterListed("nodes", 2))
+    assert core.work_of(told.state, "reserved") == []
+    assert core.waits(told.state).startswith("pods of the cluster were not listed yet on timeline 2")
+    told.tell(ClusterListed("pods", 2))
+    assert [work.uid for work in core.work_of(told.state, "reserved")] == ["uid-a"]
+    assert core.waits(told.state) == ""
+
+
+def test_where_a_release_that_tells_of_no_lists_reserves_nothing_waits_for_one(told: Told) -> None:
+    told.tell(LogOpened("restored", 2)).tell(PodObserved(pod("b"))).tell(PodReserved("uid-b", "n1"))
+    assert [work.uid for work in core.work_of(told.state, "reserved")] == ["uid-a", "uid-b"]
 
 
 def test_nothing_is_intended_for_a_pod_that_ended(told: Told) -> None:

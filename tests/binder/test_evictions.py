@@ -18,8 +18,9 @@ from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.binding_facts import EvictIntended, EvictRefused, PodEvicted
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.cluster_facts import ClusterListed, PodEnded, PodObserved
 from shared.events.codec import decode
+from shared.events.log_facts import LogOpened
 from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, PodReserved
 from shared.kube.port import Answer, Lost
 from shared.runtime.clock import SYSTEM_CLOCK
@@ -66,8 +67,10 @@ class Scene:
         self.api = Api()
 
     async def tell(self, uid: str, fact: Fact) -> None:
-        commit = Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(streams.pod(uid), fact),))
-        await self.log.append([commit])
+        await self.say(streams.pod(uid), fact)
+
+    async def say(self, stream: str, fact: Fact) -> None:
+        await self.log.append([Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))])
 
     async def nominate(self, *victims: str) -> None:
         for name in victims:
@@ -118,6 +121,29 @@ async def test_every_victim_is_intended_before_the_first_is_evicted_and_settled_
     assert kinds(found) == ["EvictIntended", "EvictIntended", "PodEvicted", "PodEvicted"]
     assert scene.api.asked == [("a", True), ("b", True), ("a", False), ("b", False)]
     assert found[0] == EvictIntended("uid-a", "ns", "a", "uid-p")
+
+
+async def test_in_a_restored_log_nobody_is_evicted_for_a_pod_that_the_cluster_has_running() -> None:
+    scene = Scene()
+    await scene.nominate("a", "b")
+    await scene.say(streams.LOG, LogOpened("evictions", 2))
+    async with scene.leading():
+        assert await scene.until(0) == []
+        await scene.tell("uid-p", PodObserved(pod("p", cpus=2), node="n1"))
+        for kind in ("nodes", "pods"):
+            await scene.say(streams.listing(kind), ClusterListed(kind, 2))
+        assert await scene.until(0) == []
+    assert scene.api.asked == []
+
+
+async def test_in_a_restored_log_evictions_go_on_once_the_cluster_was_listed() -> None:
+    scene = Scene()
+    await scene.nominate("a")
+    await scene.say(streams.LOG, LogOpened("evictions", 2))
+    async with scene.leading():
+        for kind in ("nodes", "pods"):
+            await scene.say(streams.listing(kind), ClusterListed(kind, 2))
+        assert kinds(await scene.until(2)) == ["EvictIntended", "PodEvicted"]
 
 
 async def test_a_budget_that_protects_one_victim_saves_all() -> None:

@@ -374,7 +374,7 @@ async def test_of_a_restored_log_it_answers_once_the_cluster_was_listed() -> Non
         asked = {"Pod": pod("p"), "Nodes": None, "NodeNames": ["n2"]}
         answer = await at.client.post(f"{at.url}/filter", json=asked)
         assert answer.status_code == 503
-        assert "nodes and pods of the cluster were listed on timeline 2" in answer.text
+        assert "nodes and pods of the cluster were not listed yet on timeline 2" in answer.text
         for kind in ("nodes", "pods"):
             await world.tell(streams.listing(kind), ClusterListed(kind, 2))
         await until(lambda: world.core is not None and not world.core.followed.listings.lacking())

@@ -1,11 +1,11 @@
-"""Whether the cluster was listed since the log was restored: until then nothing may be decided.
+"""Whether the cluster was listed since the log was restored: until then nothing may be decided, bound or evicted.
 
-A restored log lacks what came about after its backup. Pods that were bound meanwhile hold zones of which it knows nothing, and a
-pod decided before they are told may be sent where a kubelet rejects it. An operator says that a log was restored by beginning a
-timeline (`LogOpened`); the observer says on that timeline when it has told a whole list. A log that was never restored knows
-neither fact: there pods on nodes are told before those that wait. A release before this one says nothing of lists and decides at
-once: where it did there is nothing left to wait for, and a rolling update does not stand still. Must not know who lists, or who
-decides.
+A restored log lacks what came about after its backup. Pods that were bound meanwhile hold zones of which it knows nothing, a
+pod decided before they are told may be sent where a kubelet rejects it, and victims may be evicted for one that runs since. An
+operator says that a log was restored by beginning a timeline (`LogOpened`); the observer says on that timeline when it has told
+a whole list. A log that was never restored knows neither fact: there pods on nodes are told before those that wait. A release
+before this one says nothing of lists and decides at once: where it did there is nothing left to wait for, and a rolling update
+does not stand still. Must not know who lists, or who waits.
 """
 
 from __future__ import annotations
@@ -48,4 +48,8 @@ class Listings(msgspec.Struct):
     def problem(self) -> str:
         """What is waited for, in a sentence; empty where nothing is."""
         kinds = " and ".join(self.lacking())
-        return f"nothing is decided until {kinds} of the cluster were listed on timeline {self.timeline}" if kinds else ""
+        return (
+            f"{kinds} of the cluster were not listed yet on timeline {self.timeline}, which began when the log was restored"
+            if kinds
+            else ""
+        )
