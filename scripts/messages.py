@@ -54,6 +54,7 @@ ADVICE = {
     "kube.untold": "nothing while it is rare; else what stands between here and the API server keeps objects back",
     "kube.mass_absence": "nothing while a second list disagrees; else look at what stands between here and the API server",
     "kube.mass_absence_judged": "nothing; what ended so is in `topolog replay log --type PodEnded`",
+    "log.history_lost": "find out why the database was set back (a replica that lagged was promoted?); see docs/backup.md",
     "kube.unlisted": "nothing while it lasts seconds; else `/healthz` of the observing scheduler says why there is no list",
     "kube.relist": "nothing while it is rare",
     "log.login_too_strong": "`topolog database roles` makes the login topolog_service: give the service its URL",

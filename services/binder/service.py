@@ -47,7 +47,14 @@ async def build(service: Service, settings: BinderSettings) -> None:
             hearer.reset(state)
 
     projector: Projector[BinderState] = Projector(
-        "binder", log, _fold(), after=folded, on_reset=reset, health=service.health, differs=settings.fold_differs
+        "binder",
+        log,
+        _fold(),
+        after=folded,
+        on_reset=reset,
+        health=service.health,
+        differs=settings.fold_differs,
+        vouches=True,
     )
     service.health.tell("awaits", lambda: core.waits(projector.state))
     binder = Binder(log, kube, projector, settings, service.clock)

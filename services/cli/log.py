@@ -111,10 +111,8 @@ def begin_timeline_command(database_url: Database = "", data_dir: DataDir = None
 
     Needs the owner's login. A log that lost facts and went on is noticed without it.
     """
-    from services.upkeep.timelines import begin_timeline
-
     now_us = time.time_ns() // 1000
-    identity = run(LogSource(database_url, data_dir, writes=True), lambda log: begin_timeline(log, now_us))
+    identity = run(LogSource(database_url, data_dir, writes=True), lambda log: log.begin_timeline(now_us))
     if as_json:
         json_line(identity)
     else:

@@ -185,8 +185,13 @@ def _for(verb: str) -> Callable[[Any, Names], str]:
     return lambda fact, names: f"{verb} for {names.get(fact.preemptor, fact.preemptor)}"
 
 
+def _opened(fact: log.LogOpened, _: Names) -> str:
+    why = f": of the one before, what a reader had up to position {fact.lost} was lost" if fact.lost else ""
+    return f"the log begins, timeline {fact.timeline}{why}"
+
+
 _SENTENCES: dict[type[Fact], Callable[[Any, Names], str]] = {
-    log.LogOpened: lambda fact, _: f"the log begins, timeline {fact.timeline}",
+    log.LogOpened: _opened,
     log.FactsRedacted: lambda fact, _: f"personal text was masked in {len(fact.rows)} facts: {fact.reason}",
     log.FactSkipped: lambda fact, _: f"fact {fact.position} counts as never told" + (f": {fact.reason}" if fact.reason else ""),
     report.NodeReported: _reported,

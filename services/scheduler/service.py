@@ -85,6 +85,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         on_reset=reset,
         health=service.health,
         differs=settings.fold_differs,
+        vouches=True,
     )
     service.health.tell("awaits", unlisted)
     lean.replaying()

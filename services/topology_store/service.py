@@ -140,6 +140,7 @@ def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
         snapshot_every=20_000,
         health=health,
         options=ConsumerOptions(linger_s=LINGER_S),
+        vouches=True,
     )
     reports.follows(projector)
     return projector

@@ -14,10 +14,10 @@ import msgspec
 
 from services.upkeep.arriving import ANOTHER_COPY, Arriving, Problem
 from services.upkeep.errors import UpkeepRefused
-from services.upkeep.timelines import ROLE, opening
 from shared.eventlog.errors import LogNotMigrated, LogUnavailable
 from shared.eventlog.history_file import Block, HistoryFileError, checked, header_of
 from shared.eventlog.migrate import upgrade_or_tell
+from shared.eventlog.opening import OPERATOR, opening
 from shared.eventlog.port import Commit, Draft, LogIdentity
 from shared.eventlog.postgres_care import NotEmpty, take_in
 from shared.eventlog.redactions import told_by
@@ -89,4 +89,4 @@ def _redactions(identity: LogIdentity, untold: dict[int, str], now_us: int) -> I
     rows = iter(sorted(untold.items()))
     while part := dict(islice(rows, ROWS_A_FACT)):
         commit_id = f"redact/{identity.log_id}/{identity.timeline}/{min(part)}"
-        yield Commit(commit_id, ROLE, 0, now_us, (Draft(streams.LOG, FactsRedacted(part, "", BY, WHY)),))
+        yield Commit(commit_id, OPERATOR, 0, now_us, (Draft(streams.LOG, FactsRedacted(part, "", BY, WHY)),))

@@ -17,7 +17,7 @@ from enum import Enum
 import msgspec
 
 from shared.eventlog.errors import LogBroken
-from shared.eventlog.port import LogIdentity
+from shared.eventlog.port import LogIdentity, Lost
 from shared.events.envelope import Envelope
 
 
@@ -46,9 +46,11 @@ class Open(msgspec.Struct, frozen=True):
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """The state folded so far belongs to another history: discard it; reading begins again at 1."""
+    """The state folded so far belongs to another history: discard it; reading begins again at 1. `lost` is what the reader had
+    and finds no more, None where the log itself says that it is another."""
 
     cause: str
+    lost: Lost | None = None
 
 
 Step = Open | Read | Wait
@@ -93,7 +95,8 @@ def opened(cursor: Cursor, identity: LogIdentity, head: int) -> tuple[Cursor, Re
     """The log answered who it is and where its head stands; told at start, after a reconnect, and at every poll."""
     cause = _reset_cause(cursor, identity, head)
     if cause:
-        return Cursor(identity=identity, known=head, replay_to=head, opened_once=True), Reset(cause)
+        lost = _lost(cursor, identity) if cause == "head_behind" or identity.timeline < _followed(cursor) else None
+        return Cursor(identity=identity, known=head, replay_to=head, opened_once=True), Reset(cause, lost)
     replay_to = cursor.replay_to if cursor.opened_once else head
     at_end = cursor.at_end and head <= cursor.position
     known = max(cursor.known, head)
@@ -108,6 +111,19 @@ def _reset_cause(cursor: Cursor, identity: LogIdentity, head: int) -> str:
     if before is not None and before.timeline != identity.timeline:
         return "other_timeline"
     return "head_behind" if head < max(cursor.position, cursor.promised) else ""
+
+
+def _lost(cursor: Cursor, found: LogIdentity | None) -> Lost | None:
+    """What the reader had; its chain where it was read, and not only promised."""
+    if cursor.identity is None or found is None or found.log_id != cursor.identity.log_id:
+        return None
+    position = max(cursor.position, cursor.promised)
+    chain = cursor.chain or b"" if position == cursor.position else b""
+    return Lost(found.timeline, _followed(cursor), position, chain)
+
+
+def _followed(cursor: Cursor) -> int:
+    return 0 if cursor.identity is None else cursor.identity.timeline
 
 
 def restarted(cursor: Cursor) -> Cursor:
@@ -134,7 +150,7 @@ def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Env
     """
     cause = _stranger(cursor, page)
     if cause:
-        return restarted(cursor), Reset(cause)
+        return restarted(cursor), Reset(cause, _lost(msgspec.structs.replace(cursor, promised=0), cursor.identity))
     known_before = next((count for count, envelope in enumerate(page) if envelope.position > cursor.position), len(page))
     fresh = list(page[known_before:])
     for position, envelope in enumerate(fresh, start=cursor.position):

@@ -18,7 +18,7 @@ from shared.eventlog.errors import LogBroken, LogUnavailable
 from shared.eventlog.history_file import SUFFIX, Block, Header, HistoryFileError, checked, header_of, unpack
 from shared.eventlog.limits import MAX_PAGE
 from shared.eventlog.pages import KeptBlocks, page_of
-from shared.eventlog.port import Commit, Lease, LogIdentity, Mark, Outcome, Place
+from shared.eventlog.port import Commit, Lease, LogIdentity, Lost, Mark, Outcome, Place
 from shared.events.envelope import Envelope
 
 
@@ -127,7 +127,7 @@ class FileLog:
 
     # -- what a file cannot do -----------------------------------------------------------------------------------------
 
-    async def begin_timeline(self) -> LogIdentity:
+    async def begin_timeline(self, now_us: int, lost: Lost | None = None) -> LogIdentity:
         raise self._fixed()
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:

@@ -14,6 +14,7 @@ import msgspec
 
 from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, check_commit, check_payload
+from shared.eventlog.opening import opening
 from shared.eventlog.pages import page_of
 from shared.eventlog.port import (
     ANY_VERSION,
@@ -25,6 +26,7 @@ from shared.eventlog.port import (
     Fenced,
     Lease,
     LogIdentity,
+    Lost,
     Mark,
     Outcome,
     Place,
@@ -58,11 +60,22 @@ class MemoryEventLog:
     async def identity(self) -> LogIdentity:
         return self._identity
 
-    async def begin_timeline(self) -> LogIdentity:
-        self._identity = LogIdentity(self._identity.log_id, self._identity.timeline + 1)
+    async def begin_timeline(self, now_us: int, lost: Lost | None = None) -> LogIdentity:
+        if lost is not None and (lost.timeline != self._identity.timeline or self._has(lost)):
+            return self._identity
+        known = max(self._identity.timeline, lost.followed if lost is not None else 0)
+        self._identity = LogIdentity(self._identity.log_id, known + 1)
         self._epochs = {role: epoch + 1 for role, epoch in self._epochs.items()}
         self._leases = {role: (Lease(role, "", lease.epoch), 0.0, 0.0) for role, (lease, _, _) in self._leases.items()}
+        await self.append([opening(self._identity, now_us, lost)])
         return self._identity
+
+    def _has(self, lost: Lost) -> bool:
+        """Whether it stands here still, as far as this can be told."""
+        gone = lost.commit_id and lost.commit_id not in self._seen
+        if gone or lost.position > len(self._facts) or lost.followed > self._identity.timeline:
+            return False
+        return not lost.chain or self._facts[lost.position - 1].chain == lost.chain
 
     async def head(self) -> int:
         return len(self._facts)

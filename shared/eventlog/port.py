@@ -31,6 +31,18 @@ class Place(msgspec.Struct, frozen=True):
     chain: bytes = b""
 
 
+class Lost(msgspec.Struct, frozen=True):
+    """What a reader had and finds no more on the `timeline` that the log says it is on: the fact at `position` with this `chain`
+    (empty where only the position was known), the commit of this id, which the log had said stands at `position`, or the timeline
+    that it had `followed`."""
+
+    timeline: int
+    followed: int
+    position: int
+    chain: bytes = b""
+    commit_id: str = ""
+
+
 class Draft(msgspec.Struct, frozen=True):
     """One fact to be appended. `expected` is the version that `stream` must have before this fact (0 = the stream is
     new), or ANY_VERSION. Several drafts on one stream in one commit: the first carries the expectation, the others' is
@@ -125,9 +137,12 @@ class EventLog(Protocol):
     async def size_bytes(self) -> int:
         """What the log takes where it is kept, with indexes and all."""
 
-    async def begin_timeline(self) -> LogIdentity:
+    async def begin_timeline(self, now_us: int, lost: Lost | None = None) -> LogIdentity:
         """After a restore from a backup: consumers of the timeline before discard their state and refold, every lease ends and
-        every epoch is raised, so that no writer of the timeline before goes on."""
+        every epoch is raised, so that no writer of the timeline before goes on; `opening` comes first on it, in one step with it.
+
+        An operator says so (the owner's login; else LoginTooWeak), or a reader that `lost` what it had. Then nothing is done
+        where the log holds that after all (a replica that lagged for a moment), or where another timeline has begun since."""
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         """Append each commit in order; one outcome each. A later commit sees the versions that an earlier one made.

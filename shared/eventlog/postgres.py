@@ -9,19 +9,19 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-import asyncpg
 import stamina
 
 from shared.domain.secret_url import Address
-from shared.eventlog.errors import LoginTooWeak, LogUnavailable
+from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, MAX_PAGE_BYTES, MAX_SNAPSHOT_BYTES
-from shared.eventlog.port import Commit, Lease, LogIdentity, Mark, Outcome, Place
+from shared.eventlog.port import Commit, Lease, LogIdentity, Lost, Mark, Outcome, Place
 from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_archived import Archived
 from shared.eventlog.postgres_connection import LOST_CONNECTION, WRITER, connect, make_pool, unavailable
 from shared.eventlog.postgres_logins import require_modest
 from shared.eventlog.postgres_pages import READ, READ_STREAM
 from shared.eventlog.postgres_session import Session
+from shared.eventlog.postgres_timelines import begin_timeline
 from shared.eventlog.postgres_watch import HeadWatch
 from shared.eventlog.revisions import require_current
 from shared.events.envelope import Envelope
@@ -83,7 +83,7 @@ class PostgresEventLog:
         settings: dict[str, str] | None = None,
         role: str = WRITER,
     ) -> None:
-        self._address = address
+        self._address, self._settings = address, settings
         self._retry_for_s = retry_for_s
         self._pool = make_pool(address, pool_size, settings, role)
         self._archived = Archived(self._fetch)
@@ -111,15 +111,8 @@ class PostgresEventLog:
         row = await self._fetchrow("SELECT log_id, timeline FROM counter")
         return LogIdentity(row["log_id"], row["timeline"])
 
-    async def begin_timeline(self) -> LogIdentity:
-        """After a restore: consumers of the timeline before discard their state and refold. For the owner's role only."""
-        owner = await connect(self._address)
-        try:
-            await owner.execute("SELECT topolog_begin_timeline()")
-        except asyncpg.InsufficientPrivilegeError as error:
-            raise LoginTooWeak("a new timeline is the owner's to begin; give --database-url with the owner's login") from error
-        finally:
-            await owner.close()
+    async def begin_timeline(self, now_us: int, lost: Lost | None = None) -> LogIdentity:
+        await begin_timeline(self._address, self._settings, now_us, lost)
         return await self.identity()
 
     async def head(self) -> int:

@@ -8,10 +8,12 @@ from shared.events.about import About
 
 
 class LogOpened(msgspec.Struct, frozen=True, tag=True):
-    """A log, or a new timeline of it after a restore, begins: consumers of another timeline discard state and refold."""
+    """A log, or a new timeline of it after a restore, begins: consumers of another timeline discard state and refold. `lost` is
+    how far a reader had read what the log holds no more; 0 where an operator began the timeline."""
 
     log_id: str
     timeline: int
+    lost: int = 0
 
     @property
     def about(self) -> About:

@@ -7,7 +7,7 @@ position tells then, and what was appended is forgotten by everybody but the wri
 from __future__ import annotations
 
 from shared.eventlog.port import Commit, Outcome
-from shared.runtime.consumer import Refold
+from shared.runtime.consumer import HistoryLost
 from shared.runtime.projector import Folded
 
 
@@ -24,13 +24,14 @@ class Acknowledged:
             self._made[last] = commit.commit_id
 
     def check(self, folded: Folded) -> None:
-        """A page was folded. Raises Refold where somebody else's fact stands in the place of one's own."""
+        """A page was folded. Raises HistoryLost where somebody else's fact stands in the place of one's own."""
         if not self._made or not folded:
             return
         for envelope, _ in folded:
-            if self._made.pop(envelope.position, envelope.commit_id) != envelope.commit_id:
+            made = self._made.pop(envelope.position, envelope.commit_id)
+            if made != envelope.commit_id:
                 self._made.clear()
-                raise Refold("other_history")
+                raise HistoryLost(envelope.position, made)
         to = folded[-1][0].position
         self._made = {position: commit for position, commit in self._made.items() if position > to}
 

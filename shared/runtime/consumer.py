@@ -16,7 +16,7 @@ import msgspec
 from shared.eventlog import cursor as machine
 from shared.eventlog.cursor import Cursor, Phase, Reset
 from shared.eventlog.errors import LogBroken, LogUnavailable
-from shared.eventlog.port import EventLog
+from shared.eventlog.port import EventLog, Lost
 from shared.events.codec import UndecodableFact
 from shared.events.envelope import Envelope
 from shared.runtime.cancellation import pass_on_cancellation
@@ -52,11 +52,20 @@ class Refold(Exception):
     """Raised by a handler: its state must be discarded and everything read again, for the cause that it names."""
 
 
+class HistoryLost(Refold):
+    """Raised by a handler: the log had said that a commit stands at this position, and something else stands there."""
+
+    def __init__(self, position: int, commit_id: str) -> None:
+        super().__init__("other_history")
+        self.position, self.commit_id = position, commit_id
+
+
 class Consumer:
     """One reader. `handle` gets each page; `on_reset(cause)` must discard the state that was folded so far.
 
     With `checkpoint`, reading begins after the saved position, and each page's end is saved after its handler returned
-    (compare-and-set: two consumers of one name cannot both go on). `start` is the position that the state stands at.
+    (compare-and-set: two consumers of one name cannot both go on). `start` is the position that the state stands at. Who
+    `vouches` begins a timeline where the log lost what this reader had: nobody else may ever know of it.
     """
 
     def __init__(
@@ -71,6 +80,7 @@ class Consumer:
         doorbell: Doorbell | None = None,
         health: Health | None = None,
         gates_readiness: bool = True,
+        vouches: bool = False,
         clock: Clock = SYSTEM_CLOCK,
         options: ConsumerOptions = ConsumerOptions(),  # noqa: B008 - frozen
     ) -> None:
@@ -82,6 +92,7 @@ class Consumer:
         self._cursor = Cursor(position=start)
         self._checkpoint = checkpoint
         self._on_reset = on_reset
+        self._vouches = vouches
         self._doorbell = doorbell
         self._health = health or Health()
         self._clock = clock
@@ -193,10 +204,19 @@ class Consumer:
         for _, reached in self._waiters:
             if not reached.done():
                 reached.set_result(False)
+        if self._vouches and reset.lost is not None:
+            await self._vouch(reset.lost)
         if self._on_reset is not None:
             await self._on_reset(reset.cause)
         if self._checkpoint:
             await self._save(0)
+
+    async def _vouch(self, lost: Lost) -> None:
+        """Tell the log what it lacks; it looks itself, and begins a timeline unless somebody else was first."""
+        identity = await self.insist(lambda: self._log.begin_timeline(self._clock.now_us(), lost))
+        self._cursor = Cursor()
+        if identity.timeline != lost.timeline:
+            self._out.error(names.HISTORY_LOST, position=lost.position, timeline=identity.timeline)
 
     async def _read(self, after: int) -> None:
         again = self._cursor.position - after
@@ -214,7 +234,7 @@ class Consumer:
                     await self._handle(fresh)
             except Refold as again:
                 self._cursor = machine.restarted(moved)
-                return await self._reset(Reset(str(again)))
+                return await self._reset(Reset(str(again), missing(moved, again)))
             if self._checkpoint:
                 await self._save(fresh[-1].position)
         self._cursor = moved
@@ -310,3 +330,11 @@ class Consumer:
         if self._trouble or self.live.is_set():
             return self._trouble
         return f"{self.phase.value} at {self.position} of {self._cursor.known}"
+
+
+def missing(cursor: Cursor, again: Refold) -> Lost | None:
+    """What a handler finds that the log lost, if that is why it wants everything read again."""
+    if not isinstance(again, HistoryLost) or cursor.identity is None:
+        return None
+    timeline = cursor.identity.timeline
+    return Lost(timeline, timeline, again.position, commit_id=again.commit_id)

@@ -1,5 +1,5 @@
 """What may befall a running Topolog: processes killed or paused, servers killed, paused, emptied or without room, connections
-cut, refused and late, an older log restored.
+cut, refused and late, an older log restored or promoted.
 
 A fault comes and is over when `befall` returns. Must not know how anybody recovers.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from tests.chaos.proxy import Proxy
-from tests.chaos.restoring import restore
+from tests.chaos.restoring import promote, restore
 from tests.chaos.stage import Stage
 
 PAUSE_S = (0.5, 12.0)
@@ -165,6 +165,7 @@ FAULTS: dict[str, Fault] = {
     "postgres late": late("postgres"),
     "nats late": late("nats"),
     "older log restored": restore,
+    "lagging replica promoted": promote,
     "disk full under postgres": full("postgres"),
     "disk full under nats": full("nats"),
 }

@@ -1,4 +1,5 @@
-"""The operator restores a backup: what docs/backup.md says, done to a running Topolog. What was written since is gone.
+"""An older log takes the place of the log: what was written since is gone. The operator restores a backup, as docs/backup.md
+says, or a replica that lagged is promoted under services that run on, and nobody says a word.
 
 Must not know how services make up for it.
 """
@@ -31,7 +32,7 @@ class Way(NamedTuple):
 async def restore(stage: Stage) -> str:
     """A backup is taken, pods come and go for a while, and it is put in place of the log."""
     name, age_s = stage.rng.choice(sorted(WAYS)), round(stage.rng.uniform(*AGE_S), 1)
-    way, file = WAYS[name], stage.backups / f"{len(list(stage.backups.iterdir()))}.backup"
+    way, file = WAYS[name], _backup(stage)
     await asyncio.to_thread(way.take, file, stage.database_url)
     await asyncio.sleep(age_s)
     stage.broken += judging.of_the_workload(stage.road)
@@ -40,6 +41,23 @@ async def restore(stage: Stage) -> str:
     await asyncio.to_thread(way.put_back, file, stage.database_url)
     stage.road = await asyncio.to_thread(stage.start)
     return f"{name}, {age_s} s old"
+
+
+async def promote(stage: Stage) -> str:
+    """The database is away, and comes back as it was."""
+    age_s, file = round(stage.rng.uniform(*AGE_S), 1), _backup(stage)
+    await asyncio.to_thread(_dump, file, stage.database_url)
+    await asyncio.sleep(age_s)
+    stage.postgres.away = True
+    stage.postgres.cut()
+    await asyncio.to_thread(_empty, stage.database)
+    await asyncio.to_thread(_tool, "pg_restore", "--dbname", plain_url(stage.database_url), str(file))
+    stage.postgres.away = False
+    return f"{age_s} s behind"
+
+
+def _backup(stage: Stage) -> Path:
+    return stage.backups / f"{len(list(stage.backups.iterdir()))}.backup"
 
 
 def _empty(database: EmbeddedPostgres) -> None:

@@ -9,10 +9,22 @@ import pytest
 from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.errors import CommitInvalid
 from shared.eventlog.limits import MAX_FACT_BYTES, MAX_PAGE_BYTES
-from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, EventLog, Fenced, Mark, Place
+from shared.eventlog.port import (
+    ANY_VERSION,
+    Appended,
+    Commit,
+    Conflict,
+    Draft,
+    Duplicate,
+    EventLog,
+    Fenced,
+    Mark,
+    Place,
+)
 from shared.events.catalog import CATALOG
 from shared.events.cluster_facts import PodEnded, PodRunning
 from shared.events.codec import decode
+from tests.eventlog.timelines import TimelineContract
 from tests.eventlog.words import commit, draft, given, place, places, seen
 
 
@@ -202,13 +214,6 @@ class ReadingContract:
         await given(log, "a")
         assert await waiting
 
-    async def test_the_identity_stays_and_a_new_timeline_is_counted(self, log: EventLog) -> None:
-        before = await log.identity()
-        assert await log.identity() == before
-        after = await log.begin_timeline()
-        assert (after.log_id, after.timeline) == (before.log_id, before.timeline + 1)
-        assert await log.identity() == after
-
     async def test_a_checkpoint_moves_by_compare_and_set(self, log: EventLog) -> None:
         assert await log.load_checkpoint("relay") == 0
         assert not await log.save_checkpoint("relay", 5, expected=3)
@@ -295,16 +300,6 @@ class HistoryContract:
         assert outcomes[:2] == [Conflict("log", 9, 2), Conflict("log", 2, 2)]
         assert all(isinstance(outcome, Appended) for outcome in outcomes[2:])
 
-    async def test_a_new_timeline_ends_leases_and_fences_who_wrote_before(self, log: EventLog) -> None:
-        old = await log.acquire("role", "me", 30)
-        assert old is not None
-        await log.begin_timeline()
-        outcomes = await log.append([commit("a", role="role", epoch=old.epoch)])
-        assert isinstance(outcomes[0], Fenced)
-        new = await log.acquire("role", "you", 30)
-        assert new is not None
-        assert new.epoch > old.epoch
-
 
 class LeasingContract:
     """One holder a role; a rising epoch."""
@@ -384,5 +379,5 @@ class MembersContract:
         assert await log.members("role") == [new]
 
 
-class EventLogContract(AppendingContract, ReadingContract, HistoryContract, LeasingContract, MembersContract):
+class EventLogContract(AppendingContract, ReadingContract, HistoryContract, TimelineContract, LeasingContract, MembersContract):
     """The whole contract."""

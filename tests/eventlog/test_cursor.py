@@ -9,7 +9,7 @@ import pytest
 
 from shared.eventlog.cursor import Cursor, Open, Phase, Read, Reset, Wait, heard, next_step, opened, promised, received
 from shared.eventlog.errors import LogBroken
-from shared.eventlog.port import LogIdentity
+from shared.eventlog.port import LogIdentity, Lost
 from shared.events.envelope import Envelope
 
 LOG = LogIdentity("log", 1)
@@ -131,6 +131,24 @@ def test_another_history_resets_the_reader_to_the_beginning(identity: LogIdentit
     assert (cursor.position, cursor.phase, next_step(cursor)) == (0, Phase.REPLAYING, Read(0))
 
 
+@pytest.mark.parametrize(
+    ("identity", "head", "lost"),
+    [
+        (LogIdentity("other", 1), 9, None),
+        (LogIdentity("log", 4), 9, None),
+        (LogIdentity("log", 2), 9, Lost(2, 3, 5)),
+        (LogIdentity("log", 3), 4, Lost(3, 3, 5)),
+    ],
+)
+def test_what_the_log_lost_is_told_unless_the_log_says_itself_that_it_is_another(
+    identity: LogIdentity, head: int, lost: Lost | None
+) -> None:
+    cursor, _ = opened(Cursor(position=5), LogIdentity("log", 3), 5)
+    _, reset = opened(cursor, identity, head)
+    assert reset is not None
+    assert reset.lost == lost
+
+
 def test_a_reader_that_stands_beyond_the_head_at_its_start_is_reset() -> None:
     _, reset = opened(Cursor(position=7), LOG, 5)
     assert reset is not None
@@ -144,7 +162,7 @@ def test_a_log_that_was_restored_and_outgrew_the_reader_is_told_by_the_chain_whe
     step = next_step(cursor)
     assert step == Read(4), "the fact where the reader stands is read again"
     cursor, fresh = received(cursor, [envelope(position, "other") for position in range(5, 10)])
-    assert fresh == Reset("other_history")
+    assert fresh == Reset("other_history", Lost(1, 1, 5, b"one 5"))
     assert (cursor.position, cursor.phase, next_step(cursor)) == (0, Phase.REPLAYING, Read(0))
 
 
@@ -152,14 +170,14 @@ def test_a_log_that_ends_before_the_reader_gives_an_empty_page_and_resets() -> N
     cursor, _ = opened(Cursor(), LOG, 5)
     cursor, _ = received(cursor, [envelope(position) for position in range(1, 6)])
     _, fresh = received(cursor, [])
-    assert fresh == Reset("head_behind")
+    assert fresh == Reset("head_behind", Lost(1, 1, 5, b"one 5"))
 
 
 def test_a_position_that_was_appended_and_is_gone_resets_also_a_reader_that_had_not_read_so_far() -> None:
     cursor, _ = opened(Cursor(), LOG, 3)
     cursor, _ = received(cursor, [envelope(position) for position in range(1, 4)])
     cursor, reset = opened(promised(cursor, 7), LOG, 5)
-    assert reset == Reset("head_behind")
+    assert reset == Reset("head_behind", Lost(1, 1, 7))
 
 
 def test_rows_older_than_chains_tell_nothing_and_reset_nobody() -> None:

@@ -161,8 +161,8 @@ async def test_a_new_timeline_resets_and_refolds(log: FaultyLog, heard: Heard) -
     consumer = Consumer("c", log, heard.handle, on_reset=heard.reset, options=QUICK)
     async with running(consumer.run()):
         await until(lambda: heard.positions == [1, 2, 3])
-        await log.begin_timeline()
-        await until(lambda: heard.resets == ["other_timeline"] and heard.positions == [1, 2, 3])
+        await log.begin_timeline(0)
+        await until(lambda: heard.resets == ["other_timeline"] and heard.positions == [1, 2, 3, 4])
 
 
 async def test_a_log_set_back_by_a_restore_resets_and_refolds(log: FaultyLog, heard: Heard) -> None:

@@ -125,6 +125,8 @@ class Checks:
             self._seen_on.setdefault((fact.pod.uid, fact.node), envelope.position)
         elif isinstance(fact, LogOpened):
             self._restored_at = envelope.position
+            if fact.lost:
+                self._bound_then = set(self.api.bound)
         elif isinstance(fact, scheduling.PodNominated):
             self._lower_victims(fact)
         elif isinstance(fact, binding.BindIntended):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.upkeep.timelines import begin_timeline
 from shared.eventlog.memory import MemoryEventLog
 from tests.simulation.fibers import at_once
 from tests.simulation.log import SimClock, SimLog
@@ -42,6 +41,6 @@ class History:
         self._copy = None
         lost -= self.log.end
         if restored:
-            at_once(begin_timeline(self.log._log, self.clock.now_us()))
+            at_once(self.log._log.begin_timeline(self.clock.now_us()))
         self.mark("log restored" if restored else "log set back")
         return f"{lost} facts lost"

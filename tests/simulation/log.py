@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.eventlog.memory import MemoryEventLog
-from shared.eventlog.port import Commit, Lease, LogIdentity, Mark, Outcome, Place
+from shared.eventlog.port import Commit, Lease, LogIdentity, Lost, Mark, Outcome, Place
 from shared.events.envelope import Envelope
 from tests.simulation.fibers import Ask, at_once
 
@@ -110,6 +110,10 @@ class SimLog:
     def holds_now(self, place: Place) -> bool:
         """Whether `place` is one of this history."""
         return self._log._holds(place)
+
+    def lost_now(self, lost: Lost, now_us: int) -> None:
+        """A reader misses what it had: a timeline may begin."""
+        at_once(self._log.begin_timeline(now_us, lost))
 
     @property
     def end(self) -> int:

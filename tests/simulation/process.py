@@ -14,15 +14,17 @@ from shared.eventlog.cursor import Cursor, Reset
 from shared.eventlog.port import Place
 from shared.events.codec import decode
 from shared.events.envelope import Envelope
-from shared.runtime.consumer import Refold
+from shared.runtime.consumer import Refold, missing
 from tests.simulation.fibers import Ask, Fiber
-from tests.simulation.log import SimLog
+from tests.simulation.log import SimClock, SimLog
 
 Folded = list[tuple[Any, Any]]
 
 
 class Process:
     """One process of a service. Subclasses name the fold (`fresh`, `fold`) and start loops; `marks` collects rare branches."""
+
+    clock: SimClock
 
     def __init__(self, name: str, log: SimLog, mark: Callable[[str], None]) -> None:
         self.name = name
@@ -98,9 +100,13 @@ class Process:
                 try:
                     return self.folded([(envelope, self._evolved(envelope)) for envelope in fresh])
                 except Refold as again:
-                    self.cursor, fresh = machine.restarted(self.cursor), Reset(f"again: {again}")
+                    fresh = Reset(f"again: {again}", missing(self.cursor, again))
+                    self.cursor = machine.restarted(self.cursor)
             reset = fresh
         self.mark(f"reset {reset.cause}")
+        if reset.lost is not None:
+            self.log.lost_now(reset.lost, self.clock.now_us())
+            self.cursor = Cursor()
         self.reset()
         waiting = [fiber for fiber in self.fibers if fiber.ask is not None and fiber.ask.kind == "reach"]
         for fiber in waiting:

@@ -56,6 +56,7 @@ RARE = {
     "charged zones compared with the truth": "an unproven pod that a kubelet admitted",
     "proven zones compared with the truth": "a proven one",
     "short list": "a list that was cut short unnoticed",
+    "reset head_behind": "a reader that had read more than the log has now, and begins a timeline",
     "untold until a list beside the watch": "one that kept back a pod that no watch told of",
     "refused after foreign bind": "a refusal for a foreign pod",
     "refused after pod ended": "a refusal after a pod's end",
@@ -66,6 +67,10 @@ WITH_OPTIONS = {
     795673820: (
         Fixed(policy="restricted", often=("crash", "takeover")),
         "an own reservation came back as a charge, by which other unhealthy devices counted as held (S13)",
+    ),
+    795684741: (
+        Fixed(often=("set back",)),
+        "a log was set back without a word: nothing is decided before whoever had read more of it had the cluster listed (S4)",
     ),
     795671755: (Fixed(policy="restricted"), "two schedulers hold one epoch, as the log was set back: they are two (S12)"),
 }

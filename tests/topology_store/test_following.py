@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from services.topology_store.handlers import Reports
 from services.topology_store.service import follow
@@ -12,20 +13,33 @@ from shared.domain.report import Report
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.cluster_facts import NodeEnded, NodeObserved
+from shared.events.codec import decode
+from shared.events.log_facts import LogOpened
 from shared.events.report_facts import NodeReportExpired
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.health import Health
+from shared.runtime.leadership import LeaseLost
 from tests.runtime.helpers import FaultyLog, lent, running, undecodable, until
 from tests.topology_store.words import message, report
+
+ROLE = "topology-store/0"
 
 
 class Following:
     """A store and what keeps it up to date."""
 
     def __init__(self, log: FaultyLog) -> None:
-        self.health = Health()
-        self.reports = Reports(log, lent("topology-store/0"), MemoryBus(), SYSTEM_CLOCK)
+        self.log, self.health, self.held = log, Health(), lent(ROLE)
+        self.reports = Reports(log, self.held, MemoryBus(), SYSTEM_CLOCK)
         self.projector = follow(log, self.reports, self.health)
+
+    async def lead(self) -> None:
+        """A new timeline ends the lease; the next one is taken at once."""
+        while True:
+            lease = await self.log.acquire(ROLE, "test", 60)
+            assert lease is not None
+            with contextlib.suppress(LeaseLost):
+                await self.held.keep(lease)
 
     def free(self, node: str) -> int:
         known = self.reports.known.get(node)
@@ -48,14 +62,15 @@ async def test_what_another_store_appended_is_known_without_a_lost_race() -> Non
 async def test_a_history_that_lost_facts_and_outgrew_the_store_resets_it() -> None:
     log = FaultyLog()
     store, other = Following(log), Following(log)
-    async with running(store.projector.run(), other.projector.run()):
+    async with running(store.projector.run(), other.projector.run(), store.lead(), other.lead()):
         await store.reports.take([message(report(at=1, free=1))])
         await store.reports.take([message(report(at=2, free=2)), message(report(node="lost", at=1))])
         await until(lambda: store.projector.position == other.projector.position == 3)
         log.restore(1)
         await other.reports.take([message(report(at=4, free=7))])
         assert len(log._facts) == 1, "what is judged by the history that is gone is not appended"
-        await until(lambda: store.projector.position == other.projector.position == 1)
+        await until(lambda: store.projector.position == other.projector.position == 2)
+        assert isinstance(decode(log._facts[-1]), LogOpened), "who had read more began a timeline"
         for at in range(5, 9):
             await other.reports.take([message(report(at=at, free=at - 4))])
             await until(lambda: store.projector.position == other.projector.position == len(log._facts))

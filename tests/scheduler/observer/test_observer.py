@@ -11,7 +11,6 @@ import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.observing.observer import RELIST_S, ROLE, Observer
-from services.upkeep.timelines import begin_timeline
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Lease
 from shared.events.catalog import Fact
@@ -341,7 +340,7 @@ async def test_the_first_list_on_a_new_timeline_is_told_of_once(scene: Scene) ->
     async with scene.observer():
         await scene.told(NodeObserved, 1)
     assert not await scene.told(ClusterListed, 0), "a log that was never restored waits for no list"
-    await begin_timeline(scene.log, 0)
+    await scene.log.begin_timeline(0)
     for epoch in (100, 101):
         async with scene.observer(epoch):
             await scene.told(ClusterListed, 2)

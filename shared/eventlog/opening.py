@@ -1,0 +1,20 @@
+"""The first commit on a timeline: it says in the log itself that one began, and why.
+
+A timeline begins after a restore by an operator's word, or by that of a reader that had read more than the log holds now. Must
+not know who reads.
+"""
+
+from __future__ import annotations
+
+from shared.eventlog.port import Commit, Draft, LogIdentity, Lost
+from shared.events import streams
+from shared.events.log_facts import LogOpened
+
+OPERATOR, READER = "operator", "reader"
+
+
+def opening(identity: LogIdentity, now_us: int, lost: Lost | None = None) -> Commit:
+    """`lost` is what a reader had, None where an operator begins the timeline."""
+    opened = LogOpened(identity.log_id, identity.timeline, lost.position if lost is not None else 0)
+    commit_id = f"timeline/{identity.log_id}/{identity.timeline}"
+    return Commit(commit_id, OPERATOR if lost is None else READER, 0, now_us, (Draft(streams.LOG, opened),))

@@ -1,0 +1,60 @@
+"""Who had read more than the log holds now says so in it, once: a replica that lagged was promoted, and no operator knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from shared.eventlog.port import Appended, Commit
+from shared.events.codec import decode
+from shared.events.envelope import Envelope
+from shared.events.log_facts import LogOpened
+from shared.runtime.acknowledged import Acknowledged
+from shared.runtime.consumer import Consumer
+from tests.eventlog.words import given
+from tests.runtime.helpers import QUICK, FaultyLog, running, until
+from tests.runtime.test_consumer import Heard
+
+
+@pytest.fixture
+def log() -> FaultyLog:
+    return FaultyLog()
+
+
+async def test_who_vouches_begins_a_timeline_where_the_log_lost_what_it_had_read(log: FaultyLog) -> None:
+    await given(log, *"abcde")
+    heard = Heard()
+    consumer = Consumer("c", log, heard.handle, on_reset=heard.reset, options=QUICK, vouches=True)
+    async with running(consumer.run()):
+        await until(lambda: len(heard.positions) == 5)
+        log.restore(2)
+        await until(lambda: heard.resets == ["head_behind"] and heard.positions == [1, 2, 3])
+    assert decode((await log.read(2))[0]) == LogOpened((await log.identity()).log_id, 2, lost=5)
+
+
+async def test_of_two_who_vouch_one_begins_the_timeline(log: FaultyLog) -> None:
+    await given(log, *"abcde")
+    heard, other = Heard(), Heard()
+    made = [Consumer("c", log, each.handle, on_reset=each.reset, options=QUICK, vouches=True) for each in (heard, other)]
+    async with running(*(each.run() for each in made)):
+        await until(lambda: len(heard.positions) == len(other.positions) == 5)
+        log.restore(2)
+        await until(lambda: heard.positions == other.positions == [1, 2, 3])
+        await asyncio.sleep(10 * QUICK.poll_s)
+    assert (await log.identity()).timeline == 2
+    assert await log.head() == 3
+
+
+async def test_who_was_told_of_a_commit_that_is_gone_begins_a_timeline_too(log: FaultyLog) -> None:
+    await given(log, *"abc")
+    made = Acknowledged()
+    made.keep(Commit("mine", "r", 0, 0, ()), Appended(3, 3, {}), 0)
+
+    async def handle(page: Sequence[Envelope]) -> None:
+        made.check([(envelope, decode(envelope)) for envelope in page])
+
+    async with running(Consumer("c", log, handle, options=QUICK, vouches=True).run()):
+        assert await log.wait(3, 60)
+    assert decode((await log.read(3))[0]) == LogOpened((await log.identity()).log_id, 2, lost=3)
