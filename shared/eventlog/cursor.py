@@ -126,11 +126,6 @@ def _followed(cursor: Cursor) -> int:
     return 0 if cursor.identity is None else cursor.identity.timeline
 
 
-def restarted(cursor: Cursor) -> Cursor:
-    """Reading begins again at 1."""
-    return Cursor(identity=cursor.identity, known=cursor.known, replay_to=cursor.known, opened_once=True)
-
-
 def heard(cursor: Cursor, position: int) -> Cursor:
     """Somebody says that `position` exists. It costs at most one read when untrue."""
     if position <= cursor.known:
@@ -150,7 +145,7 @@ def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Env
     """
     cause = _stranger(cursor, page)
     if cause:
-        return restarted(cursor), Reset(cause, _lost(msgspec.structs.replace(cursor, promised=0), cursor.identity))
+        return Cursor(), Reset(cause, _lost(msgspec.structs.replace(cursor, promised=0), cursor.identity))
     known_before = next((count for count, envelope in enumerate(page) if envelope.position > cursor.position), len(page))
     fresh = list(page[known_before:])
     for position, envelope in enumerate(fresh, start=cursor.position):

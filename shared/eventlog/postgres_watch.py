@@ -87,6 +87,7 @@ class HeadWatch:
                 pass
             finally:
                 self._listening = False
+                self._known = 0  # whoever answers next may be another database, which holds less
                 if connection is not None:
                     connection.terminate()
             await asyncio.sleep(0.5)

@@ -233,7 +233,7 @@ class Consumer:
                 with timed(names.HANDLER_LATENCY, consumer=self.name):
                     await self._handle(fresh)
             except Refold as again:
-                self._cursor = machine.restarted(moved)
+                self._cursor = Cursor()
                 return await self._reset(Reset(str(again), missing(moved, again)))
             if self._checkpoint:
                 await self._save(fresh[-1].position)

@@ -165,7 +165,7 @@ FAULTS: dict[str, Fault] = {
     "postgres late": late("postgres"),
     "nats late": late("nats"),
     "older log restored": restore,
-    "lagging replica promoted": promote,
+    "replica promoted": promote,
     "disk full under postgres": full("postgres"),
     "disk full under nats": full("nats"),
 }

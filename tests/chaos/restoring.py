@@ -1,5 +1,5 @@
 """An older log takes the place of the log: what was written since is gone. The operator restores a backup, as docs/backup.md
-says, or a replica that lagged is promoted under services that run on, and nobody says a word.
+says, or a replica, that lagged or did not, is promoted under services that run on, and nobody says a word.
 
 Must not know how services make up for it.
 """
@@ -44,12 +44,15 @@ async def restore(stage: Stage) -> str:
 
 
 async def promote(stage: Stage) -> str:
-    """The database is away, and comes back as it was."""
-    age_s, file = round(stage.rng.uniform(*AGE_S), 1), _backup(stage)
-    await asyncio.to_thread(_dump, file, stage.database_url)
-    await asyncio.sleep(age_s)
+    """The database is away, and another one comes back that holds what it held then, or some seconds before."""
+    age_s, file = stage.rng.choice((0.0, round(stage.rng.uniform(*AGE_S), 1))), _backup(stage)
+    if age_s:
+        await asyncio.to_thread(_dump, file, stage.database_url)
+        await asyncio.sleep(age_s)
     stage.postgres.away = True
     stage.postgres.cut()
+    if not age_s:
+        await asyncio.to_thread(_dump, file, stage.database_url)
     await asyncio.to_thread(_empty, stage.database)
     await asyncio.to_thread(_tool, "pg_restore", "--dbname", plain_url(stage.database_url), str(file))
     stage.postgres.away = False

@@ -163,7 +163,7 @@ def test_a_log_that_was_restored_and_outgrew_the_reader_is_told_by_the_chain_whe
     assert step == Read(4), "the fact where the reader stands is read again"
     cursor, fresh = received(cursor, [envelope(position, "other") for position in range(5, 10)])
     assert fresh == Reset("other_history", Lost(1, 1, 5, b"one 5"))
-    assert (cursor.position, cursor.phase, next_step(cursor)) == (0, Phase.REPLAYING, Read(0))
+    assert (cursor.position, cursor.phase, next_step(cursor)) == (0, Phase.REPLAYING, Open())
 
 
 def test_a_log_that_ends_before_the_reader_gives_an_empty_page_and_resets() -> None:
@@ -171,6 +171,16 @@ def test_a_log_that_ends_before_the_reader_gives_an_empty_page_and_resets() -> N
     cursor, _ = received(cursor, [envelope(position) for position in range(1, 6)])
     _, fresh = received(cursor, [])
     assert fresh == Reset("head_behind", Lost(1, 1, 5, b"one 5"))
+
+
+def test_a_reader_of_a_log_that_ends_before_it_is_live_again_at_the_end_that_there_is() -> None:
+    cursor, _ = opened(Cursor(), LOG, 5)
+    cursor, _ = received(cursor, [envelope(position) for position in range(1, 6)])
+    cursor, _ = received(cursor, [])
+    assert next_step(cursor) == Open(), "where the log ends now is asked"
+    cursor, _ = opened(cursor, LOG, 3)
+    cursor, _ = received(cursor, [envelope(position) for position in range(1, 4)])
+    assert cursor.phase is Phase.LIVE
 
 
 def test_a_position_that_was_appended_and_is_gone_resets_also_a_reader_that_had_not_read_so_far() -> None:

@@ -101,7 +101,7 @@ class Process:
                     return self.folded([(envelope, self._evolved(envelope)) for envelope in fresh])
                 except Refold as again:
                     fresh = Reset(f"again: {again}", missing(self.cursor, again))
-                    self.cursor = machine.restarted(self.cursor)
+                    self.cursor = Cursor()
             reset = fresh
         self.mark(f"reset {reset.cause}")
         if reset.lost is not None:
