@@ -292,16 +292,38 @@ def test_in_production_an_exporter_sees_the_seed_of_its_own_node_where_its_url_n
     assert "exporter-password" not in str(built(K8S / "overlays" / "production"))
 
 
-def test_with_the_operator_the_migration_finds_its_url_in_the_operators_secret() -> None:
+@pytest.mark.parametrize(
+    ("kind", "name", "folder"), [("Job", "migrations", "base"), ("CronJob", "archive", "components/archive")]
+)
+def test_with_the_operator_who_needs_the_owners_url_finds_it_in_the_operators_secret(kind: str, name: str, folder: str) -> None:
     patches = kustomization(K8S / "components" / "cloudnative-pg")["patches"]
-    (patch,) = [patch for patch in patches if patch["target"]["name"] == "migrations"]
+    (patch,) = [patch for patch in patches if patch["target"] == {"kind": kind, "name": name}]
     (operation,) = yaml.safe_load(patch["patch"])
-    (migration,) = [workload for workload in workloads("base") if workload["kind"] == "Job"]
-    at: Any = migration
+    (workload,) = of_kind(kind, folder=folder)
+    at: Any = workload
     for part in operation["path"].split("/")[1:]:
         at = at[int(part)] if part.isdigit() else at[part]
     assert at["name"] == operation["value"]["name"]
     assert [item["path"] for item in at["secret"]["items"]] == [item["path"] for item in operation["value"]["secret"]["items"]]
+    assert operation["value"]["secret"]["secretName"] == "topolog-db-app"
+
+
+def test_a_closed_namespace_is_open_to_the_database_of_the_operator() -> None:
+    """The default policy also holds for pods that the operator makes: nobody reached them, nor they the API or each other."""
+    (cluster,) = of_kind("Cluster", folder="components/cloudnative-pg")
+    (policy,) = of_kind("NetworkPolicy", folder="components/cloudnative-pg")
+    instances = {"matchLabels": {"cnpg.io/cluster": name_of(cluster)}}
+    (own,) = [each for each in of_kind("NetworkPolicy", folder="components/network-policies") if name_of(each) == "postgres"]
+    assert policy["spec"]["podSelector"] == instances
+    assert policy["spec"]["ingress"][0] == own["spec"]["ingress"][0], "whoever reaches the other Postgres"
+    operator = {
+        "namespaceSelector": {},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "cloudnative-pg"}},
+    }
+    assert policy["spec"]["ingress"][1]["from"] == [{"podSelector": instances}, operator]
+    assert [port["port"] for port in policy["spec"]["ingress"][1]["ports"]] == [5432, 8000]
+    out = [(rule.get("to"), [port["port"] for port in rule["ports"]]) for rule in policy["spec"]["egress"]]
+    assert out == [(None, [53, 53]), ([{"podSelector": instances}], [5432, 8000]), (None, [443, 6443])]
 
 
 def test_services_in_production_refuse_what_is_open_and_owners_logins() -> None:
@@ -455,6 +477,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(kubelet
     (overlay / KUSTOMIZATION).write_text(yaml.safe_dump(more))
     objects = built(overlay)
     check_whole(objects)
+    assert "topolog-postgres-owner" not in str([found for found in objects if found["kind"] == "CronJob"]), "is not made there"
     (exporter,) = [found for found in objects if found["kind"] == "DaemonSet"]
     (container,) = containers(exporter)
     assert container["image"] == "registry.example.com/topolog:1"
