@@ -273,3 +273,8 @@ def test_a_reduced_lock_follows_what_is_needed_transitively(runtime_lock: Any) -
         "z==1 \\\n    --hash=sha256:3\n    # via project (pyproject.toml)\n"
     )
     assert [name for name, _text, _by in runtime_lock.entries(runtime_lock.runtime(lock, ["a[extra]>=1"]))] == ["a", "b", "c-c"]
+
+
+def test_unmounts_of_the_machine_reach_its_exporter() -> None:
+    """Volumes of pods that ended would else stay mounted in the container, and could not be detached."""
+    assert "${KUBELET_DIR:-/var/lib/kubelet}:/kubelet/state:ro,rslave" in SERVICES["exporter-real"]["volumes"]

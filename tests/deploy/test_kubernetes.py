@@ -174,6 +174,8 @@ def test_only_the_exporter_mounts_folders_of_the_node_and_reads_them() -> None:
     assert not any(mounted.values())
     (exporter,) = [workload for workload in workloads() if name_of(workload) == "exporter"]
     (container,) = containers(exporter)
+    told = {mount["name"]: mount.get("mountPropagation", "None") for mount in container["volumeMounts"]}
+    assert told["kubelet-state"] == "HostToContainer", "volumes of pods that ended would stay mounted here, and undetachable"
     writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert writable == {"pod-resources", "tmp"}, "connecting to the socket needs its folder writable; nothing else does"
 
