@@ -9,7 +9,7 @@ import pytest
 from shared.runtime.log_size import NEAR_PERCENT
 from shared.telemetry import names
 from shared.telemetry.declare import METRICS, Metric
-from tests.deploy.manifests import K8S, KUSTOMIZATION, ROOT, documents
+from tests.deploy.manifests import K8S, KUSTOMIZATION, ROOT, documents, name_of, of_kind
 
 MONITORING = K8S / "components" / "monitoring"
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
@@ -72,6 +72,18 @@ def test_every_alert_has_a_runbook(rule: dict[str, Any]) -> None:
     assert anchor == rule["alert"].lower()
     assert rule["alert"] in headings
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
+
+
+def test_a_service_of_which_nothing_is_heard_has_an_alert() -> None:
+    """Every other expression is silent where nobody exposes its metric."""
+    (rule,) = [rule for rule in ALERTS if "absent(" in rule["expr"]]
+    absent = re.findall(r'absent\((\w+)\{app="([\w-]+)"\}\)', rule["expr"])
+    assert {metric for metric, _ in absent} == {names.TASK_RUNNING.exposed}
+    assert {app for _, app in absent} == {name_of(found) for found in of_kind("Deployment", folder="base")}
+
+
+def test_a_stream_that_is_not_followed_has_an_alert() -> None:
+    assert any(names.STREAMS_ASIDE.exposed in rule["expr"] for rule in ALERTS)
 
 
 def test_the_operators_page_has_no_runbook_without_an_alert() -> None:
