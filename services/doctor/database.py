@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from services.doctor.finding import Finding, note, problem, warning
 from shared.eventlog.inspection import Inspection
+from shared.eventlog.revisions import is_ours
 
 ABOUT = "database"
 ROLES = ("observer", "relay", "binder", "silence")
@@ -24,10 +25,11 @@ ENOUGH_FACTS = 10_000
 def judge(seen: Inspection, *, pods: bool = True) -> Iterator[Finding]:
     """Findings, the worst first. Services that are no `pods` are `topolog up`'s, whose own database they own."""
     if not seen.works:
-        newer = seen.revision > seen.newest_revision
-        mend = (
-            "run doctor of the newer release" if newer else "kubectl -n topolog delete job migrations; kubectl apply -k <overlay>"
-        )
+        mend = "kubectl -n topolog delete job migrations; kubectl apply -k <overlay>"
+        if seen.revision and not is_ours(seen.revision):
+            mend = "this is another program's database: check TOPOLOG_DATABASE_URL"
+        elif seen.revision > seen.newest_revision:
+            mend = "run doctor of the newer release"
         yield problem(ABOUT, f"schema revision {seen.revision or 'none'}, this release has {seen.newest_revision}", mend)
         return
     if seen.revision != seen.newest_revision:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.eventlog.errors import LogNotMigrated
 from shared.eventlog.postgres_connection import LOST_CONNECTION, unavailable
 from shared.eventlog.postgres_engine import make_engine
-from shared.eventlog.revisions import MIGRATIONS, newest_revision, works
+from shared.eventlog.revisions import MIGRATIONS, foreign, is_ours, newest_revision, works
 
 _LOCK_KEY = 0x746F706F6C6F67
 _AWAY: tuple[type[Exception], ...] = (*LOST_CONNECTION, DBAPIError)
@@ -59,6 +59,8 @@ async def upgrade(url: str) -> bool:
 
 
 async def _upgrade_locked(connection: AsyncConnection, found: str | None) -> bool:
+    if found is not None and not is_ours(found):
+        raise foreign(found)
     if found is not None and found > newest_revision():
         raise LogNotMigrated(f"the log has revision {found}, this release knows {newest_revision()}; run a newer release")
     # A session's lock, given up with the connection; the transaction after it sees what the holder before has committed.

@@ -82,10 +82,13 @@ async def require_modest(connection: Any, production: bool) -> None:
 
 
 async def make_login(url: str, login: str, password: str) -> bool:
-    """Make `login`, or give it this password; True when it is new. `url` is the owner's, who may create roles."""
+    """Make `login`, or give it this password; True when it is new. `url` is the owner's, who may create roles. Logins are
+    the whole server's: none is touched from a database without a log. Raises LogNotMigrated, or what asyncpg raises."""
     connection = await connect(url)
     try:
         role = LOGINS[login]
+        if not await connection.fetchval("SELECT to_regclass('public.stream_head') IS NOT NULL"):
+            raise LogNotMigrated("the database holds no log; name the log's own, or migrate it first")
         if not await connection.fetchval("SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", role):
             raise LogNotMigrated(f"the database has no role {role}; migrate it as a user who may create roles")
         exists = await connection.fetchval("SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", login)

@@ -73,6 +73,11 @@ def test_what_is_wrong_with_a_database(change: dict[str, object], severity: str,
     assert words in seen
 
 
+def test_nobody_is_told_to_migrate_another_programs_database() -> None:
+    (found,) = database.judge(msgspec.structs.replace(WELL, revision="9f2b1c7d04ab", works=False))
+    assert "another program's" in found.mend
+
+
 def test_a_newer_schema_that_this_release_works_on_is_told_and_looked_into() -> None:
     found = list(database.judge(msgspec.structs.replace(WELL, revision="9000")))
     assert not bad(found)

@@ -11,12 +11,16 @@ from pathlib import Path
 import pytest
 
 from services.upkeep import importing
+from services.upkeep.errors import UpkeepRefused
 from services.upkeep.exporting import export
 from services.upkeep.importing import import_history
+from shared.eventlog.errors import LogNotMigrated
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.port import Commit, Draft, Fenced, LogIdentity
 from shared.eventlog.postgres import PostgresEventLog
+from shared.eventlog.postgres_connection import connect
+from shared.eventlog.revisions import require_current
 from shared.events.codec import decode
 from shared.events.log_facts import LogOpened
 from tests.eventlog.test_life import everything, facts
@@ -90,3 +94,16 @@ def _in_a_thread(url: str) -> tuple[int, int]:
 
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(lambda: asyncio.run(seen(url))).result()
+
+
+@pytest.mark.parametrize("revision", ["0003_orders", "9f2b1c7d04ab"])
+async def test_a_database_that_another_program_keeps_is_told_as_one(database_url: str, file: Path, revision: str) -> None:
+    """Many programs keep their schema's revision where Alembic does."""
+    owner = await connect(database_url)
+    await owner.execute(f"CREATE TABLE alembic_version (version_num text); INSERT INTO alembic_version VALUES ('{revision}')")
+    with pytest.raises(LogNotMigrated, match="another program's"):
+        await require_current(owner)
+    with pytest.raises(UpkeepRefused, match="another program's"):
+        await import_history(database_url, file, 1)
+    assert await owner.fetchval("SELECT to_regclass('public.fact')") is None
+    await owner.close()

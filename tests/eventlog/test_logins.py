@@ -14,6 +14,8 @@ import pytest
 
 from services.cli.main import main
 from services.embedded.run_migrations import serve
+from services.upkeep.errors import UpkeepRefused
+from services.upkeep.logins import make_logins
 from shared.eventlog import postgres_logins
 from shared.eventlog.errors import LoginTooStrong, LoginTooWeak
 from shared.eventlog.inspection import inspect
@@ -167,6 +169,23 @@ def test_the_command_makes_logins_with_passwords_in_files(
     assert file.stat().st_mode & 0o077 == 0
     assert str(file) in shown
     assert file.read_text().strip() not in shown
+
+
+async def test_logins_are_refused_in_words_where_there_is_no_log_or_the_login_may_not_make_them(
+    log_url: str, database_url: str, service: str, tmp_path: Path
+) -> None:
+    """Logins are the whole server's: by another database of it the services' password would be changed all the same."""
+    await make_logins(log_url, tmp_path)
+    for url, words in (
+        (database_url, "the database holds no log"),
+        (as_user(log_url, f"{service}_viewer"), "may not make others"),
+        (as_user(log_url, "nobody"), 'role "nobody" does not exist'),
+        ("postgresql://u:letters123@127.0.0.1:1/none", "does not answer"),
+    ):
+        with pytest.raises(UpkeepRefused, match=words) as refused:
+            await make_logins(url, tmp_path)
+        assert "owner" in refused.value.remedy
+        assert "letters123" not in str(refused.value)
 
 
 async def test_the_migrations_of_a_container_make_the_login_of_services(
