@@ -59,18 +59,24 @@ def diff_command(
 
 def _is_file(text: str) -> bool:
     """Whether an argument names a file, and perhaps a moment of it."""
-    return is_there(path_of(text.partition("@")[0]))
+    return is_there(path_of(_parts(text)[0]))
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """Path and moment; an `@` may be in the path too."""
+    path, at, moment = text.rpartition("@")
+    return (path, moment) if at and not is_there(path_of(text)) else (text, "")
 
 
 def _moment_of(text: str, moment: str) -> str:
     """Another moment of the log that an argument names, as an argument."""
-    return f"{text.partition('@')[0]}@{moment}" if _is_file(text) else moment
+    return f"{_parts(text)[0]}@{moment}" if _is_file(text) else moment
 
 
 def _state(text: str, database_url: str, data_dir: Path | None, node: str, remedy: str) -> tuple[State, bool]:
     """The state that one argument names, and whether its log has heard of the node; `remedy` where it names a moment that its log
     does not hold."""
-    path, _, moment = text.partition("@")
+    path, moment = _parts(text)
     in_file = _is_file(text)
     source = LogSource(path, None) if in_file else LogSource(database_url, data_dir)
 

@@ -56,6 +56,13 @@ def test_diff_tells_what_changed_between_two_positions_and_nothing_for_equal_one
     assert (code, "no difference" in out) == (0, True)
 
 
+def test_a_file_of_a_path_with_an_at_sign_is_one_too(topolog: Run, tmp_path: Path) -> None:
+    file = tmp_path / "me@host" / "x.topolog.gz"
+    assert topolog("log", "export", "--out", str(file))[0] == 0
+    assert topolog("replay", "diff", "head", str(file))[0] == 0
+    assert topolog("replay", "diff", "3", f"{file}@3")[0] == 0
+
+
 def test_a_log_and_its_export_do_not_differ(topolog: Run, tmp_path: Path) -> None:
     file = str(tmp_path / "x.topolog.gz")
     code, out, _ = topolog("log", "export", "--out", file)
