@@ -65,6 +65,8 @@ def whatif_command(
     window.check(from_, to, "replay whatif")
     settings, world = _changes(changes or [], nodes)
     before, after = _choice(os.environ), _choice(os.environ | settings)
+    if history != "live" and data_dir is not None:
+        raise CommandError("--history and --data-dir each name a log", "the one or the other", EXIT_USAGE)
     source = LogSource(database_url, data_dir) if history == "live" else LogSource(history, None)
     if not settings and not _changed(world):
         _reproduce(source, (from_, to), before, plot, as_json)
@@ -86,6 +88,8 @@ def _changes(changes: list[str], nodes: str) -> tuple[dict[str, str], Changes]:
         key, equals, value = change.partition("=")
         if not equals or not value:
             raise CommandError(f"--set {change!r} is no KEY=VALUE", "--set strategy=LeastNUMANodes", EXIT_USAGE)
+        if key in world or known.get(key) in variables:
+            raise CommandError(f"--set {key} is there twice", "each setting once; two runs for two values", EXIT_USAGE)
         if key in WORLD:
             allowed = POLICIES if key == "policy" else SCOPES
             if value not in allowed:
