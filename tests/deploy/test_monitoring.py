@@ -54,6 +54,19 @@ def test_counters_are_asked_for_their_rate_alone() -> None:
                 assert re.search(rf"(rate|increase)\({name}\b", expression), where
 
 
+def test_an_alert_on_any_count_sees_the_first_one_too() -> None:
+    """A counter is shown from its first count on; an increase from nothing is none."""
+    found = [(rule, each) for rule in ALERTS for each in re.findall(r"increase\((\S+)\[(\w+)\]\)\) > 0", rule["expr"])]
+    assert len(found) == 3
+    for rule, (counter, span) in found:
+        assert f"({counter} unless {counter} offset {span}) > 0" in rule["expr"], rule["alert"]
+
+
+def test_no_alert_waits_for_a_counter_that_was_never_counted() -> None:
+    for rule in ALERTS:
+        assert not re.search(r"(rate|increase)\([^)]*\)\) == 0", rule["expr"]), rule["alert"]
+
+
 def test_panels_say_what_they_show_and_do_not_overlap() -> None:
     places = set()
     for panel in DASHBOARD["panels"]:
