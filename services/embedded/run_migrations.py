@@ -10,6 +10,7 @@ import sys
 
 from services.embedded.container import main, required, secret
 from services.embedded.errors import EmbeddedError
+from shared.eventlog.errors import LoginTooWeak
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.postgres_logins import SERVICE, make_login
 
@@ -24,7 +25,10 @@ async def serve() -> None:
     print("migrated to the newest revision" if changed else "already at the newest revision")
     password = secret("TOPOLOG_SERVICE_PASSWORD", optional=True)
     if password:
-        await make_login(url, SERVICE, password)
+        try:
+            await make_login(url, SERVICE, password)
+        except LoginTooWeak as error:
+            raise EmbeddedError(str(error), "Or make it by `topolog database roles`, and give no password here") from error
         print(f"the login of services is {SERVICE}")
 
 

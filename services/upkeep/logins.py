@@ -6,10 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
-import asyncpg
-
 from services.upkeep.errors import UpkeepRefused
-from shared.eventlog.errors import LogNotMigrated, LogUnavailable
+from shared.eventlog.errors import LoginTooWeak, LogNotMigrated, LogUnavailable
 from shared.eventlog.postgres_connection import LOST_CONNECTION, unavailable
 from shared.eventlog.postgres_logins import LOGINS, make_login
 
@@ -23,11 +21,9 @@ async def make_logins(url: str, folder: Path) -> dict[str, Path]:
     try:
         for login, file in files.items():
             await make_login(url, login, _password(file))
-    except asyncpg.InsufficientPrivilegeError as error:
-        raise UpkeepRefused(f"this login may not make others: {error}", OWNER) from error
     except LOST_CONNECTION as error:
         raise UpkeepRefused(str(unavailable(url, error)).partition("; ")[0], OWNER) from error
-    except (LogNotMigrated, LogUnavailable) as error:
+    except (LoginTooWeak, LogNotMigrated, LogUnavailable) as error:
         raise UpkeepRefused(str(error).partition("; ")[0], OWNER) from error
     return files
 

@@ -12,6 +12,7 @@ import os
 from base64 import b64encode
 from typing import Any
 
+import asyncpg
 import msgspec
 
 from shared.eventlog.errors import LoginTooStrong, LoginTooWeak, LogNotMigrated
@@ -83,7 +84,8 @@ async def require_modest(connection: Any, production: bool) -> None:
 
 async def make_login(url: str, login: str, password: str) -> bool:
     """Make `login`, or give it this password; True when it is new. `url` is the owner's, who may create roles. Logins are
-    the whole server's: none is touched from a database without a log. Raises LogNotMigrated, or what asyncpg raises."""
+    the whole server's: none is touched from a database without a log. Raises LogNotMigrated, LoginTooWeak, or
+    what asyncpg raises."""
     connection = await connect(url)
     try:
         role = LOGINS[login]
@@ -99,6 +101,8 @@ async def make_login(url: str, login: str, password: str) -> bool:
             await connection.execute(statement)
             await connection.execute(f"GRANT {role} TO {login}")
         return not exists
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise LoginTooWeak(f"this login may not make others ({error}); give the owner's, who may create roles") from error
     finally:
         await connection.close()
 

@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from services.cli.main import main
+from services.embedded.errors import EmbeddedError
 from services.embedded.run_migrations import serve
 from services.upkeep.errors import UpkeepRefused
 from services.upkeep.logins import make_logins
@@ -198,3 +199,17 @@ async def test_the_migrations_of_a_container_make_the_login_of_services(
     connection = await connect(as_user(log_url, service))
     assert await connection.fetchval("SELECT pg_has_role('topolog_writer', 'MEMBER')")
     await connection.close()
+
+
+async def test_migrations_by_an_owner_who_may_make_no_login_end_in_words(
+    log_url: str, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_login(log_url, service, "a password")
+    owner = await connect(log_url)
+    await owner.execute(f"ALTER SCHEMA public OWNER TO {service}; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {service}")
+    monkeypatch.setenv("TOPOLOG_DATABASE_URL", as_user(log_url, service))
+    monkeypatch.setenv("TOPOLOG_SERVICE_PASSWORD", "letters123")
+    monkeypatch.setattr("services.embedded.run_migrations.SERVICE", service)
+    with pytest.raises(EmbeddedError, match="may not make others"):
+        await serve()
+    await owner.close()
