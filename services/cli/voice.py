@@ -5,6 +5,7 @@ Must not know any verb; what a verb wants to say it raises as a CommandError.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -22,6 +23,7 @@ from shared.telemetry.reasons import plain
 
 TRACEBACK = "TOPOLOG_TRACEBACK"
 EXIT_INTERRUPTED = 130
+DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 def spoken(app: typer.Typer) -> None:
@@ -57,6 +59,8 @@ def as_command_error(error: Exception) -> CommandError:
         return CommandError(problem, remedy)
     if isinstance(error, LogUnavailable | LogNotMigrated):
         return CommandError(str(error).partition("; ")[0], "topolog up, or --database-url of a running log")
+    if isinstance(error, OSError) and error.errno in DISK:
+        return CommandError(plain(error), "make room where the output goes, or have it go elsewhere; then the same again")
     return CommandError(
         f"{scrub_text(plain(error))} ({type(error).__name__}, which nobody foresaw)",
         f"the same again with {TRACEBACK}=1, and report what it shows",

@@ -201,3 +201,19 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     command = f"{Path(sys.executable).parent / 'topolog'} completion bash | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_full_disk_under_the_output_is_told_with_a_remedy() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "services.cli.main", "log", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "no space is left on the disk" in done.stderr
+    assert "make room" in done.stderr
+    assert "nobody foresaw" not in done.stderr
