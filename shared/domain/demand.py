@@ -73,6 +73,13 @@ def outside_pod_hint(containers: Collection[ContainerDemand]) -> bool:
     return any(is_memory(name) and name not in hinted for demand in containers for name in demand.amounts)
 
 
+def may_part(containers: Collection[ContainerDemand]) -> bool:
+    """Do several containers ask for memory and nothing else? Under single-numa-node and scope pod the Memory Manager has no
+    preference where no zones it may use have as much as all of them ask for together, as no other manager has, and each container
+    takes zones of its own (kubelet 1.36)."""
+    return len(containers) > 1 and all(is_memory(name) for demand in containers for name in demand.amounts)
+
+
 def kept_init_cpu(containers: Collection[ContainerDemand], apart: bool = False) -> int:
     """Millicpu that ordinary init containers may keep beside the CPUs of the containers after them.
 

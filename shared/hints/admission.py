@@ -126,7 +126,7 @@ class Rules:
         single = NO_OPINION
         for book, state, left, each in zip(self.books, states, own, asked, strict=True):
             if each:
-                single &= book.single(state, left, each)
+                single &= self._single(book, state, left, each)
         if single > 0:
             lowest = single & -single
             return Hint(None if self._is_everything(lowest) else lowest, True)
@@ -140,6 +140,14 @@ class Rules:
         ]
         hint, admitted = merge(self.manager, offers)
         return hint if admitted else None
+
+    def _single(self, book: Book, state: State, own: Own, asked: Asked) -> int:
+        """Without any hint a manager has no preference. Asked container by container it then refuses to allocate; of a whole pod
+        each container may yet find what it asks for."""
+        found = book.single(state, own, asked)
+        if found or self.manager.scope != "pod" or self.manager.policy != SINGLE_NUMA_NODE:
+            return found
+        return found if book.hints(state, own, asked) else NO_OPINION
 
     def _is_everything(self, mask: int) -> bool:
         """On a machine of one zone, single-numa-node stores no mask at all."""

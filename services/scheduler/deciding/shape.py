@@ -16,7 +16,7 @@ from services.scheduler.deciding.columnar import Delta
 from services.scheduler.deciding.node_facts import Profile
 from services.scheduler.deciding.outcome import Unplaceable
 from shared.domain import policies
-from shared.domain.demand import ContainerDemand, outside_pod_hint, peak, zonal_demand
+from shared.domain.demand import ContainerDemand, may_part, outside_pod_hint, peak, zonal_demand
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, PODS, Amounts
@@ -53,9 +53,10 @@ class Plan(msgspec.Struct, frozen=True):
     be enough to be sure (init containers, whole cores, memory outside the pod's hint). `inits` says that the pod has init
     containers with a demand, `names` which containers have one, `demand` container by container. `placeless`: some devices of
     these lie in no zone, and serve whoever may take from anywhere. `one_by_one`: no bound decides, as some provider looks at
-    more than amounts, devices that are asked for lie in several zones at once, memory is outside the pod's hint, or CPUs are
-    aligned by socket. `running` parts hold what they ask for at the same time, and each of them asks for at least `least`, which
-    is empty where there are no two such parts."""
+    more than amounts, devices that are asked for lie in several zones at once, memory is outside the pod's hint, CPUs are
+    aligned by socket, or the pod `may_part`: where no zone holds its containers together each may take one of its own, so that no
+    bound refuses it, while one that admits it holds. `running` parts hold what they ask for at the same time, and each of them
+    asks for at least `least`, which is empty where there are no two such parts."""
 
     mode: str
     rule: policy.Rule
@@ -68,6 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
     demand: tuple[ContainerDemand, ...] = ()
     placeless: frozenset[str] = frozenset()
     one_by_one: bool = False
+    may_part: bool = False
     running: int = 0
     least: Amounts = {}
 
@@ -182,9 +184,18 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     one_by_one = (
         beyond or by_socket or any(name in profile[6] or beyond_amounts(name) for part in demand for name in part.amounts)
     )
+    parting = not one_by_one and _parts_in_the_kubelet(rule) and may_part(demand)
     running = [part.amounts for part in parts if part.kind != "init"]
     least = _least(running) if len(running) > 1 else {}
-    return Plan(mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless, one_by_one, len(running), least)
+    return Plan(
+        mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless, one_by_one or parting, parting,
+        len(running), least,
+    )  # fmt: skip
+
+
+def _parts_in_the_kubelet(rule: policy.Rule) -> bool:
+    """Not where a label or an annotation alone asks for one zone."""
+    return rule.source == "report" and rule.policy == policies.SINGLE_NUMA_NODE and rule.scope == "pod"
 
 
 def _whole_pod(rule: policy.Rule) -> bool:
