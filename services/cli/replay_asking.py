@@ -40,6 +40,8 @@ def diff_command(
     """
     with usage_errors("diff"):
         for text in (before, after):
+            if "/" in text and not _is_file(text):
+                raise CommandError(f"there is no file {_parts(text)[0]}", "topolog log export --out FILE writes one", EXIT_USAGE)
             if not _is_file(text):
                 moments.parse(text, time.time_ns() // 1000)
     one, there = _state(before, database_url, data_dir, node, f"topolog replay diff {_moment_of(before, '1')} {after}")

@@ -63,6 +63,13 @@ def test_a_file_of_a_path_with_an_at_sign_is_one_too(topolog: Run, tmp_path: Pat
     assert topolog("replay", "diff", "3", f"{file}@3")[0] == 0
 
 
+def test_a_file_that_is_not_there_is_told_as_one(topolog: Run, tmp_path: Path) -> None:
+    missing = tmp_path / "x.topolog.gz"
+    for text in (str(missing), f"{missing}@3"):
+        code, _, err = topolog("replay", "diff", "head", text)
+        assert (code, f"there is no file {missing}\n" in err) == (2, True), err
+
+
 def test_a_log_and_its_export_do_not_differ(topolog: Run, tmp_path: Path) -> None:
     file = str(tmp_path / "x.topolog.gz")
     code, out, _ = topolog("log", "export", "--out", file)
