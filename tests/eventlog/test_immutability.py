@@ -59,6 +59,7 @@ async def test_even_the_owner_cannot_change_facts(log_url: str, postgres_log: Po
         ("topolog_writer", "SELECT topolog_roll(1)"),
         ("topolog_writer", "CREATE TABLE mine (a int)"),
         ("topolog_reader", "SELECT topolog_acquire('r', 'h', 1)"),
+        ("topolog_reader", "SELECT topolog_history_lost(1, 2, 3, '', '')"),
         ("topolog_reader", "INSERT INTO checkpoint VALUES ('c', 1)"),
         ("topolog_reader", "DELETE FROM fact"),
     ],
