@@ -158,7 +158,7 @@ SIMULATED = (
         "        await self._tell(absent, lease)",
         "        await self._tell(lacked_again if doubted else absent, lease)",
         "S9|L1|L2|L3|L",
-        90140,
+        90152,
     ),
     Mutation(
         "a victim is evicted before it is rehearsed and intended",
