@@ -15,11 +15,13 @@ from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_hugepage
 
 
 class ContainerDemand(msgspec.Struct, frozen=True, gc=False):
-    """One container's exclusive amounts; never empty, names sorted."""
+    """One container's exclusive amounts, names sorted. `zeros` are resources that it names and asks nothing of; one of both is
+    never empty, and of some container of the pod the amounts."""
 
     name: str
     kind: ContainerKind
     amounts: Amounts
+    zeros: tuple[str, ...] = ()
 
 
 def zonal_demand(pod: Pod, tracked: Collection[str]) -> tuple[ContainerDemand, ...]:
@@ -29,14 +31,25 @@ def zonal_demand(pod: Pod, tracked: Collection[str]) -> tuple[ContainerDemand, .
     """
     found = []
     for container in pod.containers:
-        amounts = {
-            name: amount
-            for name in sorted({*container.requests, *container.limits})
-            if name in tracked and (amount := _exclusive(pod, container, name)) > 0
-        }
-        if amounts:
-            found.append(ContainerDemand(container.name, container.kind, amounts))
-    return tuple(found)
+        named = [name for name in sorted({*container.requests, *container.limits}) if name in tracked]
+        amounts = {name: amount for name in named if (amount := _exclusive(pod, container, name)) > 0}
+        zeros = tuple([name for name in named if name not in amounts and _is_zero(pod, container, name)])
+        if amounts or zeros:
+            found.append(ContainerDemand(container.name, container.kind, amounts, zeros))
+    return tuple(found) if any(part.amounts for part in found) else ()
+
+
+def _is_zero(pod: Pod, container: Container, name: str) -> bool:
+    """Is the resource asked for in an amount of 0, which its manager knows of all the same?"""
+    if is_device(name):
+        return name in container.limits
+    return is_memory(name) and pod.qos == "Guaranteed" and pod.pod_level is None
+
+
+def draws_by_zeros(containers: Collection[ContainerDemand]) -> bool:
+    """Does a container name devices of which it asks for none? The kubelet's hint is then the zones that have such devices, as if
+    it asked for some (kubelet 1.36)."""
+    return any(is_device(name) for demand in containers for name in demand.zeros)
 
 
 def _exclusive(pod: Pod, container: Container, name: str) -> int:
@@ -69,7 +82,7 @@ def peak(containers: Collection[ContainerDemand]) -> Amounts:
 def outside_pod_hint(containers: Collection[ContainerDemand]) -> bool:
     """Does a container that is no app ask for memory that no app asks for? Under scope pod the kubelet's hint leaves that out
     (kubelet 1.36), so that the zone that it chooses may lack it, and then refuses the pod."""
-    hinted = {name for demand in containers if demand.kind == "app" for name in demand.amounts}
+    hinted = {name for demand in containers if demand.kind == "app" for name in (*demand.amounts, *demand.zeros)}
     return any(is_memory(name) and name not in hinted for demand in containers for name in demand.amounts)
 
 

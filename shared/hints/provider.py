@@ -24,7 +24,7 @@ Taken = Any
 Own = Hashable
 """What earlier init containers of the pod under admission leave to its later ones; a provider's own value, None at first."""
 Asked = tuple[tuple[str, int], ...]
-"""(resource, amount) of those resources that the provider owns, by name; never 0."""
+"""(resource, amount) of those resources that the provider owns, by name; 0 only of the Device Manager's."""
 
 NO_OPINION = -1
 """`single` of a provider that does not mind the zone."""

@@ -5,13 +5,13 @@ What a provider does not own it is not asked for. Must not know states or nodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from shared.domain.demand import ContainerDemand, peak
 from shared.domain.pod import ContainerKind
-from shared.domain.resources import Amounts, is_memory
+from shared.domain.resources import Amounts, is_device, is_memory
 from shared.hints import registry
 from shared.hints.provider import Asked
 
@@ -29,7 +29,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 class Request(msgspec.Struct, frozen=True, gc=False):
     """`whole` is what scope pod asks for at once. `key` is equal for pods that ask alike. `inits`: some init container asks."""
 
-    key: tuple[tuple[ContainerKind, Questions], ...]
+    key: tuple[tuple[str, Questions], ...]
     steps: tuple[Step, ...]
     whole: Questions
     inits: bool
@@ -54,21 +54,24 @@ def request_of(demand: tuple[ContainerDemand, ...]) -> Request:
 
 
 def _made(demand: tuple[ContainerDemand, ...]) -> Request:
-    steps = tuple([Step(part.kind, _questions(part.amounts)) for part in demand])
-    key = tuple([(step.kind, step.asked) for step in steps])
-    return Request(key, steps, _questions(_whole(demand)), any(part.kind == "init" for part in demand))
+    steps = tuple([Step(part.kind, _questions(part.amounts, part.zeros)) for part in demand])
+    whole = _questions(_whole(demand), [name for part in demand for name in part.zeros])
+    key = (*[(step.kind, step.asked) for step in steps], ("", whole))
+    return Request(key, steps, whole, any(part.kind == "init" for part in demand))
 
 
-def _questions(amounts: Amounts) -> Questions:
+def _questions(amounts: Amounts, zeros: Collection[str]) -> Questions:
+    """Of devices 0 is asked for, too: the Device Manager has hints for that."""
     asked: list[list[tuple[str, int]]] = [[] for _ in registry.PROVIDERS]
-    for name in sorted(amounts):
+    hinted = {name: 0 for name in zeros if is_device(name) and registry.kubelets_own((name,))}
+    for name, amount in sorted((hinted | amounts).items()):
         at = registry.owner_of(name)
-        if at >= 0 and amounts[name]:
-            asked[at].append((name, amounts[name]))
+        if at >= 0 and (amount or name in hinted):
+            asked[at].append((name, amount))
     return tuple([tuple(each) for each in asked])
 
 
 def _whole(demand: Sequence[ContainerDemand]) -> Amounts:
-    """The kubelet's pod-scope requests: CPUs and devices at their peak, memory only of what app containers ask for."""
-    apps = {name for part in demand if part.kind == "app" for name in part.amounts}
+    """The kubelet's pod-scope requests: CPUs and devices at their peak, memory only of what app containers name."""
+    apps = {name for part in demand if part.kind == "app" for name in (*part.amounts, *part.zeros)}
     return {name: amount for name, amount in peak(demand).items() if not is_memory(name) or name in apps}

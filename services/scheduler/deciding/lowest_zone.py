@@ -42,6 +42,8 @@ def lowest_zones(facts: NodeFacts, plan: Plan) -> tuple[int, ...] | None:
         return None
     if plan.inits or plan.whole_cores or plan.rule != facts.rule or facts.tied or facts.rule.policy == NONE:
         return None
+    if any(part.zeros for part in plan.demand):
+        return None
     expected = _expected(facts)
     zones = expected.zones
     if zones is None:
@@ -97,7 +99,9 @@ def _zones(facts: NodeFacts) -> Zones | None:
 
 
 def _comes(node: LedgerNode, charge: Charge) -> bool:
-    """False for a pod that is listed in part."""
+    """False for a pod that is listed in part, or goes where devices are of which it asks for none."""
+    if any(part.zeros for part in charge.demand):
+        return False
     listed = (node.listed or {}).get(charge.key)
     return not listed or charge.alias is not None or not any(placement.held for placement in listed)
 

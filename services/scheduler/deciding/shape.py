@@ -16,7 +16,7 @@ from services.scheduler.deciding.columnar import Delta
 from services.scheduler.deciding.node_facts import Profile
 from services.scheduler.deciding.outcome import Unplaceable
 from shared.domain import policies
-from shared.domain.demand import ContainerDemand, may_part, outside_pod_hint, peak, zonal_demand
+from shared.domain.demand import ContainerDemand, draws_by_zeros, may_part, outside_pod_hint, peak, zonal_demand
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, PODS, Amounts
@@ -53,10 +53,10 @@ class Plan(msgspec.Struct, frozen=True):
     be enough to be sure (init containers, whole cores, memory outside the pod's hint). `inits` says that the pod has init
     containers with a demand, `names` which containers have one, `demand` container by container. `placeless`: some devices of
     these lie in no zone, and serve whoever may take from anywhere. `one_by_one`: no bound decides, as some provider looks at
-    more than amounts, devices that are asked for lie in several zones at once, memory is outside the pod's hint, CPUs are
-    aligned by socket, or the pod `may_part`: where no zone holds its containers together each may take one of its own, so that no
-    bound refuses it, while one that admits it holds. `running` parts hold what they ask for at the same time, and each of them
-    asks for at least `least`, which is empty where there are no two such parts."""
+    more than amounts, devices that are asked for lie in several zones at once, devices are named and not asked for, memory is
+    outside the pod's hint, CPUs are aligned by socket, or the pod `may_part`: where no zone holds its containers together each
+    may take one of its own, so that no bound refuses it, while one that admits it holds. `running` parts hold what they ask for
+    at the same time, and each of them asks for at least `least`, which is empty where there are no two such parts."""
 
     mode: str
     rule: policy.Rule
@@ -184,6 +184,7 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     one_by_one = (
         beyond or by_socket or any(name in profile[6] or beyond_amounts(name) for part in demand for name in part.amounts)
     )
+    one_by_one = one_by_one or (rule.policy != policies.NONE and draws_by_zeros(demand))
     parting = not one_by_one and _parts_in_the_kubelet(rule) and may_part(demand)
     running = [part.amounts for part in parts if part.kind != "init"]
     least = _least(running) if len(running) > 1 else {}
@@ -218,4 +219,4 @@ def _least(many: list[Amounts]) -> Amounts:
 def _parts(demand: tuple[ContainerDemand, ...], rule: policy.Rule) -> tuple[Part, ...]:
     if _whole_pod(rule):
         return (Part("", "app", peak(demand)),)
-    return tuple(Part(d.name, d.kind, d.amounts) for d in demand)
+    return tuple(Part(d.name, d.kind, d.amounts) for d in demand if d.amounts)

@@ -99,7 +99,7 @@ def _parts(kind: Kind, tracked: tuple[str, ...], whole_pods: bool) -> Iterator[A
     if whole_pods and demand:
         yield peak(demand)
     elif not whole_pods:
-        yield from (part.amounts for part in demand if part.kind != "init")
+        yield from (part.amounts for part in demand if part.kind != "init" and part.amounts)
 
 
 def _alike(one: tuple[Wanted, ...], other: tuple[Wanted, ...]) -> bool:

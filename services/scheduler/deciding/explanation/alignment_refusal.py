@@ -8,7 +8,7 @@ from itertools import combinations
 import msgspec
 
 from services.scheduler.deciding.config import CycleConfig
-from services.scheduler.deciding.explanation.provider_refusal import unoffered
+from services.scheduler.deciding.explanation.provider_refusal import drawn_by_zeros, unoffered
 from services.scheduler.deciding.feasibility.bounds import fits, possible
 from services.scheduler.deciding.feasibility.verdict import ADMITTED, ENDANGERS, verdict
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -38,7 +38,7 @@ def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleC
         remedy = "wait for a newer topology report of the node, or raise steps_last_resort and steps_pod"
         return Refusal(facts.name, Reason.BRANCH_LIMIT, str(steps), remedy=remedy)
     short = _smt(facts, plan, config) or _shortage(facts, plan)
-    return short or unoffered(facts, plan, steps) or _uncertain(facts, plan)
+    return short or unoffered(facts, plan, steps) or drawn_by_zeros(facts, plan, steps) or _uncertain(facts, plan)
 
 
 def larger_than_zones(facts: NodeFacts, plan: Plan) -> Refusal | None:

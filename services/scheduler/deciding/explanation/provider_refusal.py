@@ -17,6 +17,7 @@ from services.scheduler.deciding.shape import Plan
 from shared.domain.demand import ContainerDemand
 from shared.domain.policies import NONE, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason, Refusal
+from shared.domain.resources import is_device
 from shared.hints import registry
 from shared.hints.admission import Rules, States
 from shared.hints.request import request_of
@@ -39,6 +40,17 @@ def unoffered(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
         return _by_one(facts, plan, names, refuses) if refuses is not None else None
     except TooManyChoicesError:
         return None
+
+
+def drawn_by_zeros(facts: NodeFacts, plan: Plan, steps: int) -> Refusal | None:
+    """Devices of which the pod asks for none, without whose hints it would be admitted."""
+    named = [(part.name, name) for part in plan.demand for name in part.zeros if is_device(name)]
+    bare = tuple([msgspec.structs.replace(part, zeros=()) for part in plan.demand])
+    if plan.rule.policy == NONE or not named or outlook_of(facts, plan).verdict(request_of(bare), steps) != "admitted":
+        return None
+    container, name = named[0]
+    remedy = f"leave {name} out of the container's limits: the kubelet goes where it is, also where 0 is asked for"
+    return Refusal(facts.name, _no_zone(plan), "beside the rest", name, container, remedy=remedy)
 
 
 def _first_refusing(rules: Rules, moments: Iterator[States], demand: Demand) -> Refuses | None:
@@ -83,6 +95,9 @@ def _refusal(facts: NodeFacts, plan: Plan, name: str, beside: str, at: int) -> R
     else:
         part = next(part for part in reversed(plan.demand[: at + 1]) if name in part.amounts)
         container, asked = part.name, part.amounts[name]
-    reason = Reason.NO_SINGLE_ZONE if plan.rule.policy == SINGLE_NUMA_NODE else Reason.NO_ZONE_SET
     remedy = f"wait until {provider} has some" + (" where the rest fits, or ask for less" if beside else "")
-    return Refusal(facts.name, reason, f"of those that {provider} offers{beside}", name, container, asked, remedy=remedy)
+    return Refusal(facts.name, _no_zone(plan), f"of those that {provider} offers{beside}", name, container, asked, remedy=remedy)
+
+
+def _no_zone(plan: Plan) -> Reason:
+    return Reason.NO_SINGLE_ZONE if plan.rule.policy == SINGLE_NUMA_NODE else Reason.NO_ZONE_SET

@@ -71,8 +71,9 @@ def everyone_keeps_a_zone(facts: NodeFacts, arriving: list[Charge], newcomer: Ch
 
 
 def _keeps_a_zone(lower: Bounds, earlier: Charge, taken: ZoneAmounts) -> bool:
-    """Init containers force zones, and what was proven once is charged elsewhere: not answered here."""
-    if earlier.held or any(part.kind == "init" for part in earlier.demand):
+    """Init containers force zones, and so do devices that are named and not asked for; what was proven once is charged elsewhere:
+    not answered here."""
+    if earlier.held or any(part.kind == "init" or part.zeros for part in earlier.demand):
         return False
     places = list(earlier.possible.values())
     common = [zone for zone in places[0] if zone in lower and zone in earlier.zones and all(zone in each for each in places)]

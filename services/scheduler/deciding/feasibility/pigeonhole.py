@@ -143,10 +143,12 @@ def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> Parts | None:
 
 
 def parts_of(demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report, admitted: bool = False) -> Parts | None:
-    """None where wider masks, devices between zones, or init containers that draw others after them, make it another matter. Who
-    was `admitted` found a zone, and looks for none; under best-effort, or where its containers may part, it may have been placed
-    over several, unless it surely found one."""
+    """None where wider masks, devices between zones or of which none are asked for, or init containers that draw others after
+    them, make it another matter. Who was `admitted` found a zone, and looks for none; under best-effort, or where its containers
+    may part, it may have been placed over several, unless it surely found one."""
     between = between_zones(report)
+    if any(part.zeros for part in demand):
+        return None
     if between and any(name in part.amounts for part in demand for name, _ in between):
         return None
     parting = may_part(demand) and scope == "pod"
