@@ -93,9 +93,13 @@ def _zones(report: Report) -> tuple[ZoneConfig, ...]:
     for zone in report.zones:
         pages = {size: _total(zone, name) // size for name, size in sizes.items()}
         distances = tuple(zone.costs[each] for each in ids) if all(each in zone.costs for each in ids) else ()
-        memory = zone.resources[MEMORY].capacity if MEMORY in zone.resources else zone.bounds.get(MEMORY, 0)
-        zones.append(ZoneConfig(zone.id, memory, pages, distances))
+        zones.append(ZoneConfig(zone.id, _memory(zone, sum(_total(zone, name) for name in sizes)), pages, distances))
     return tuple(zones)
+
+
+def _memory(zone: Zone, in_pages: int) -> int:
+    """What the zone has, hugepages among it; a bound tells what it has beside them."""
+    return zone.resources[MEMORY].capacity if MEMORY in zone.resources else zone.bounds.get(MEMORY, 0) + in_pages
 
 
 def _total(zone: Zone, name: str) -> int:

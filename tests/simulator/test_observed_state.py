@@ -16,12 +16,13 @@ from services.exporter import core
 from services.simulator import reading
 from shared.domain.pod import Pod
 from shared.domain.report import Freshness, Report
-from shared.kubelet.admission import admit, drop_stale, placements, remove, start_containers
+from shared.kubelet.admission import admit, build, drop_stale, placements, remove, start_containers
+from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
 from shared.kubelet.cpu_state import union
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
 from tests.fixtures.examples import examples
-from tests.kubelet.machines import GPU, kubelet
+from tests.kubelet.machines import GIB, GPU, kubelet, regular_machine
 from tests.scheduler.kubelet_worlds import random_pod
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
@@ -101,6 +102,27 @@ def test_a_report_and_the_manifests_are_the_kubelets_state(seed: int) -> None:
     assert (ours.admitted, ours.reason) == (theirs.admitted, theirs.reason)
     if theirs.admitted:
         assert placements(ours.state, newcomer) == placements(theirs.state, newcomer)
+
+
+@pytest.mark.parametrize("policy", ["Static", "None"])
+def test_zones_without_memory_to_hand_out_are_made_again(policy: str) -> None:
+    """One has hugepages alone, of another all memory is reserved."""
+    machine = regular_machine(3, 2)
+    sizes = (64, {2 << 20: 2048}), (4, {2 << 20: 2048}), (8, {})
+    zones = [ZoneConfig(at, memory * GIB, pages, machine.zones[at].distances) for at, (memory, pages) in enumerate(sizes)]
+    reserved = {0: {"memory": GIB}, 2: {"memory": 8 * GIB}} if policy == "Static" else {}
+    config = KubeletConfig("restricted", cpu_policy="static", reserved_cpus="0", memory_policy=policy, reserved_memory=reserved)
+    state = build(MachineConfig(tuple(zones), machine.cpus), config)
+    assert isinstance(state, KubeletState)
+    again = observed(report(state), [])
+    assert isinstance(again, KubeletState), again
+    for node, told in zip(state.memory.nodes.values(), again.memory.nodes.values(), strict=True):
+        assert (
+            policy == "None"
+            or {name: (held.allocatable, held.free) for name, held in node.tables.items()}.items()
+            <= {name: (held.allocatable, held.free) for name, held in told.tables.items()}.items()
+        )
+    assert again.kubelet.machine.zones[1].memory_bytes == 4 * GIB
 
 
 def one_pod(pod: Pod, **settings: object) -> KubeletState:
