@@ -1,9 +1,9 @@
 """Capacity, allocatable and available of each zone, counted as resource-topology-exporter 0.25 counts them.
 
 Differences, on purpose: zones go by the kernel's node ids (RTE by position), what podresources hides (pod-level
-sets, init containers' CPUs) is in the placements and so is counted as used, and a device that is held though it may not be
-handed out any more takes nothing from those that may be (RTE subtracts it from them). Must not know sockets, files or pods'
-names.
+sets, init containers' CPUs) is in the placements and so is counted as used, and what is held though it may not be handed out
+takes nothing from what may be (RTE subtracts it): devices that became unhealthy, and reserved CPUs, which the kubelet gives away
+with the rest of their core on machines whose cores differ in threads (1.36). Must not know sockets, files or pods' names.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from services.exporter.sysfs import Machine, NumaNode
 from shared.domain.idlist import parse_ids
 from shared.domain.report import Placement, Zone, ZoneResource
 from shared.domain.resources import CPU, MEMORY, Amounts
+from shared.kubelet.cpuset import cpus_of, parse_cpus
 
 Amount = Counter[tuple[int, str]]
 """(zone id, resource) -> amount; millicpu, bytes or counts."""
@@ -36,7 +37,7 @@ def count_zones(
     """Every NUMA node of the machine as a zone; `excluded` names resources that are not reported, `free` is the Memory Manager's
     own count by zone, empty where it is not known."""
     offered = _offered(tuple((node.id, node.cpus) for node in machine.nodes), allocatable)
-    used = _used(placements, _healthy(allocatable.devices))
+    used = _used(placements, _healthy(allocatable.devices), cpus_of(allocatable.cpus))
     pinned = {resource for _, resource in offered}
     zones = []
     for node in machine.nodes:
@@ -84,9 +85,9 @@ def _healthy(groups: tuple[DeviceGroup, ...]) -> dict[str, dict[int, frozenset[s
     return found
 
 
-def _used(placements: Iterable[Placement], healthy: Mapping[str, Mapping[int, frozenset[str]]]) -> Amount:
-    """A block over several zones counts in full in each: podresources gives no split, and too little free is safe. Of devices
-    those count that could be handed out if nobody held them."""
+def _used(placements: Iterable[Placement], healthy: Mapping[str, Mapping[int, frozenset[str]]], cpus: int) -> Amount:
+    """A block over several zones counts in full in each: podresources gives no split, and too little free is safe. Of devices and
+    `cpus` those count that could be handed out if nobody held them."""
     used: Amount = Counter()
     devices: dict[str, set[str]] = {}
     for placement in placements:
@@ -94,8 +95,9 @@ def _used(placements: Iterable[Placement], healthy: Mapping[str, Mapping[int, fr
             if entry.resource in healthy and entry.ids:
                 devices.setdefault(entry.resource, set()).update(_ids(entry.ids))
                 continue
+            amount = _cpus(entry.ids, cpus) * MILLI if entry.resource == CPU and entry.ids else entry.amount
             for zone in entry.zones:
-                used[zone, entry.resource] += entry.amount
+                used[zone, entry.resource] += amount
     for resource, held in devices.items():
         for zone, offered in healthy[resource].items():
             used[zone, resource] += len(offered & held)
@@ -105,6 +107,11 @@ def _used(placements: Iterable[Placement], healthy: Mapping[str, Mapping[int, fr
 @lru_cache(maxsize=KEPT)
 def _ids(text: str) -> frozenset[str]:
     return frozenset(parse_ids(text))
+
+
+@lru_cache(maxsize=KEPT)
+def _cpus(text: str, offered: int) -> int:
+    return (parse_cpus(text) & offered).bit_count()
 
 
 def _zone(node: NumaNode, offered: Amount, used: Amount, excluded: frozenset[str]) -> Zone:

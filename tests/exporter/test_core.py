@@ -52,6 +52,16 @@ def test_worked_example_of_resource_topology_exporter() -> None:
     assert made.tracked == ("cpu", GPU, NET)
 
 
+def test_a_reserved_cpu_that_is_given_away_takes_none_of_the_others() -> None:
+    """Where cores differ in threads the kubelet takes whole cores, their reserved threads among them: 0, 3 and 5 are held, and of
+    those to hand out only two."""
+    machine = Machine((NumaNode(0, tuple(range(6))),))
+    made = report(machine, Allocatable((1, 2, 3, 4, 5)), pod("p", ListedContainer("c", (0, 3, 5))))
+    assert made.zones[0].resources == {"cpu": ZoneResource(6000, 5000, 3000)}
+    assert made.placements is not None
+    assert made.placements[0].held == (ZonedAmount("cpu", (0,), 3000, "0,3,5"),)
+
+
 def test_sparse_and_memory_only_nodes_keep_the_kernels_ids() -> None:
     machine = Machine((NumaNode(0, (0, 1), 100), NumaNode(4, (), 500, {"hugepages-2Mi": 64})))
     made = report(machine, Allocatable((1,), (MemoryBlock("memory", (4,), 400),)))
