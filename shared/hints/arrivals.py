@@ -92,6 +92,8 @@ def reachable(rules: Rules, bases: Collection[States], coming: Sequence[Coming],
                 pending.append(after)
     there = [kind for kind, each in enumerate(kinds) if each.there]
     moments = [moment for moment in found if not any(moment.coming[kind] for kind in there)]
+    if all(each.there for each in kinds if each.request.inits) and not any(rules.later(states) for states in bases):
+        moments = [moment for moment in moments if not rules.later(moment.states)]  # who runs has done with init containers
     return Reachable(kinds, tuple(moments), frozenset(doomed))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from shared.domain.report import Placement, ZonedAmount
 from shared.events.cluster_facts import PodRunning
 from shared.kubelet.admission import admit, start_containers
 from tests.kubelet.machines import kubelet
 from tests.scheduler.cycle_worlds import GIB, World, amounts, container, guaranteed, report, zone
+from tests.scheduler.kubelet_worlds import NODE, Scene, truth, world_of
 
 POLICIES = ["none", "best-effort", "single-numa-node"]
 
@@ -39,3 +41,14 @@ def test_so_does_the_kubelet(policy: str) -> None:
     large = guaranteed("b", container("c", amounts(0.5, 50)))
     assert not admit(state, large).admitted
     assert admit(start_containers(state, pod), large).admitted
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_who_runs_before_a_report_shows_it_has_done_with_init_containers(policy: str) -> None:
+    """40 of 59 GiB, and 10 that stay; until it runs it may be before the newcomer with all of them."""
+    pod = guaranteed("a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 10)))
+    large = guaranteed("b", container("c", amounts(0.5, 45)))
+    for running, expected in ((False, "refused"), (True, "admitted")):
+        seen = Scene(kubelet(1, policy, "container"), (pod,), large, frozenset({"a"} if running else ()))
+        assert truth(seen) == expected
+        assert (world_of(seen, CycleConfig()).cluster.verdict(large, NODE) is None) is running
