@@ -93,6 +93,19 @@ CASES[10][1].node("n", ROOM, ROOM)
 CASES[13][1].node("n")
 
 
+def test_zones_are_told_of_what_they_have_alone() -> None:
+    """The node has too little of both; what no zone lists is no zone's matter."""
+    made = world(allocatable={"cpu": 500, "memory": 1 << 40, "pods": 10, "ephemeral-storage": 1})
+    told = {}
+    for name in ("cpu", "ephemeral-storage"):
+        asked = container("c", {"cpu": 1000, "memory": 1 << 30} if name == "cpu" else {name: 2})
+        refusal = made.cluster.verdict(guaranteed("p", asked), "n")
+        assert refusal is not None
+        assert (refusal.reason, refusal.resource) == (Reason.NODE_RESOURCE, name)
+        told[name] = [each.zone for each in refusal.zones]
+    assert told == {"cpu": [0], "ephemeral-storage": []}
+
+
 @pytest.mark.parametrize(("reason", "made", "pod"), CASES, ids=[str(reason) for reason, _, _ in CASES])
 def test_each_reason_comes_with_a_remedy_in_the_verdict_and_in_the_detail(reason: Reason, made: World, pod: Pod) -> None:
     verdict = made.cluster.verdict(pod, "n")

@@ -176,7 +176,7 @@ def _detailed(cluster: Cluster, facts: NodeFacts | None, shape: Shape, refusal: 
         zonal = bool(refusal.resource) and refusal.reason is not Reason.NODE_RESOURCE and plan.mode != "free"
         helps += _preemption(facts, plan, zonal) if refusal.reason in EVICTION_MAY_HELP else ""
     refusal = msgspec.structs.replace(refusal, remedy=helps, best=max(0, refusal.best))
-    if facts is None or not refusal.resource or facts.report is None:
+    if facts is None or facts.report is None or not any(refusal.resource in zone.resources for zone in facts.report.zones):
         return refusal
     zones = tuple(_zone_state(facts, facts.report, zone, refusal.resource) for zone in facts.zone_ids)
     return msgspec.structs.replace(refusal, zones=zones)
