@@ -11,6 +11,7 @@ from collections.abc import Collection
 import msgspec
 
 from shared.domain.pod import Container, ContainerKind, Pod
+from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_hugepages, is_memory
 
 
@@ -86,11 +87,13 @@ def outside_pod_hint(containers: Collection[ContainerDemand]) -> bool:
     return any(is_memory(name) and name not in hinted for demand in containers for name in demand.amounts)
 
 
-def may_part(containers: Collection[ContainerDemand]) -> bool:
-    """Do several containers ask for memory and nothing else? Under single-numa-node and scope pod the Memory Manager has no
-    preference where no zones it may use have as much as all of them ask for together, as no other manager has, and each container
+def may_be_split(containers: Collection[ContainerDemand], policy: str, scope: str) -> bool:
+    """Do several containers ask for memory and nothing else, under single-numa-node and scope pod? Where no zones that the Memory
+    Manager may use have as much as all of them ask for together it has no preference, as no other manager has, and each container
     takes zones of its own (kubelet 1.36)."""
-    return len(containers) > 1 and all(is_memory(name) for demand in containers for name in demand.amounts)
+    if policy != SINGLE_NUMA_NODE or scope != "pod" or len(containers) < 2:
+        return False
+    return all(is_memory(name) for demand in containers for name in demand.amounts)
 
 
 def kept_init_cpu(containers: Collection[ContainerDemand], apart: bool = False) -> int:

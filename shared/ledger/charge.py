@@ -3,17 +3,17 @@
 Every zone where the pod could land in any state between now and its proof. Computed from what *could* be free (`upper`),
 never from the pessimistic view, and from what hint providers say of zones; only ever widened until the pod is proven. Kubelet
 1.36 semantics: single-numa-node puts each container (or, in pod scope, the pod) into one zone, or each container of a pod that
-asks for memory alone (`may_part`); every other policy may spread over all of them. Of these only best-effort in container scope
-gives containers of one pod different masks without refusing the pod: none has no mask, pod scope one for all, and restricted
-admits only masks of the least size that hold an init container's CPUs too. Devices that lie in several zones at once are charged
-in every zone of their resource, wherever the pod lands.
+asks for memory alone (`may_be_split`); every other policy may spread over all of them. Of these only best-effort in container
+scope gives containers of one pod different masks without refusing the pod: none has no mask, pod scope one for all, and
+restricted admits only masks of the least size that hold an init container's CPUs too. Devices that lie in several zones at once
+are charged in every zone of their resource, wherever the pod lands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from shared.domain.demand import ContainerDemand, may_part, most, peak
+from shared.domain.demand import ContainerDemand, may_be_split, most, peak
 from shared.domain.device_zones import Between, between_zones
 from shared.domain.policies import NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Report
@@ -49,7 +49,7 @@ def possible_zones(demand: Collection[ContainerDemand], report: Report, bound: M
     if report.scope == "pod":
         whole = peak(demand)
         found |= {WHOLE_POD: _holding(whole, zones, bound)} if whole else {}
-        if not may_part(demand):
+        if not may_be_split(demand, report.policy, report.scope):
             return found
     amounts: Amounts = {}
     holding: tuple[int, ...] = ()

@@ -16,7 +16,7 @@ from services.scheduler.deciding.columnar import Delta
 from services.scheduler.deciding.node_facts import Profile
 from services.scheduler.deciding.outcome import Unplaceable
 from shared.domain import policies
-from shared.domain.demand import ContainerDemand, draws_by_zeros, may_part, outside_pod_hint, peak, zonal_demand
+from shared.domain.demand import ContainerDemand, draws_by_zeros, may_be_split, outside_pod_hint, peak, zonal_demand
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, PODS, Amounts
@@ -54,9 +54,9 @@ class Plan(msgspec.Struct, frozen=True):
     containers with a demand, `names` which containers have one, `demand` container by container. `placeless`: some devices of
     these lie in no zone, and serve whoever may take from anywhere. `one_by_one`: no bound decides, as some provider looks at
     more than amounts, devices that are asked for lie in several zones at once, devices are named and not asked for, memory is
-    outside the pod's hint, CPUs are aligned by socket, or the pod `may_part`: where no zone holds its containers together each
-    may take one of its own, so that no bound refuses it, while one that admits it holds. `running` parts hold what they ask for
-    at the same time, and each of them asks for at least `least`, which is empty where there are no two such parts."""
+    outside the pod's hint, CPUs are aligned by socket, or the pod `may_be_split`: where no zone holds its containers together
+    each may take one of its own, so that no bound refuses it, while one that admits it holds. `running` parts hold what they ask
+    for at the same time, and each of them asks for at least `least`, which is empty where there are no two such parts."""
 
     mode: str
     rule: policy.Rule
@@ -69,7 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
     demand: tuple[ContainerDemand, ...] = ()
     placeless: frozenset[str] = frozenset()
     one_by_one: bool = False
-    may_part: bool = False
+    may_be_split: bool = False
     running: int = 0
     least: Amounts = {}
 
@@ -180,23 +180,15 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     together = {} if whole_cores or forcing or beyond else _sum(parts)
     inits, names = any(part.kind == "init" for part in demand), tuple(part.name for part in demand)
     placeless = frozenset(profile[5]) if mode == "unaligned" else frozenset[str]()
-    by_socket = BY_SOCKET in options and rule.policy != policies.NONE
-    one_by_one = (
-        beyond or by_socket or any(name in profile[6] or beyond_amounts(name) for part in demand for name in part.amounts)
-    )
-    one_by_one = one_by_one or (rule.policy != policies.NONE and draws_by_zeros(demand))
-    parting = not one_by_one and _parts_in_the_kubelet(rule) and may_part(demand)
+    by_hints = rule.policy != policies.NONE and (BY_SOCKET in options or draws_by_zeros(demand))
+    one_by_one = beyond or by_hints or any(name in profile[6] or beyond_amounts(name) for part in demand for name in part.amounts)
+    split = not one_by_one and rule.source == "report" and may_be_split(demand, rule.policy, rule.scope)
     running = [part.amounts for part in parts if part.kind != "init"]
     least = _least(running) if len(running) > 1 else {}
     return Plan(
-        mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless, one_by_one or parting, parting,
+        mode, rule, parts, whole_cores, kinds, together, inits, names, demand, placeless, one_by_one or split, split,
         len(running), least,
     )  # fmt: skip
-
-
-def _parts_in_the_kubelet(rule: policy.Rule) -> bool:
-    """Not where a label or an annotation alone asks for one zone."""
-    return rule.source == "report" and rule.policy == policies.SINGLE_NUMA_NODE and rule.scope == "pod"
 
 
 def _whole_pod(rule: policy.Rule) -> bool:

@@ -43,7 +43,7 @@ def alignment_refusal(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleC
 
 def larger_than_zones(facts: NodeFacts, plan: Plan) -> Refusal | None:
     """Where each part must go into one zone: a part that no zone holds, even when it is empty."""
-    if plan.mode != "aligned" or plan.rule.policy != SINGLE_NUMA_NODE or plan.may_part:
+    if plan.mode != "aligned" or plan.rule.policy != SINGLE_NUMA_NODE or plan.may_be_split:
         return None
     return next((found for part in plan.parts if (found := _never(facts, part)) is not None), None)
 
@@ -110,7 +110,7 @@ def _zonal(facts: NodeFacts, plan: Plan, whole: Part) -> Refusal | None:
         return None
     never = _never(facts, whole)
     if never is not None:
-        return (_first_short(facts, plan) if plan.may_part and not whole.name else None) or never
+        return (_first_short(facts, plan) if plan.may_be_split and not whole.name else None) or never
     name, zone, best, subject = _nearest(lower, part)
     remedy = _free_more(name, part.amounts[name] - best, f"in zone {zone}")
     return Refusal(
@@ -119,7 +119,7 @@ def _zonal(facts: NodeFacts, plan: Plan, whole: Part) -> Refusal | None:
 
 
 def _first_short(facts: NodeFacts, plan: Plan) -> Refusal | None:
-    """Of containers that may part, the first that no zone holds by itself."""
+    """Of containers that may be split, the first that no zone holds by itself."""
     parts = (Part(each.name, each.kind, each.amounts) for each in plan.demand)
     return next((found for part in parts if (found := _zonal(facts, plan, part)) is not None), None)
 

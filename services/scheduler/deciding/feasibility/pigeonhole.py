@@ -19,7 +19,7 @@ from services.scheduler.deciding.feasibility.covering import Part, is_left_a_zon
 from services.scheduler.deciding.feasibility.packing import Packing, each_is_left_a_zone
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.zone_sizes import capacities, fits_one_zone
-from shared.domain.demand import ContainerDemand, may_part, most, outside_pod_hint, peak
+from shared.domain.demand import ContainerDemand, may_be_split, most, outside_pod_hint, peak
 from shared.domain.device_zones import between_zones
 from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Report
@@ -132,27 +132,26 @@ def joined(waiting: Waiting, charge: Charge, facts: NodeFacts, report: Report) -
 
 
 def _parts_of(charge: Charge, facts: NodeFacts, report: Report) -> Parts | None:
-    """None for a pod that need not take single zones, is listed with a part of what it asks for, or may have parted beside who
-    ended since."""
+    """None for a pod that need not take single zones, is listed with a part of what it asks for, or may have been split
+    beside who ended since."""
     node = facts.ledger
     if any(placement.held for placement in (node.listed or {}).get(charge.key, ())):
         return None
-    if (node.ended or node.freed) and report.scope == "pod" and may_part(charge.demand):
+    if (node.ended or node.freed) and may_be_split(charge.demand, report.policy, report.scope):
         return None
     return parts_of(charge.demand, report.policy, report.scope, report, charge.admitted)
 
 
 def parts_of(demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report, admitted: bool = False) -> Parts | None:
     """None where wider masks, devices between zones or of which none are asked for, or init containers that draw others after
-    them, make it another matter. Who was `admitted` found a zone, and looks for none; under best-effort, or where its containers
-    may part, it may have been placed over several, unless it surely found one."""
+    them, make it another matter. Who was `admitted` found a zone, and looks for none; under best-effort, or where it may be
+    split, it may have been placed over several, unless it surely found one."""
     between = between_zones(report)
     if any(part.zeros for part in demand):
         return None
     if between and any(name in part.amounts for part in demand for name, _ in between):
         return None
-    parting = may_part(demand) and scope == "pod"
-    draws, seeks = _draws(demand), not admitted or policy == BEST_EFFORT or parting
+    draws, seeks = _draws(demand), not admitted or policy == BEST_EFFORT or may_be_split(demand, policy, scope)
     if scope == "pod":
         if outside_pod_hint(demand):
             return None

@@ -36,7 +36,7 @@ def verdict(facts: NodeFacts, shape: Shape, plan: Plan, config: CycleConfig, ste
     if unknown_cores and not bounds.whole_cores_left(facts, plan, config.threads_per_core):
         return REFUSED
     if plan.one_by_one:
-        return ADMITTED if plan.may_part and surely(facts, shape, plan) else searched(facts, plan, steps)
+        return ADMITTED if plan.may_be_split and surely(facts, shape, plan) else searched(facts, plan, steps)
     if unknown_cores:
         if surely(facts, shape, plan):
             return ADMITTED

@@ -65,7 +65,7 @@ def test_the_container_that_finds_no_zone_is_named() -> None:
 
 
 def test_what_a_label_aligns_stays_in_one_zone() -> None:
-    """The kubelet itself has policy none, and nobody would part the pod but by chance."""
+    """The kubelet itself has policy none, and nobody would split the pod but by chance."""
     world, state = World(), kubelet(2, "none")
     label = {"node.koordinator.sh/numa-topology-policy": "SingleNUMANodePodLevel"}
     world.observe(NODE, label, {"cpu": 99_000, "memory": 1 << 50, "pods": 9})
@@ -84,7 +84,7 @@ def test_it_is_charged_wherever_the_kubelet_may_put_it() -> None:
     assert [held["memory"] // GIB for held in charged.values()] == [50, 50]
 
 
-def test_it_may_have_parted_beside_who_ended_since() -> None:
+def test_it_may_have_been_split_beside_who_ended_since() -> None:
     """It came while 35 GiB of zones 0 and 2 were held: its containers have 20 in each, and none holds 58 any more."""
     running = pod("e0", 35, cpu=6000), pod("s", 49, cpu=8000), pod("e1", 35, cpu=8000)
     before, came, new = beside(*running, zones=3), pod("came", 20, 20), pod("new", 58, cpu=1000)
@@ -106,13 +106,13 @@ def test_a_crowd_of_them_is_counted_as_any_other() -> None:
 
 
 def drawn(rng: random.Random, name: str) -> Pod:
-    """Mostly pods that may part; some with whole CPUs."""
+    """Mostly pods that may be split; some with whole CPUs."""
     return pod(name, *rng.choices(SIZES, k=rng.choice((1, 2, 2, 3))), cpu=rng.choice((250, 500, 500, 2000)))
 
 
 def scene(seed: int) -> Scene:
     """Those on their way came in truth, where the kubelet took them; some are heard to run."""
-    rng = random.Random(f"{seed} parting")
+    rng = random.Random(f"{seed} split")
     base = beside(*(drawn(rng, f"s{at}") for at in range(rng.randint(0, 3))), zones=rng.choice((2, 2, 3)))
     state, came, runs = base, [], set()
     for at in range(rng.randint(0, 3)):
