@@ -113,10 +113,10 @@ class Binder:
 
     def _start_calls(self, group: asyncio.TaskGroup, lease: Lease) -> None:
         now_s = self._clock.monotonic_s()
-        intended = core.work_of(self._projector.state, "intended")
-        set_gauge(names.BINDINGS_OPEN, len(intended))
+        state = self._projector.state
+        set_gauge(names.BINDINGS_OPEN, sum(work.stage == "intended" for work in state.work.values()))
         self._outcome_at = {uid: at for uid, at in self._outcome_at.items() if at > self._projector.position}
-        for work in intended:
+        for work in core.work_of(state, "intended"):
             if len(self._busy) >= self._settings.concurrency:
                 return
             if self._free(work.uid) and (self._due.get(work.uid, Due()).at_s <= now_s or self._may_probe(work.uid, now_s)):

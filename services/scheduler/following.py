@@ -91,8 +91,7 @@ def _listed(followed: Followed, fact: ClusterListed) -> None:
 
 
 def _reserved(followed: Followed, _fact: PodReserved) -> None:
-    if followed.listings.timeline:
-        followed.listings.decided()
+    followed.listings.decided()
 
 
 _BESIDE: dict[type[Fact], Callable[[Followed, Any], None]] = {

@@ -95,7 +95,7 @@ def opened(cursor: Cursor, identity: LogIdentity, head: int) -> tuple[Cursor, Re
     """The log answered who it is and where its head stands; told at start, after a reconnect, and at every poll."""
     cause = _reset_cause(cursor, identity, head)
     if cause:
-        lost = _lost(cursor, identity) if cause == "head_behind" or identity.timeline < _followed(cursor) else None
+        lost = _lost(cursor, identity, max(cursor.position, cursor.promised))
         return Cursor(identity=identity, known=head, replay_to=head, opened_once=True), Reset(cause, lost)
     replay_to = cursor.replay_to if cursor.opened_once else head
     at_end = cursor.at_end and head <= cursor.position
@@ -113,17 +113,14 @@ def _reset_cause(cursor: Cursor, identity: LogIdentity, head: int) -> str:
     return "head_behind" if head < max(cursor.position, cursor.promised) else ""
 
 
-def _lost(cursor: Cursor, found: LogIdentity | None) -> Lost | None:
-    """What the reader had; its chain where it was read, and not only promised."""
-    if cursor.identity is None or found is None or found.log_id != cursor.identity.log_id:
+def _lost(cursor: Cursor, found: LogIdentity | None, position: int) -> Lost | None:
+    """What the reader had, with its chain where it was read and not only promised; None of another log, or of a timeline that
+    began since: those say themselves that they are others."""
+    before = cursor.identity
+    if before is None or found is None or found.log_id != before.log_id or found.timeline > before.timeline:
         return None
-    position = max(cursor.position, cursor.promised)
-    chain = cursor.chain or b"" if position == cursor.position else b""
-    return Lost(found.timeline, _followed(cursor), position, chain)
-
-
-def _followed(cursor: Cursor) -> int:
-    return 0 if cursor.identity is None else cursor.identity.timeline
+    chain = cursor.chain if position == cursor.position else None
+    return Lost(found.timeline, before.timeline, position, chain or b"")
 
 
 def heard(cursor: Cursor, position: int) -> Cursor:
@@ -145,7 +142,7 @@ def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Env
     """
     cause = _stranger(cursor, page)
     if cause:
-        return Cursor(), Reset(cause, _lost(msgspec.structs.replace(cursor, promised=0), cursor.identity))
+        return Cursor(), Reset(cause, _lost(cursor, cursor.identity, cursor.position))
     known_before = next((count for count, envelope in enumerate(page) if envelope.position > cursor.position), len(page))
     fresh = list(page[known_before:])
     for position, envelope in enumerate(fresh, start=cursor.position):

@@ -1,11 +1,11 @@
 """Whether the cluster was listed since the log was restored: until then nothing may be decided, bound or evicted.
 
 A restored log lacks what came about after its backup. Pods that were bound meanwhile hold zones of which it knows nothing, a
-pod decided before they are told may be sent where a kubelet rejects it, and victims may be evicted for one that runs since. An
-operator says that a log was restored by beginning a timeline (`LogOpened`); the observer says on that timeline when it has told
-a whole list. A log that was never restored knows neither fact: there pods on nodes are told before those that wait. A release
-before this one says nothing of lists and decides at once: where it did there is nothing left to wait for, and a rolling update
-does not stand still. Must not know who lists, or who waits.
+pod decided before they are told may be sent where a kubelet rejects it, and victims may be evicted for one that runs since. A
+timeline (`LogOpened`) says that a log was restored: an operator begins it, or a reader that had read more; the observer says on
+that timeline when it has told a whole list. A log that was never restored knows neither fact: there pods on nodes are told
+before those that wait. A release before this one says nothing of lists and decides at once: where it did there is nothing left
+to wait for, and a rolling update does not stand still. Must not know who lists, or who waits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Listings(msgspec.Struct):
 
     def decided(self) -> None:
         """A pod was reserved on this timeline."""
-        self.of.update(dict.fromkeys(self.lacking(), self.timeline))
+        if self.timeline:  # as hardly any log has: this is asked at every reservation
+            self.of.update(dict.fromkeys(self.lacking(), self.timeline))
 
     def lacks(self, kind: str) -> bool:
         """Whether a list of this kind is waited for."""

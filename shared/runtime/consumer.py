@@ -16,7 +16,7 @@ import msgspec
 from shared.eventlog import cursor as machine
 from shared.eventlog.cursor import Cursor, Phase, Reset
 from shared.eventlog.errors import LogBroken, LogUnavailable
-from shared.eventlog.port import EventLog, Lost
+from shared.eventlog.port import EventLog, LogIdentity, Lost
 from shared.events.codec import UndecodableFact
 from shared.events.envelope import Envelope
 from shared.runtime.cancellation import pass_on_cancellation
@@ -51,6 +51,10 @@ class Overtaken(Exception):
 class Refold(Exception):
     """Raised by a handler: its state must be discarded and everything read again, for the cause that it names."""
 
+    def lost(self, _found: LogIdentity | None) -> Lost | None:
+        """What the log, which says that it is this one, lost; None where that is not the cause."""
+        return None
+
 
 class HistoryLost(Refold):
     """Raised by a handler: the log had said that a commit stands at this position, and something else stands there."""
@@ -58,6 +62,9 @@ class HistoryLost(Refold):
     def __init__(self, position: int, commit_id: str) -> None:
         super().__init__("other_history")
         self.position, self.commit_id = position, commit_id
+
+    def lost(self, found: LogIdentity | None) -> Lost | None:
+        return None if found is None else Lost(found.timeline, found.timeline, self.position, commit_id=self.commit_id)
 
 
 class Consumer:
@@ -234,7 +241,7 @@ class Consumer:
                     await self._handle(fresh)
             except Refold as again:
                 self._cursor = Cursor()
-                return await self._reset(Reset(str(again), missing(moved, again)))
+                return await self._reset(Reset(str(again), again.lost(moved.identity)))
             if self._checkpoint:
                 await self._save(fresh[-1].position)
         self._cursor = moved
@@ -330,11 +337,3 @@ class Consumer:
         if self._trouble or self.live.is_set():
             return self._trouble
         return f"{self.phase.value} at {self.position} of {self._cursor.known}"
-
-
-def missing(cursor: Cursor, again: Refold) -> Lost | None:
-    """What a handler finds that the log lost, if that is why it wants everything read again."""
-    if not isinstance(again, HistoryLost) or cursor.identity is None:
-        return None
-    timeline = cursor.identity.timeline
-    return Lost(timeline, timeline, again.position, commit_id=again.commit_id)

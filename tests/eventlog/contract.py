@@ -9,18 +9,7 @@ import pytest
 from shared.eventlog.chain import BEGINNING, linked
 from shared.eventlog.errors import CommitInvalid
 from shared.eventlog.limits import MAX_FACT_BYTES, MAX_PAGE_BYTES
-from shared.eventlog.port import (
-    ANY_VERSION,
-    Appended,
-    Commit,
-    Conflict,
-    Draft,
-    Duplicate,
-    EventLog,
-    Fenced,
-    Mark,
-    Place,
-)
+from shared.eventlog.port import ANY_VERSION, Appended, Commit, Conflict, Draft, Duplicate, EventLog, Fenced, Mark, Place
 from shared.events.catalog import CATALOG
 from shared.events.cluster_facts import PodEnded, PodRunning
 from shared.events.codec import decode

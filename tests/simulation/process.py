@@ -14,7 +14,7 @@ from shared.eventlog.cursor import Cursor, Reset
 from shared.eventlog.port import Place
 from shared.events.codec import decode
 from shared.events.envelope import Envelope
-from shared.runtime.consumer import Refold, missing
+from shared.runtime.consumer import Refold
 from tests.simulation.fibers import Ask, Fiber
 from tests.simulation.log import SimClock, SimLog
 
@@ -100,7 +100,7 @@ class Process:
                 try:
                     return self.folded([(envelope, self._evolved(envelope)) for envelope in fresh])
                 except Refold as again:
-                    fresh = Reset(f"again: {again}", missing(self.cursor, again))
+                    fresh = Reset(f"again: {again}", again.lost(self.cursor.identity))
                     self.cursor = Cursor()
             reset = fresh
         self.mark(f"reset {reset.cause}")
