@@ -1,5 +1,5 @@
 """A reader that had read more than the log holds now begins a timeline: a replica that lagged was promoted, or a backup was
-restored without a word. Until the cluster is listed on it nothing is decided, and epochs rise, so that none is given twice.
+restored without a word. Until the cluster is listed on it nothing is decided; leases end, and every epoch rises by one.
 
 The database looks itself whether it lacks what the reader had. Two readers that notice the same begin one timeline.
 """

@@ -62,9 +62,7 @@ STOPPING = event("service.stopping", "A signal or a failed task ends the service
 STOPPED = event("service.stopped", "The service has ended; shows the exit code.")
 TASK_FAILED = event("task.failed", "A task of the service ended by an error.")
 DRAIN_EXCEEDED = event("service.drain_exceeded", "Tasks did not end within the grace and were abandoned.")
-HISTORY_LOST = event(
-    "log.history_lost", "The log lacks what was read of it: it was set back, and this process began a timeline on it."
-)
+HISTORY_LOST = event("log.history_lost", "The log lacks what was read of it: it was set back, and goes on on a new timeline.")
 CONSUMER_RESET = event("consumer.reset", "The log is another one, or went back: the state was discarded and is folded anew.")
 CONSUMER_LIVE = event("consumer.live", "A consumer has caught up with the log.")
 CONSUMER_HALTED = event("consumer.halted", "A consumer stopped at a fact that it cannot handle; the others go on.")
