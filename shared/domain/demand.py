@@ -15,7 +15,7 @@ from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_hugepages, is_memory
 
 
-class ContainerDemand(msgspec.Struct, frozen=True, gc=False):
+class ContainerDemand(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One container's exclusive amounts, names sorted. `zeros` are resources that it names and asks nothing of; one of both is
     never empty, and of some container of the pod the amounts."""
 

@@ -75,8 +75,13 @@ class DeviceBook:
             row = self._rows.get(name, -1)
             if row < 0 or not any(self.pools[row][1].masks):
                 continue
-            free = state.free[row]
-            found &= self._single(row, free, _left(own, row, len(free)), amount)
+            free, view = state.free[row], state.views[row] if state.views else None
+            left = _left(own, row, len(free))
+            if amount or view is None:
+                found &= self._single(row, free, left, amount)
+            else:  # zones without devices are as good
+                masks = [hint.mask or 0 for hint in self._hints(row, free, left, amount, view)]
+                found &= sum([mask for mask in masks if not mask & (mask - 1)])
         return found
 
     def _zones_alone(self, row: int, free: Counts, left: Counts, amount: int) -> int:

@@ -51,12 +51,13 @@ def as_seen(
     others: Iterable[Request | None], devices: Asked, most: int,
 ) -> Seen:  # fmt: skip
     """What the newcomer (`devices`) and the others ask for, as the kubelet may see it. Which zones bear devices beside those that
-    are listed matters to hints alone that are not preferred: not under restricted."""
+    are listed matters to hints alone that are not preferred, not under restricted, and to those for an amount of 0."""
     zones, others = [zone.id for zone in report.zones], list(others)
     doubtful = in_doubt(node, policy)
     hidden = wanted(doubtful & doubted(node), others, devices)
     found = with_hidden(books, bases, hidden, zones if policy == BEST_EFFORT else (), most) if hidden else bases
     unhealthy = found is None or len(found) > len(bases)
-    if found is not None and policy == BEST_EFFORT and wanted(doubtful & _of_another_version(node), others, devices):
+    anywhere = wanted(_of_another_version(node), others, devices)
+    if found is not None and anywhere and (policy == BEST_EFFORT or any(0 in amounts for amounts in anywhere.values())):
         found = also_over_every_zone(books, found, zones)
     return Seen(found if found is not None and len(found) <= most else None, unhealthy)

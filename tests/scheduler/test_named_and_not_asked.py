@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 from services.scheduler.deciding.cluster import Cluster
@@ -21,12 +22,13 @@ from shared.domain.refusal import Reason
 from shared.hints.request import request_of
 from shared.kubelet.admission import admit, build, drop_stale, start_containers
 from shared.kubelet.config import KubeletConfig
-from shared.kubelet.device_state import Device
+from shared.kubelet.device_state import Device, register
 from shared.kubelet.machine import KubeletState
 from shared.ledger.alike import kind_of
 from tests.kubelet.machines import GIB, GPU, kubelet, regular_machine
 from tests.scheduler.kubelet_worlds import NODE, Made, Scene, measured, truth, world_of
 from tests.scheduler.test_cycle_soundness import RULES
+from tests.scheduler.varied_scenes import observed
 
 NIC = "example.com/nic"
 PAGES = "hugepages-2Mi"
@@ -95,6 +97,20 @@ def test_nobody_takes_the_only_zone_with_devices_from_one_that_is_drawn_there() 
     coming = container("c", 6000, gpu=0)
     assert judged(state, pod("new", container("c", 4000)), pod("coming", coming)) is not None
     assert judged(state, pod("new", container("c", 4000)), pod("coming", container("c", 6000))) is None
+
+
+def test_a_kubelet_of_another_version_may_look_for_it_in_any_zone() -> None:
+    """One of this version takes zone 1, an older one zone 0, the only one with what the newcomer asks for beside its CPUs."""
+    state = kubelet(2, "single-numa-node", gpus={"g": 0b10}, cores_per_zone=4)
+    state = msgspec.structs.replace(state, devices=register(state.devices, NIC, {"n": Device(0b01)}))
+    coming, new = pod("coming", container("c", 6000, gpu=0)), pod("new", container("c", 6000, nic=1))
+    older = msgspec.structs.replace(state, devices=msgspec.structs.replace(state.devices, hint_nodes="all"))
+    for version, kubelet_there, expected in (("v1.36.2", state, "admitted"), ("v1.35.4", older, "refused")):
+        seen = Scene(kubelet_there, (coming,), new, frozenset({"coming"}))
+        world = world_of(seen, CycleConfig())
+        observed(world, state, version)
+        assert truth(seen) == expected
+        assert (world.cluster.verdict(new, NODE) is None) is (expected == "admitted"), version
 
 
 def test_it_is_expected_where_its_devices_are() -> None:
