@@ -7,7 +7,7 @@ judges its one node exactly in any case, and what it finds the table remembers. 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import compress, repeat
+from itertools import compress, islice, repeat
 from operator import not_
 
 import msgspec
@@ -136,6 +136,16 @@ def _bring_up_to_date(placing: ColumnarPlacing, shape: Shape) -> None:
         unsure = placing.judging.table.unsure(shape.row)
     for slot in unsure[:EXACT_LIMIT].tolist():
         placing.judging.score(shape, placing.judging.at(slot))
+    _spare_those_on_their_way(placing, shape, EXACT_LIMIT - len(unsure))
+
+
+def _spare_those_on_their_way(placing: ColumnarPlacing, shape: Shape, most: int) -> None:
+    """What a sweep is sure of is that the pod fits; whether it takes the place of somebody on the way is judged singly."""
+    scores, exact = placing.judging.table.scores[shape.row], placing.judging.table.exact[shape.row]
+    beside = (facts for name in placing.unsettled() if (facts := placing.node(name)) is not None and facts.arriving)
+    doubtful = (facts for facts in beside if scores[facts.slot] != RULED_OUT and not exact[facts.slot])
+    for facts in islice(doubtful, max(0, most)):
+        placing.judging.judge(shape, facts)
 
 
 def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dict[str, int]:

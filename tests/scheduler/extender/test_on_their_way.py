@@ -1,0 +1,19 @@
+"""What the filter answers beside pods on their way is what the binding will find: nobody takes their place."""
+
+from __future__ import annotations
+
+from services.scheduler.asked.answering import Texts, filtered, placed_on
+from services.scheduler.deciding.outcome import Placed
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+
+
+def test_the_filter_refuses_who_would_take_the_place_of_a_pod_on_its_way() -> None:
+    """Zone 1 surely has room, but the kubelet gives the lowest zone that fits, the only one for the pod on its way."""
+    for coming, passes in ((amounts(4, gpu=1), False), (amounts(4), True)):
+        world = World()
+        world.node("n", zone(0, amounts(6, gpu=1)), zone(1, amounts(8), amounts(8, gpu=1)))
+        world.bound(guaranteed("a", container("c", coming)), "n")
+        new = guaranteed("b", container("c", amounts(4)))
+        found = filtered(world.cluster, new, ["n"], Texts())
+        assert (found.passing, list(found.failed)) == ((["n"], []) if passes else ([], ["n"]))
+        assert isinstance(placed_on(world.cluster, new, "n"), Placed) is passes
