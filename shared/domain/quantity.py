@@ -28,7 +28,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_TEXT = {exponent: text for text, exponent in _DECIMAL.items()}
 _BINARY_TEXT = ["", *_BINARY]
-_SCANNED = re.compile(r"([+-]?)0*([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_SCANNED = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 
 SHAPE_ERROR = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -64,7 +64,8 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
         return _away_from_zero(self.nano, NANO // 1000)
 
     def canonical(self) -> str:
-        """Canonical form: no fraction digits, the largest lossless suffix (apimachinery `CanonicalizeBytes`)."""
+        """Canonical form: no fraction digits, the largest lossless suffix (apimachinery `CanonicalizeBytes`, which loses the
+        exponent of decimal amounts that end in 21 zeros or more; here it stays)."""
         if self.nano == 0:
             return "0"
         whole, rest = divmod(self.nano, NANO)
@@ -96,12 +97,12 @@ def _parse(text: str) -> Quantity:
     scanned = _SCANNED.fullmatch(text) if text else None
     if scanned is None:
         raise QuantityError(SHAPE_ERROR)
-    sign, digits, dot, fraction, suffix = scanned.groups(default="")
+    sign, digits, fraction, suffix = scanned.groups(default="")
     base, exponent, form = _interpret(suffix)
+    if _slow_without_digits(text.removesuffix(suffix), base, exponent):
+        raise QuantityError(NUMERIC_ERROR)
     digits, negative = digits or "0", sign == "-"
     shifted = digits + fraction
-    if base == 2 and dot and not (text[0].isdigit() or fraction or digits != "0"):
-        raise QuantityError(NUMERIC_ERROR)
     nano = _to_nano(int(shifted), len(fraction), base, exponent)
     if form == "BinarySI":
         nano = min(nano, MAX_INT64 * NANO)
@@ -122,6 +123,11 @@ def _interpret(suffix: str) -> tuple[int, int, Format]:
     if exponent > MAX_EXPONENT:
         raise QuantityError(f"a quantity with exponent {exponent} is absurd (limit {MAX_EXPONENT})")
     return 10, max(exponent, -2 * MAX_TEXT_CHARS), "DecimalExponent"
+
+
+def _slow_without_digits(number: str, base: int, exponent: int) -> bool:
+    """Without a digit a number is zero on the 64-bit path, and none on the other, which the suffix alone chooses then."""
+    return number.strip("+-.") == "" and (exponent >= _BINARY["Pi"] if base == 2 else exponent < _DECIMAL["n"])
 
 
 def _to_nano(shifted: int, places: int, base: int, exponent: int) -> int:

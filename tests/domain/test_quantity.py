@@ -82,6 +82,17 @@ def test_unknown_suffixes_are_named(text: str) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize("text", ["Ei", "-Pi", "+.Ei", "e-12", ".e-10"])
+def test_no_digit_is_no_number_where_the_suffix_needs_big_decimals(text: str) -> None:
+    with pytest.raises(QuantityError, match="numeric part"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", [".Ti", "Ki", "0.Ei", "-0.Pi", "e-9", ".", "E"])
+def test_no_digit_is_zero_elsewhere(text: str) -> None:
+    assert parse(text).nano == 0
+
+
 @pytest.mark.parametrize("text", ["1e65", "1e99999999999999999999", "9" * 300, 10**100, True])
 def test_absurd_quantities_are_refused_at_once(text: str | int) -> None:
     with pytest.raises(QuantityError):
