@@ -58,11 +58,11 @@ def subtract(request: Quantities, qos: Qos, zones: Sequence[NumaZone], zone_id: 
             continue
         for name, quantity in sorted(request.items()):
             held = zone.available.get(name)
-            if held is None or not _compared(name, qos):
+            if held is None or quantity.nano == 0 or not _compared(name, qos):
                 continue
             if held.nano < quantity.nano:
                 return Overdrawn(name, quantity, zone_id, held)
-            zone.available[name] = minus(held, quantity) if quantity.nano else held
+            zone.available[name] = minus(held, quantity)
     return None
 
 

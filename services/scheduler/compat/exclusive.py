@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from services.scheduler.compat.pod import Container, Pod, qos_class
-from shared.domain.quantity import NANO, Quantity
+from shared.domain.quantity import Quantity
 from shared.domain.resources import CPU, MEMORY, is_device, is_hugepages
 
 
@@ -31,5 +31,5 @@ def _container(container: Container, guaranteed: bool, zone_resources: Collectio
 
 def _native(name: str, quantity: Quantity) -> bool:
     if name == CPU:
-        return quantity.nano > 0 and quantity.nano % NANO == 0
+        return quantity.value() > 0 and quantity.value() * 1000 == quantity.milli_value()
     return quantity.nano > 0 and (name == MEMORY or is_hugepages(name))

@@ -39,9 +39,7 @@ def expectation(nrt: Nrt, method: ResyncMethod) -> Expectation:
 
 def is_relevant(pod: Pod, mode: InformerMode) -> bool:
     """Does the lister's pod count? Dedicated also counts finished pods, because podresources may still list them."""
-    if not pod.node_name:
-        return False
-    return pod.phase == "Running" if mode == "Shared" else pod.phase != "Pending"
+    return pod.phase == "Running" if mode == "Shared" else pod.phase != "Pending" and bool(pod.node_name)
 
 
 def computed(pods: Iterable[Pod], only_exclusive: bool, zone_resources: Collection[str]) -> str:

@@ -83,8 +83,8 @@ def from_domain(pod: DomainPod, node_name: str = "", phase: str = "") -> Pod:
 
 def qos_class(pod: Pod) -> Qos:
     """status.qosClass when set, else as Kubernetes 1.35 computes it (spec.resources, where present, decides alone)."""
-    if pod.reported_qos in ("Guaranteed", "Burstable", "BestEffort"):
-        return pod.reported_qos  # type: ignore[return-value]
+    if pod.reported_qos:
+        return pod.reported_qos  # type: ignore[return-value]  # an unknown text passes for Burstable everywhere
     lists = [pod.pod_level] if pod.pod_level is not None else [(each.requests, each.limits) for each in pod.containers]
     requests, limits = _summed(requests for requests, _ in lists), _summed(limits for _, limits in lists)
     if not requests and not limits:

@@ -17,7 +17,7 @@ from shared.domain.policies import BEST_EFFORT, NONE, POLICIES, RESTRICTED, SCOP
 DEFAULT_MAX_NUMA_NODES = 8
 LIMIT_MAX_NUMA_NODES = 1024
 _LEGACY = {"SingleNUMANode": SINGLE_NUMA_NODE, "Restricted": RESTRICTED, "BestEffort": BEST_EFFORT}
-_ATOI = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_ATOI = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
 
 
 class TopologyManager(msgspec.Struct, frozen=True):
@@ -44,10 +44,10 @@ def topology_manager(policies: tuple[str, ...], attributes: tuple[tuple[str, str
 
 
 def atoi(text: str) -> int | None:
-    """Go's strconv.Atoi: an optional sign and ASCII digits within 64 bits, nothing around them."""
-    if _ATOI.fullmatch(text) is None or not -(2**63) <= int(text) < 2**63:
-        return None
-    return int(text)
+    """Go's strconv.Atoi: an optional sign and ASCII digits within 64 bits, any zeros before them, nothing around them."""
+    found = _ATOI.fullmatch(text)
+    number = int(found[1] + found[2]) if found is not None else 2**63
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def _legacy(policy: str) -> tuple[str, str]:

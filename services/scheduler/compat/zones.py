@@ -1,7 +1,8 @@
 """Which zones of an object the plugin works with: type `Node`, named `node-<id>`, ids 0 to 63, in the object's order.
 
 The original lets id 64 past its guard (`> 64`) and then panics on an array of 64. Stated verdict here: id 64 is
-skipped like the ids above it. Zones that share an id stay separate entries, as upstream keeps them.
+skipped like the ids above it. Zones that share an id stay separate entries, with the costs of the last of them, as upstream
+keeps them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import lru_cache
 import msgspec
 
 from services.scheduler.compat.amounts import Quantities
-from services.scheduler.compat.nrt import Nrt
+from services.scheduler.compat.nrt import Nrt, Zone
 from services.scheduler.compat.topology_manager import atoi
 
 MAX_ZONE_ID = 63
@@ -27,18 +28,22 @@ class NumaZone(msgspec.Struct):
 
 def numa_zones(nrt: Nrt) -> list[NumaZone]:
     """A fresh list of the usable zones; of a resource named twice in a zone the last entry counts."""
-    found = []
-    for zone in nrt.zones:
-        zone_id = parse_zone_id(zone.name) if zone.type == "Node" else None
-        if zone_id is None or zone_id > MAX_ZONE_ID:
-            continue
-        costs = {to: cost for name, cost in zone.costs if (to := parse_zone_id(name)) is not None}
-        found.append(NumaZone(zone_id, {each.name: each.available for each in zone.resources}, costs))
-    return found
+    usable = [(zone_id, zone) for zone in nrt.zones if zone.type == "Node" and (zone_id := _usable_id(zone.name)) is not None]
+    costs = {zone_id: _costs(zone) for zone_id, zone in usable}
+    return [NumaZone(zone_id, {each.name: each.available for each in zone.resources}, costs[zone_id]) for zone_id, zone in usable]
+
+
+def _usable_id(name: str) -> int | None:
+    found = parse_zone_id(name)
+    return found if found is not None and found <= MAX_ZONE_ID else None
+
+
+def _costs(zone: Zone) -> dict[int, int]:
+    return {to: cost for name, cost in zone.costs if (to := parse_zone_id(name)) is not None}
 
 
 @lru_cache(maxsize=1024)
 def parse_zone_id(name: str) -> int | None:
     """The id in `node-<id>`, or None for any other name."""
-    parts = name.split("-")
-    return atoi(parts[1]) if len(parts) == 2 and parts[0] == "node" else None
+    found = atoi(name.removeprefix("node-")) if name.startswith("node-") else None
+    return found if found is not None and found >= 0 else None
