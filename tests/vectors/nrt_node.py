@@ -8,7 +8,7 @@ from services.scheduler.compat.cache import View
 from services.scheduler.compat.foreign import Profiles
 from services.scheduler.compat.nrt import Nrt, parse_nrt
 from services.scheduler.compat.overreserve import OverReserve
-from services.scheduler.compat.pod import parse_pod
+from services.scheduler.compat.pod import Pod, parse_pod
 
 
 def entry_nrt(entry: dict[str, Any]) -> Nrt | None:
@@ -23,5 +23,5 @@ def cached_view(entry: dict[str, Any]) -> View:
     for pod in entry.get("cache", {}).get("reserved_pods", []):
         cache.reserve(name, parse_pod(pod))
     if entry.get("cache", {}).get("foreign_pods_seen"):
-        cache.foreign[name] += 1
+        cache.pod_event(Pod("ns", "foreign", node_name=name))
     return cache.view(name, lambda _: None)

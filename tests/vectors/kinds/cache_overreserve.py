@@ -1,4 +1,7 @@
-"""Vectors of the OverReserve cache: scripted sequences with the whole observable state after every step."""
+"""Vectors of the OverReserve cache: scripted sequences with the whole observable state after every step.
+
+A resync is one step (`resync`), or three (`desynced`, `updates`, `flush`) with others between them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 from services.scheduler.compat.foreign import Profiles
 from services.scheduler.compat.nrt import Nrt, parse_nrt
-from services.scheduler.compat.overreserve import OverReserve, Settings
+from services.scheduler.compat.overreserve import Desynced, OverReserve, Settings
 from services.scheduler.compat.pod import Pod, parse_pod
 from shared.domain.quantity import parse
 from tests.vectors.registry import has_keys
@@ -35,6 +38,8 @@ class _Script:
         self.api: dict[str, Nrt] = {nrt.name: nrt for nrt in map(parse_nrt, case["initial_nrts"])}
         self.pods: list[Pod] = []
         self.nodes: list[str] = case["nodes"]
+        self.dirty = Desynced((), ())
+        self.updates: list[Nrt] = []
         detection = config["foreign_pods_detect"]
         self.cache = OverReserve(
             self.api.values(),
@@ -68,8 +73,16 @@ class _Script:
                 return self.cache.nrt_event(step["event"], self.api[step["node"]])
             case "api_nrt_delete":
                 self.api.pop(step["node"], None)
+            case "post_bind":
+                self.cache.post_bind(step["node"], parse_pod(step["pod"]))
             case "resync":
                 self.cache.resync(self.api.get, self.pods)
+            case "desynced":
+                self.dirty = self.cache.desynced()
+            case "updates":
+                self.updates = self.cache.updates(self.dirty, self.api.get, self.pods)
+            case "flush":
+                self.cache.flush(self.updates)
             case unknown:
                 raise ValueError(f"step {unknown} is not known to this runner")
         return None
