@@ -6,7 +6,7 @@ its process. Node predicates other than NUMA alignment are not its business, nor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -20,6 +20,7 @@ from services.scheduler.compat.plugin import Plugin
 from services.scheduler.compat.pod import from_domain
 from shared.domain.pod import Pod
 from shared.events import binding_facts as binding
+from shared.events import cluster_facts as cluster
 from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 
@@ -45,12 +46,17 @@ class Driver:
         self.mirror = Mirror()
         self.plugin = Plugin(profile, arguments, [], self._profiles, mended)
         self._started = False
+        self._on_their_way: dict[str, tuple[compat.Pod, str]] = {}
         self._judged: dict[bytes, dict[str, Judgement]] = {}
 
     def start(self) -> None:
-        """List the objects once, and start with nothing reserved and nothing dirty (what upstream loses at a restart)."""
+        """List the objects once, and start with nothing reserved (what upstream loses at a restart). Its informer hands it every
+        pod that is there as if it were new: foreign ones close their nodes."""
         self.plugin = Plugin(self._profile, self._arguments, self.mirror.nrts(), self._profiles, self._mended)
         self._started = True
+        self._on_their_way.clear()
+        for pod in self.mirror.lister():
+            self.plugin.cache.pod_event(pod)
         self._judged.clear()
 
     def evolve(self, fact: Fact) -> None:
@@ -107,12 +113,21 @@ class Driver:
                 self.plugin.cache.pod_event(seen.pod)
 
     def _hook(self, fact: Fact) -> None:
-        """Reserve, Unreserve and PostBind, told by the facts that they leave."""
+        """Reserve, Unreserve and PostBind, told by the facts that they leave. The binding of a pod that ended on its way fails
+        (Unreserve), unless it ended on a node (PostBind); there may be no other fact of it."""
         match fact:
             case scheduling.PodReserved(uid=uid, node=node) if (pod := self.mirror.pod(uid)) is not None:
+                self._on_their_way[uid] = pod, node
                 self.plugin.reserve(pod, node)
-            case scheduling.ReservationWithdrawn(uid=uid, node=node) | binding.BindRefused(uid=uid, node=node):
-                if (pod := self.mirror.pod(uid)) is not None:
-                    self.plugin.unreserve(pod, node)
-            case binding.PodBound(uid=uid, node=node) if (pod := self.mirror.pod(uid)) is not None:
-                self.plugin.post_bind(pod, node)
+            case scheduling.ReservationWithdrawn(uid=uid) | binding.BindRefused(uid=uid):
+                self._settle(uid, self.plugin.unreserve)
+            case binding.PodBound(uid=uid):
+                self._settle(uid, self.plugin.post_bind)
+            case cluster.PodEnded(uid=uid, node=node):
+                self._settle(uid, self.plugin.post_bind if node else self.plugin.unreserve)
+
+    def _settle(self, uid: str, hook: Callable[[compat.Pod, str], None]) -> None:
+        """Once for every reservation that was heard of: those from before the start are forgotten, as by the original."""
+        found = self._on_their_way.pop(uid, None)
+        if found is not None:
+            hook(*found)

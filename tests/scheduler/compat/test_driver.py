@@ -21,6 +21,7 @@ from tests.ledger.given import pod, report, zone
 
 OVERRESERVE = Arguments(cache_resync_period_s=5, foreign_pods_detect="All")
 A, B = pod("a", cpus=6), pod("b", cpus=6)
+AGENT = fingerprint([("kube-system", "agent")])
 
 
 def told(*names: str, free: int = 8, at: int = 1) -> Report:
@@ -66,6 +67,29 @@ def test_discardreserved_opens_the_node_with_the_bind() -> None:
     assert tested.verdict(B, "n1").message == "invalid node topology data"
     tested.evolve(PodBound(A.uid, "n1"))
     assert tested.verdict(B, "n1").passes
+
+
+@pytest.mark.parametrize("arguments", [Arguments(discard_reserved_nodes=True), OVERRESERVE])
+@pytest.mark.parametrize("told_of_it", [[], [BindRefused(A.uid, "n1", "gone", "")]])
+def test_a_pod_that_ends_before_it_is_bound_leaves_its_node_open(arguments: Arguments, told_of_it: list[BindRefused]) -> None:
+    """The original's binding cycle fails then, and Unreserve is called with the pod (its `reserve.go`)."""
+    tested = driver(arguments, A, B)
+    tested.evolve(PodReserved(A.uid, "n1"))
+    assert not tested.verdict(B, "n1").passes
+    tested.evolve(PodEnded(A.uid, "deleted"))
+    for refused in told_of_it:
+        tested.evolve(refused)
+    assert tested.verdict(B, "n1").passes
+
+
+def test_a_pod_that_ends_on_its_node_before_its_binding_is_told_was_bound() -> None:
+    """PostBind opens the node of DiscardReserved; OverReserve keeps the reservation until a flush."""
+    for arguments, passes in ((Arguments(discard_reserved_nodes=True), True), (OVERRESERVE, False)):
+        tested = driver(arguments, A, B)
+        tested.evolve(PodReserved(A.uid, "n1"))
+        tested.evolve(PodEnded(A.uid, "succeeded", node="n1"))
+        tested.evolve(PodBound(A.uid, "n1"))
+        assert tested.verdict(B, "n1").passes is passes
 
 
 def test_a_tick_believes_a_report_whose_fingerprint_agrees_with_the_running_pods() -> None:
@@ -115,6 +139,17 @@ def test_a_restart_forgets_what_the_original_would_forget() -> None:
     tested.evolve(PodReserved(A.uid, "n1"))
     tested.start()
     assert tested.verdict(B, "n1").passes
+
+
+def test_a_start_hears_of_every_foreign_pod_that_is_there() -> None:
+    """client-go's AddEventHandler hands over what the informer holds already, and the plugin takes each for news."""
+    tested = driver(OVERRESERVE, A)
+    tested.evolve(PodObserved(Pod("uid-f", "kube-system", "agent"), node="n1", phase="Running"))
+    tested.start()
+    assert tested.verdict(A, "n1").message == "invalid node topology data"
+    tested.evolve(NodeReported(report(zone(0, 8, 8), at=3, placements=None, fingerprint=AGENT, fingerprint_method="all")))
+    tested.tick()
+    assert tested.verdict(A, "n1").passes
 
 
 @given(
