@@ -49,7 +49,7 @@ def from_plugin(settings: SchedulerSettings) -> FromPlugin:
             cycle = msgspec.structs.replace(cycle, strategy=arguments.strategy, weights=arguments.weights)
         return FromPlugin(None, cycle, problems, 0, warnings)
     arguments = _with_cache(arguments, settings.cache, problems)
-    profiles = (settings.scheduler_name, *outcome.profiles)
+    profiles = _known_schedulers(outcome, settings.scheduler_name)
     config = UpstreamConfig(arguments, settings.scheduler_name, profiles, settings.compat == "upstream")
     period_s = arguments.cache_resync_period_s if arguments.cache == "overreserve" else 0
     return FromPlugin(config, settings.cycle, problems, period_s, warnings + _in_vain(arguments))
@@ -81,6 +81,16 @@ def _of_profile(outcome: Outcome, scheduler_name: str) -> tuple[Arguments, list[
         listed = ", ".join(sorted(profiles))
         return Arguments(), [f"{NAME}: no profile {scheduler_name} among {listed}; set TOPOLOG_SCHEDULER_NAME to one of them"]
     return next(iter(profiles.values()), Arguments()), []
+
+
+def _known_schedulers(outcome: Outcome, scheduler_name: str) -> tuple[str, ...]:
+    """Whose pods are not foreign: ours, and those of the profiles beside ours that the plugin would register, which only
+    OverReserve does, and only where it looks for foreign pods. A file without our name is of another process, whose pods are."""
+    if scheduler_name not in outcome.profiles:
+        return (scheduler_name,)
+    beside = outcome.profiles.items()
+    register = [name for name, each in beside if each.cache == "overreserve" and each.foreign_pods_detect != "None"]
+    return (scheduler_name, *(name for name in register if name != scheduler_name))
 
 
 def _with_cache(arguments: Arguments, cache: CacheName, problems: list[str]) -> Arguments:

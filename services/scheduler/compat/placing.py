@@ -37,8 +37,8 @@ MOST_TEXTS = 8
 
 
 class UpstreamConfig(msgspec.Struct, frozen=True):
-    """The plugin's arguments, its profile (scheduler name), the names of all profiles of the process, and whether the
-    original's defects R4, R8 and R9 are kept (`faithful`)."""
+    """The plugin's arguments, its profile (scheduler name), the schedulers whose pods are not foreign (`profiles`), and whether
+    the original's defects R4, R8 and R9 are kept (`faithful`)."""
 
     arguments: Arguments = Arguments()
     profile: str = "topolog"

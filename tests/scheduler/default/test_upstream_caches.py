@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from services.scheduler.compat.placing import UpstreamConfig
 from services.scheduler.configuration import Choice, chosen
 from services.scheduler.core import SchedulerCore
 from services.scheduler.settings import SchedulerSettings
@@ -167,9 +168,36 @@ def test_the_profile_of_our_name_gives_the_arguments(tmp_path: Path) -> None:
     choice = chosen(settings(tmp_path, PROFILES, compat="upstream"))
     assert choice.resync_period_s == 7
     assert choice.core.dirty_after_rejections == 1
-    assert choice.core.upstream is not None
+    assert isinstance(choice.core.upstream, UpstreamConfig)
     assert choice.core.upstream.arguments.cache == "overreserve"
-    assert set(choice.core.upstream.profiles) == {"topolog", "other"}
+    assert choice.core.upstream.profiles == ("topolog",)
+
+
+@pytest.mark.parametrize(
+    ("other", "known"),
+    [
+        ("cacheResyncPeriodSeconds: 5", ("topolog", "other")),
+        ("cacheResyncPeriodSeconds: 5, cache: {foreignPodsDetect: None}", ("topolog",)),
+        ("discardReservedNodes: true", ("topolog",)),
+    ],
+)
+def test_the_pods_of_profiles_that_the_plugin_registers_are_not_foreign(
+    tmp_path: Path, other: str, known: tuple[str, ...]
+) -> None:
+    """Its `initNodeTopologyForeignPodsDetection` registers a profile's name, and is reached by OverReserve alone."""
+    text = PROFILES.replace("discardReservedNodes: true", other)
+    choice = chosen(settings(tmp_path, text, compat="upstream"))
+    assert isinstance(choice.core.upstream, UpstreamConfig)
+    assert choice.core.upstream.profiles == known
+
+
+def test_the_pods_of_the_scheduler_that_a_file_was_written_for_are_foreign_to_another(tmp_path: Path) -> None:
+    """On the way over the plugin's own scheduler still runs, and nobody here reserves for its pods."""
+    text = PROFILES[: PROFILES.index("- schedulerName: other")].replace("schedulerName: topolog", "schedulerName: numa")
+    choice = chosen(settings(tmp_path, text, compat="upstream"))
+    assert isinstance(choice.core.upstream, UpstreamConfig)
+    assert choice.core.upstream.arguments.cache == "overreserve"
+    assert choice.core.upstream.profiles == ("topolog",)
 
 
 def test_by_default_the_ledger_decides_with_the_strategy_of_the_arguments(tmp_path: Path) -> None:
