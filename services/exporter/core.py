@@ -116,6 +116,14 @@ def report_again(before: Scan, told: Report, scan: Scan) -> Report | None:
     return msgspec.structs.replace(told, boot_id=moment.boot_id, boot_time_ms=moment.boot_time_ms) if same else None
 
 
+def as_listed(told: Report, scan: Scan) -> Report:
+    """The report with the placements of podresources alone, for objects: their readers compare how many containers hold something
+    with the pods' specs, where init containers, known from the checkpoints, do not count."""
+    listed = {(pod.namespace, pod.name, each.name) for pod in scan.pods for each in pod.containers}
+    kept = (one for one in told.placements or () if (one.namespace, one.pod, one.container) in listed)
+    return msgspec.structs.replace(told, placements=tuple(kept))
+
+
 def _dynamic(groups: tuple[DynamicGroup, ...] | None, excluded: frozenset[str]) -> tuple[DynamicGroup, ...] | None:
     return None if groups is None else tuple(group for group in groups if resource_name(group.driver) not in excluded)
 

@@ -177,7 +177,8 @@ class NodeReporter:
         if self._objects is not None:
             before = self._published.report
             same = before is not None and core.same_content(before, report)
-            self._objects.put(report, "periodic" if same else "reactive")
+            listed = core.as_listed(report, self._made[0]) if self._made is not None else report
+            self._objects.put(listed, "periodic" if same else "reactive")
         if "bus" in self._settings.publish:
             self._outbox.put(report.node, self._message(report))
         self._asked = False

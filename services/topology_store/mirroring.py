@@ -66,9 +66,13 @@ def wanted(node: LedgerNode | None, silent_since_us: int, now_us: int, terms: Te
 
 
 def _whole(node: LedgerNode, report: Report) -> Report:
-    """The report with its placements, which the ledger keeps apart."""
-    listed = None if node.listed is None else tuple(one for placements in node.listed.values() for one in placements)
-    return msgspec.structs.replace(report, placements=listed)
+    """The report with its placements, which the ledger keeps apart: those of containers that run, since readers compare their
+    number with the pods' specs, where init containers do not count."""
+    if node.listed is None:
+        return msgspec.structs.replace(report, placements=None)
+    inits = {(charge.key, each.name) for charge in node.charges.values() for each in charge.demand if each.kind == "init"}
+    listed = ((key, one) for key, placements in node.listed.items() for one in placements)
+    return msgspec.structs.replace(report, placements=tuple(one for key, one in listed if (key, one.container) not in inits))
 
 
 def view(node: LedgerNode, pessimism: Pessimism) -> ZoneAmounts:

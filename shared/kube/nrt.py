@@ -136,7 +136,7 @@ def _payload(report: Report) -> tuple[str, dict[int, str]] | None:
     """RTE writes it for single-numa-node with fingerprints on, over the containers that hold something exclusive."""
     if not report.fingerprint or report.policy != SINGLE_NUMA_NODE or report.placements is None:
         return None
-    return numaplacement.encode(report.placements, len(report.zones))
+    return numaplacement.encode(report.placements, (zone.id for zone in report.zones))
 
 
 def _annotations(report: Report, update: str) -> dict[str, str]:
@@ -147,12 +147,15 @@ def _annotations(report: Report, update: str) -> dict[str, str]:
 
 
 def _attributes(report: Report, payload: str) -> list[dict[str, str]]:
+    """As RTE orders them. It never tells the limit of zones, which readers take for the kubelet's default; a higher one is told,
+    because the plugin's LeastNUMANodes is negative for more zones than the limit, and its framework refuses that."""
     pairs = [
         (FINGERPRINT, report.fingerprint),
         (FINGERPRINT_METHOD, report.fingerprint_method if report.fingerprint else ""),
         (numaplacement.METADATA_ATTRIBUTE, payload),
         (SCOPE, report.scope),
         (POLICY, report.policy if report.policy != UNKNOWN else ""),
+        (MAX_NUMA_NODES, str(report.max_numa_nodes) if report.max_numa_nodes > DEFAULT_NUMA_NODES else ""),
     ]
     return [{"name": name, "value": value} for name, value in pairs if value]
 

@@ -21,19 +21,25 @@ _TERMINALS = 64
 _DIGITS = 25
 
 
-def encode(placements: Iterable[Placement], zones: int) -> tuple[str, dict[int, str]] | None:
-    """Metadata and the vector of each zone; None when a container spans zones (the payload cannot say it)."""
+def encode(placements: Iterable[Placement], zones: Iterable[int]) -> tuple[str, dict[int, str]] | None:
+    """Metadata and the vector of each zone; None when a container spans zones (the payload cannot say it). What a pod holds
+    beyond its containers (no container's name) is none of them: a reader compares their count with that of the pods' specs."""
     zone_of: dict[int, int] = {}
     for placement in placements:
-        found = _zone(placement)
+        found = _zone(placement) if placement.container else None
         if found is not None and len(found) > 1:
             return None
         if found:
             zone_of[_container_hash(placement)] = found[0]
     members = _offsets(zone_of)
     busiest = min(members, key=lambda zone: (-len(members[zone]), zone), default=0)
-    metadata = f"npv0v001::ve=leb89::cc={len(zone_of)}::nn={zones}::bn={busiest}"
+    metadata = f"npv0v001::ve=leb89::cc={len(zone_of)}::nn={_numbers(zones)}::bn={busiest}"
     return metadata, {zone: _vector(members[zone]) for zone in sorted(members) if zone != busiest}
+
+
+def _numbers(zones: Iterable[int]) -> int:
+    """How many zones a reader must reckon with: it refuses the ids that are not below, so gaps between ids count as zones."""
+    return 1 + max(zones, default=-1)
 
 
 def _zone(placement: Placement) -> tuple[int, ...] | None:

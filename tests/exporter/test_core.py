@@ -154,6 +154,18 @@ def test_init_containers_cpus_come_from_the_checkpoint_once() -> None:
     assert made.checkpoints == ("cpu",)
 
 
+def test_objects_count_the_listed_containers_alone() -> None:
+    """The plugin counts those of the pods' specs, init containers not among them, and takes no payload of another count."""
+    held = {"init": ListedContainer("init", (2, 4)), "c": ListedContainer("c", (2,))}
+    pods = (pod("p", ListedContainer("c", (2,)), cpus=(2, 6)),)
+    stored = checkpoints(("cpu",), uid_1=held)
+    scan = core.Scan(Freshness("boot", 5), EVEN_ODD, Allocatable(tuple(range(24))), pods, checkpoints=stored)
+    made = core.report("n1", "exporter-1", scan, core.Rules())
+    assert [each.container for each in made.placements or ()] == ["c", "", "init"]
+    assert [each.container for each in core.as_listed(made, scan).placements or ()] == ["c"]
+    assert core.as_listed(made, scan).zones == made.zones
+
+
 def test_an_init_container_that_keeps_nothing_is_told_and_differs_from_no_checkpoint() -> None:
     held = {"init": ListedContainer("init", (2,)), "c": ListedContainer("c", (2, 4))}
     listed = pod("p", ListedContainer("c", (2, 4)))

@@ -13,8 +13,13 @@ import msgspec
 import pytest
 
 from services.exporter import core, objects, recorded
+from services.exporter.answers import Allocatable, ListedContainer, ListedPod
+from services.exporter.checkpoints import Checkpoints
+from services.exporter.handlers import NodeReporter
 from services.exporter.objects import Objects
-from shared.domain.report import Report, Zone, ZoneResource
+from services.exporter.settings import ExporterSettings
+from services.exporter.sysfs import Machine, NumaNode
+from shared.domain.report import Freshness, Report, Zone, ZoneResource
 from shared.kube.port import Answer, Lost
 from shared.telemetry.setup import TelemetrySettings, set_up
 from tests.exporter.conftest import MOMENTS
@@ -119,3 +124,26 @@ async def test_a_failure_is_said_once_and_the_newest_state_is_written_in_the_end
     assert said[1] == ""
     assert api.applied[-1]["zones"][0]["resources"][0]["available"] == "2"
     assert "ownerReferences" not in api.applied[-1]["metadata"]
+
+
+async def test_a_round_hands_over_the_listed_containers_alone() -> None:
+    """Of a pod whose init container still keeps CPUs, the object counts one container, and the bus is told of both."""
+    kept = Checkpoints(("cpu",), {"uid-1": {"init": ListedContainer("init", (2, 3)), "c": ListedContainer("c", (2,))}})
+    pods = (ListedPod("default", "p", (ListedContainer("c", (2,)),)),)
+    machine = Machine((NumaNode(0, (0, 1, 2, 3)),))
+    found = core.Scan(Freshness("boot", 1), machine, Allocatable((0, 1, 2, 3)), pods, checkpoints=kept)
+    kept_of: dict[str, Report] = {}
+
+    class Node:
+        async def scan(self) -> core.Scan:
+            return found
+
+        def put(self, about: object, told: object) -> None:
+            if isinstance(about, Report):
+                kept_of["object"] = about
+
+    settings = ExporterSettings(nodes=("n1=/none,/sys",))
+    node = Node()
+    reporter = NodeReporter("n1", node, settings, node, lambda status: None, objects=node)  # type: ignore[arg-type]
+    await reporter.round()
+    assert [each.container for each in kept_of["object"].placements or ()] == ["c"]

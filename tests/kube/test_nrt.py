@@ -107,14 +107,26 @@ def placement(name: str, *zones: int) -> Placement:
 
 
 def test_placement_payload_of_nothing_and_of_a_container_over_two_zones() -> None:
-    assert numaplacement.encode([placement("idle")], 2) == ("npv0v001::ve=leb89::cc=0::nn=2::bn=0", {})
-    assert numaplacement.encode([placement("wide", 0, 1)], 2) is None
+    assert numaplacement.encode([placement("idle")], (0, 1)) == ("npv0v001::ve=leb89::cc=0::nn=2::bn=0", {})
+    assert numaplacement.encode([placement("wide", 0, 1)], (0, 1)) is None
 
 
 def test_placement_payload_lists_every_zone_but_the_busiest() -> None:
-    made = numaplacement.encode([placement(f"p{n}", 1 if n % 3 else 0) for n in range(300)], 2)
+    made = numaplacement.encode([placement(f"p{n}", 1 if n % 3 else 0) for n in range(300)], (0, 1))
     assert made is not None
     metadata, vectors = made
     assert metadata == "npv0v001::ve=leb89::cc=300::nn=2::bn=1"
     assert list(vectors) == [0]
     assert len(vectors[0]) >= 100
+
+
+def test_placement_payload_reckons_with_gaps_between_zone_ids_and_with_containers_alone() -> None:
+    """numaplacement's decoder refuses ids at or above `nn`; what a pod holds beyond its containers is none of its containers."""
+    beyond = Placement("ns", "p", "", (ZonedAmount("cpu", (0,), 1000),))
+    assert numaplacement.encode([placement("p", 5), beyond], (0, 5)) == ("npv0v001::ve=leb89::cc=1::nn=6::bn=5", {})
+
+
+@pytest.mark.parametrize(("limit", "told"), [(8, []), (4, []), (16, ["16"]), (1024, ["1024"])])
+def test_a_limit_of_zones_above_the_default_is_told(limit: int, told: list[str]) -> None:
+    found = to_nrt(Report("n", "b", 1, max_numa_nodes=limit, zones=(Zone(0),)))["attributes"]
+    assert [one["value"] for one in found if one["name"] == "topologyManagerMaxNUMANodes"] == told

@@ -9,7 +9,7 @@ import pytest
 from services.topology_store import mirroring
 from services.topology_store.mirroring import Pessimism, Present, Remove, Terms, Write
 from shared.kube.nrt_mirrored import EXPIRED_SINCE, MARK, content, is_mirrored
-from tests.ledger.given import History, cpu, held, pod, zone
+from tests.ledger.given import History, container, cpu, held, pod, zone
 
 NOW_US = 2_000_000_000_000_000
 
@@ -66,6 +66,14 @@ def test_the_placements_of_the_report_travel_in_the_object(history: History) -> 
     history.report(zone(0, 8), zone(1, 8, 5), placements=listed, at=2, fingerprint="pfp0v001x", fingerprint_method="all")
     names = [attribute["name"] for attribute in wanted(history)["attributes"]]
     assert "topology.node.k8s.io/numaplacement-metadata" in names
+
+
+def test_what_init_containers_keep_is_not_among_the_placements(history: History) -> None:
+    """The plugin counts the containers of the pods' specs that run, and takes no payload of another count."""
+    history.reserve(pod("a", container("setup", cpus=4, kind="init"), container("c", cpus=3)))
+    listed = (held("a", 1, 3), held("a", 1, 1, container_name="setup"), held("b", 0, 1, container_name="setup"))
+    history.report(zone(0, 8, 7), zone(1, 8, 4), placements=listed, at=2, fingerprint="pfp0v001x", fingerprint_method="all")
+    assert "npv0v001::ve=leb89::cc=2::nn=2::bn=0" in [attribute["value"] for attribute in wanted(history)["attributes"]]
 
 
 def test_a_silent_node_says_since_when_and_is_collected_in_time(history: History) -> None:
