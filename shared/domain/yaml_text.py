@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import yaml
 
 YAMLError = yaml.YAMLError
@@ -15,6 +16,7 @@ MAX_DEPTH = 100
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+_NODES = (*_OPENING, yaml.ScalarEvent, yaml.AliasEvent)
 
 
 def document(text: str | bytes) -> Any:
@@ -29,6 +31,35 @@ def documents(text: str | bytes) -> list[Any]:
     return list(yaml.load_all(text, _LOADER))
 
 
+class Repeated(msgspec.Struct, frozen=True):
+    """A key that a mapping has already: PyYAML keeps the last of its values and says nothing."""
+
+    line: int
+    key: str
+
+
+def repeated_keys(text: str | bytes) -> list[Repeated]:
+    """Every key that is there again in its mapping, for readers that refuse what would be lost. Raises as `document` does."""
+    _check_depth(text)
+    found: list[Repeated] = []
+    keys: list[set[str] | None] = []
+    is_key: list[bool] = []
+    for event in yaml.parse(text, _LOADER):
+        if isinstance(event, _CLOSING):
+            keys.pop()
+            is_key.pop()
+        elif isinstance(event, _NODES):
+            if keys and (known := keys[-1]) is not None:
+                if is_key[-1] and isinstance(event, yaml.ScalarEvent):
+                    found += [Repeated(_line(event), event.value)] if event.value in known else []
+                    known.add(event.value)
+                is_key[-1] = not is_key[-1]
+            if isinstance(event, _OPENING):
+                keys.append(set() if isinstance(event, yaml.MappingStartEvent) else None)
+                is_key.append(True)
+    return found
+
+
 def _check_depth(text: str | bytes) -> None:
     depth = 0
     for event in yaml.parse(text, _LOADER):
@@ -37,5 +68,8 @@ def _check_depth(text: str | bytes) -> None:
         elif isinstance(event, _CLOSING):
             depth -= 1
         if depth > MAX_DEPTH:
-            line = event.start_mark.line + 1 if event.start_mark else 0
-            raise ValueError(f"line {line}: nested deeper than {MAX_DEPTH} levels")
+            raise ValueError(f"line {_line(event)}: nested deeper than {MAX_DEPTH} levels")
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 0

@@ -28,3 +28,9 @@ def test_documents_come_in_order_and_only_as_plain_values() -> None:
     assert yaml_text.document("") is None
     with pytest.raises(yaml_text.YAMLError):
         yaml_text.document("!!python/object/apply:os.getpid []")
+
+
+def test_repeated_keys_are_found_in_their_own_mapping_alone() -> None:
+    text = "a: {b: 1, c: 2}\nd:\n- {b: 1}\n- {b: 2, a: [a, a], b: 3}\n? [b]\n: b\nb: &x b\nc: *x\na: 1\n"
+    assert [(each.line, each.key) for each in yaml_text.repeated_keys(text)] == [(4, "b"), (9, "a")]
+    assert yaml_text.repeated_keys("a: b\nb: a\n") == []

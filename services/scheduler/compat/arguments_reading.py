@@ -57,8 +57,13 @@ def read_text(text: str) -> Outcome:
         return _failed(Problem("document", f"{len(text)} characters", f"keep it under {LIMIT_TEXT_CHARS}"))
     try:
         document = yaml_text.document(text)
+        repeated = yaml_text.repeated_keys(text)
     except (yaml_text.YAMLError, ValueError, RecursionError) as error:
         return _failed(Problem("document", type(error).__name__, f"write valid YAML or JSON ({' '.join(str(error).split())})"))
+    if repeated:
+        return Outcome(
+            {}, tuple(Problem(f"line {each.line}", each.key, "is there already; keep one of the two") for each in repeated)
+        )
     return read(document)
 
 
