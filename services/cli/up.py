@@ -28,7 +28,10 @@ Speed = Annotated[
 ]
 Policy = Annotated[str | None, typer.Option(help="Topology Manager policy of the kubelets. Default: single-numa-node.")]
 Scope = Annotated[str | None, typer.Option(help="Topology Manager scope, container or pod. Default: container.")]
-Cache = Annotated[str, typer.Option(help="ledger, or as upstream: overreserve, discardreserved, passthrough.")]
+Cache = Annotated[
+    str | None,
+    typer.Option(help="ledger, or as upstream: overreserve, discardreserved, passthrough. Default: TOPOLOG_CACHE, or ledger."),
+]
 Seed = Annotated[int | None, typer.Option(help="Seed of the workload. Default: 1, or as before.")]
 ReportInterval = Annotated[float, typer.Option(help="Seconds between full reports of a node.")]
 ApiPort = Annotated[int, typer.Option(help="Port of the simulated Kubernetes API. Default: as before, or any free one.")]
@@ -61,7 +64,7 @@ def up(
     speed: Speed = None,
     policy: Policy = None,
     scope: Scope = None,
-    cache: Cache = "ledger",
+    cache: Cache = None,
     seed: Seed = None,
     report_interval: ReportInterval = 5.0,
     api_port: ApiPort = 0,
@@ -82,10 +85,10 @@ def up(
     """
     given = {"nodes": nodes, "zones": zones, "workload": _absolute(workload), "policy": policy, "scope": scope, "seed": seed}
     rest = {
-        **{"fresh": fresh, "pods": pods, "load": load, "speed": speed, "cache": cache, "report_interval_s": report_interval},
+        **{"fresh": fresh, "pods": pods, "load": load, "speed": speed, "report_interval_s": report_interval},
         **{"api_port": api_port, "exit_when_idle": exit_when_idle, "idle_after_s": idle_after, "json": as_json},
         **{"database_url": database_url, "nats_url": nats_url, "kubeconfig": kubeconfig, "advertise": advertise},
-        **{"schedulers": schedulers, "standbys": standbys},
+        **{"cache": cache or "", "schedulers": schedulers, "standbys": standbys},
     }
     raise typer.Exit(_run(data_dir, given, rest, plain))
 

@@ -88,6 +88,15 @@ def test_services_are_given_the_file_of_an_address_and_not_what_stands_in_it(tmp
     assert "s3cret" not in str(told)
 
 
+def test_a_cache_that_no_option_names_is_left_to_the_schedulers_own_settings(tmp_path: Path) -> None:
+    """TOPOLOG_CACHE of the environment, or `cache` in the file of TOPOLOG_CONFIG."""
+    unsaid = children.environment(UpOptions(data_dir=tmp_path), "db", "bus", "", tmp_path)
+    assert "TOPOLOG_CACHE" not in unsaid
+    assert inherited({"TOPOLOG_CACHE": "overreserve"}, specs(tmp_path)["scheduler"].passes) == {"TOPOLOG_CACHE": "overreserve"}
+    said = children.environment(UpOptions(data_dir=tmp_path, cache="passthrough"), "db", "bus", "", tmp_path)
+    assert said["TOPOLOG_CACHE"] == "passthrough"
+
+
 def test_libpqs_variables_are_for_an_outside_database_alone(tmp_path: Path) -> None:
     assert not inherited(SECRETS, specs(tmp_path)["binder"].passes).get("PGPASSWORD")
     outside = specs(tmp_path, database_url="postgresql://h/x")

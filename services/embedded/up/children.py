@@ -89,7 +89,7 @@ def environment(options: UpOptions, database_url: str, nats_url: str, kubeconfig
         **_said(DATABASE, database_url, options.database_url_file),
         **_said(BUS, nats_url, options.nats_url_file),
         "TOPOLOG_KUBECONFIG": kubeconfig,
-        "TOPOLOG_CACHE": options.cache,
+        **({"TOPOLOG_CACHE": options.cache} if options.cache else {}),
         "TOPOLOG_TRACE_FILE": os.environ.get("TOPOLOG_TRACE_FILE", str(trace_file)),
         "TOPOLOG_TRACE_RATIO": os.environ.get("TOPOLOG_TRACE_RATIO", "0.01"),
         **_patience(options),

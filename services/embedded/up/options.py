@@ -21,8 +21,8 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     `speed` is `max` or virtual seconds a real second. `kubeconfig` names an outside cluster: then nothing
     is simulated. Empty `database_url` and `nats_url` mean the embedded servers; the services
     are given their files where these are named. `schedulers` share the pods; `standbys` are
-    further binders and topology-stores, ready to take over. `declared`: by service, the variables that its settings know and
-    that it gets of this process' environment."""
+    further binders and topology-stores, ready to take over. An empty `cache` leaves it to the scheduler's settings.
+    `declared`: by service, the variables that its settings know and that it gets of this process' environment."""
 
     data_dir: Path
     fresh: bool = False
@@ -35,7 +35,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     api_port: int = 0
     policy: str = SINGLE_NUMA_NODE
     scope: str = "container"
-    cache: str = "ledger"
+    cache: str = ""
     seed: int = 1
     report_interval_s: float = 5.0
     exit_when_idle: bool = False
@@ -71,7 +71,7 @@ def check(options: UpOptions) -> UpOptions:
         *_between("--api-port", options.api_port, 0, 65_535),
         *_one_of("--policy", options.policy, POLICIES),
         *_one_of("--scope", options.scope, SCOPES),
-        *_one_of("--cache", options.cache, CACHES),
+        *(_one_of("--cache", options.cache, CACHES) if options.cache else []),
         *_load(options),
         *_speed(options.speed),
         *_workload(options.workload),
