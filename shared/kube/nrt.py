@@ -32,7 +32,8 @@ NUMA_NODES_CAP = 1024
 SOURCE = "nrt"
 ALL = "all"
 MAX_ZONES = 64
-_ZONE_NAME = re.compile(r"node-(\d{1,5})")
+_ZONE_NAME = re.compile(r"node-(\d{1,5})", re.ASCII)
+_NUMBER = re.compile(r"\+?0*([0-9]{1,19})", re.ASCII)
 _LEGACY = {
     "SingleNUMANodeContainerLevel": (SINGLE_NUMA_NODE, "container"),
     "SingleNUMANodePodLevel": (SINGLE_NUMA_NODE, "pod"),
@@ -113,7 +114,7 @@ def from_nrt(found: object, boot_id: str, boot_time_ms: int) -> Report:
         raise NrtError(f"{KIND}: {error}; expected the schema of v1alpha2 or v1alpha1") from error
     name = read.metadata.name
     zones = _zones_in(name, read.zones)
-    attributes = {attribute.name: attribute.value for attribute in read.attributes or []}
+    attributes = {attribute.name: attribute.value for attribute in read.attributes or [] if attribute.value}
     policy, scope = _policy_in(name, read, attributes)
     fingerprint, method = _fingerprint_in(read, attributes)
     return Report(
@@ -245,10 +246,10 @@ def _policy_in(node: str, read: _Object, attributes: dict[str, str]) -> tuple[st
 
 
 def _max_numa_nodes(attributes: dict[str, str]) -> int:
-    """The kubelet's limit of zones; what is no number above 1 is the default, as the plugin reads it."""
-    text = attributes.get(MAX_NUMA_NODES, "")
-    found = int(text) if text.isdecimal() and len(text) < 10 else 0
-    return min(found, NUMA_NODES_CAP) if found > 1 else DEFAULT_NUMA_NODES
+    """The kubelet's limit of zones; what is no number above 1 to Go is the default, as the plugin reads it."""
+    number = _NUMBER.fullmatch(attributes.get(MAX_NUMA_NODES, ""))
+    found = int(number[1]) if number is not None else 0
+    return min(found, NUMA_NODES_CAP) if 1 < found < 2**63 else DEFAULT_NUMA_NODES
 
 
 def _checked(node: str, field: str, value: str, known: tuple[str, ...]) -> str:

@@ -50,10 +50,19 @@ def test_attributes_override_the_older_policies_field_by_field(
     assert (report.policy, report.scope) == (policy, scope)
 
 
-@pytest.mark.parametrize(("text", "limit"), [("4", 4), ("1", 8), ("-2", 8), ("many", 8), ("99999", 1024)])
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("4", 4), ("1", 8), ("-2", 8), ("many", 8), ("99999", 1024), ("+16", 16), ("0000000000016", 16), ("９", 8), ("9" * 19, 8)],
+)
 def test_the_limit_of_zones_is_taken_where_it_is_one(text: str, limit: int) -> None:
     report = from_nrt(nrt(attributes=[{"name": "topologyManagerMaxNUMANodes", "value": text}]), "", 0)
     assert report.max_numa_nodes == limit
+
+
+def test_an_attribute_that_says_nothing_takes_nothing_back() -> None:
+    pairs = [("topologyManagerScope", "pod"), ("topologyManagerPolicy", "restricted"), ("topologyManagerScope", "")]
+    report = from_nrt(nrt(attributes=[{"name": name, "value": value} for name, value in pairs]), "", 0)
+    assert (report.policy, report.scope) == ("restricted", "pod")
 
 
 def test_nfd_attribute_without_method_and_old_annotation_mean_all_pods() -> None:
