@@ -97,6 +97,14 @@ def test_a_cache_that_no_option_names_is_left_to_the_schedulers_own_settings(tmp
     assert said["TOPOLOG_CACHE"] == "passthrough"
 
 
+def test_a_silence_that_the_environment_names_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = UpOptions(data_dir=tmp_path)
+    assert children.environment(simulated, "db", "bus", "", tmp_path)["TOPOLOG_REPORT_MAX_AGE_S"] == "15.0"
+    monkeypatch.setenv("TOPOLOG_REPORT_MAX_AGE_S", "60")
+    assert "TOPOLOG_REPORT_MAX_AGE_S" not in children.environment(simulated, "db", "bus", "", tmp_path)
+    assert "TOPOLOG_REPORT_MAX_AGE_S" in specs(tmp_path)["topology-store"].passes
+
+
 def test_libpqs_variables_are_for_an_outside_database_alone(tmp_path: Path) -> None:
     assert not inherited(SECRETS, specs(tmp_path)["binder"].passes).get("PGPASSWORD")
     outside = specs(tmp_path, database_url="postgresql://h/x")

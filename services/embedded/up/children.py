@@ -29,6 +29,8 @@ BUS = ("TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE")
 WATCHED = ("TOPOLOG_CRASH_AT", "TOPOLOG_CRASH_ONCE", "TOPOLOG_SAMPLES")
 """By which tests and benchmarks have processes end at a passage, or tell what they spend their time on."""
 
+PATIENCE = "TOPOLOG_REPORT_MAX_AGE_S"
+
 
 class Ports(msgspec.Struct, frozen=True):
     """HTTP port by child name, chosen free before the start and kept over restarts of a child."""
@@ -111,9 +113,11 @@ def _said(variables: tuple[str, str], url: str, file: str) -> dict[str, str]:
 
 
 def _patience(options: UpOptions) -> dict[str, str]:
-    """Three reports of a simulated node. The exporters of an outside cluster have intervals of their own, and the services the
-    silence that goes with those."""
-    return {} if options.kubeconfig else {"TOPOLOG_REPORT_MAX_AGE_S": str(max(3 * options.report_interval_s, 10.0))}
+    """Three reports of a simulated node, unless said otherwise. Exporters of an outside cluster have intervals of their own, and
+    the services the silence that goes with those."""
+    if options.kubeconfig or PATIENCE in os.environ:
+        return {}
+    return {PATIENCE: str(max(3 * options.report_interval_s, 10.0))}
 
 
 def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
