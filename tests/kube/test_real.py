@@ -47,7 +47,7 @@ async def _define() -> str:
 
 
 def _established(answer: Answer) -> bool:
-    conditions = answer.body.get("status", {}).get("conditions", ())
+    conditions = answer.body.get("status", {}).get("conditions") or ()  # null at first
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
