@@ -167,7 +167,8 @@ class Announcer:
             reason = "SchedulerError" if waiting.kind == "refused" else "Unschedulable"
             patch = announcements.condition(waiting.message, waiting.time_us, reason)
             _counted(await self._kube.patch_pod_status(pod.namespace, pod.name, patch))
-        _counted(await self._kube.create_event(pod.namespace, event))
+        # Its own, and not the pod's: an event of a node stands in another, and under the pod's it is a 400.
+        _counted(await self._kube.create_event(event["metadata"]["namespace"], event))
 
     def _too_many(self) -> bool:
         """True when enough zones were told in this second."""

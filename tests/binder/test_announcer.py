@@ -33,8 +33,10 @@ class Slow:
     async def patch_pod_status(self, _namespace: str, _name: str, _patch: Object) -> Answer | Lost:
         return self.answer
 
-    async def create_event(self, _namespace: str, event: Object) -> Answer | Lost:
+    async def create_event(self, namespace: str, event: Object) -> Answer | Lost:
         await self.go.wait()
+        if event["metadata"]["namespace"] != namespace:
+            return Answer(400, "BadRequest", "the namespace of the provided object does not match that of the request")
         self.said.append(f"{event['involvedObject']['name']}: {event['message']}")
         self.events.append(event)
         return self.answer
