@@ -34,21 +34,22 @@ def refused(node: str, cause: str, message: str) -> str:
     return f"binding to {node} was {cause}: {message}; {_REMEDIES[cause]}" if cause in _REMEDIES else ""
 
 
-def condition(message: str, time_us: int, reason: str = "Unschedulable") -> dict[str, Any]:
-    """The status patch that says why the pod waits. `SchedulerError` is kube-scheduler's reason for a failed binding."""
+def condition(uid: str, message: str, since_us: int, reason: str = "Unschedulable") -> dict[str, Any]:
+    """The status patch that says why the pod waits, and since when. `SchedulerError` is kube-scheduler's reason for a failed
+    binding. The uid is a precondition: a namesake that came since, and may run already, is not told that it waits (422)."""
     entry = {
         "type": "PodScheduled",
         "status": "False",
         "reason": reason,
         "message": message,
-        "lastTransitionTime": _moment(time_us // 1_000_000),
+        "lastTransitionTime": _moment(since_us // 1_000_000),
     }
-    return {"status": {"conditions": [entry]}}
+    return {"metadata": {"uid": uid}, "status": {"conditions": [entry]}}
 
 
 def nominated(uid: str, node: str) -> dict[str, Any]:
     """The status patch that names the node which is being cleared for the pod; "" takes the name away. The uid is a
-    precondition: a namesake that came since is not nominated (409)."""
+    precondition: a namesake that came since is not nominated (422)."""
     return {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}}
 
 

@@ -68,6 +68,7 @@ class Announcer:
         self._second = (0, 0)
         self._nominated: dict[str, str] = {}
         self._victims: dict[str, Identity] = {}
+        self._since_us: dict[str, int] = {}
         self._woken = asyncio.Event()
         self.enabled = False
 
@@ -96,6 +97,8 @@ class Announcer:
 
     def _remember(self, state: BinderState, fact: Fact) -> None:
         """Victims by their names, as one may have ended before its eviction has an outcome; the oldest gives way."""
+        if isinstance(fact, PodBound | PodEnded):
+            self._since_us.pop(fact.uid, None)
         if not isinstance(fact, EvictIntended):
             return
         node = self._nominated.get(fact.preemptor, "")
@@ -122,7 +125,8 @@ class Announcer:
         return self._nomination_ended(fact)
 
     def _nomination_ended(self, fact: Fact) -> tuple[Kind, str, str, str] | None:
-        """Withdrawn, or placed elsewhere. A nominee that takes its node keeps the field, as with kube-scheduler."""
+        """Withdrawn, or placed elsewhere. Of a nominee that takes its node the API server clears the field as it
+        binds (before Kubernetes 1.35 it stays, as with kube-scheduler)."""
         if not isinstance(fact, NominationWithdrawn | PodReserved | PodEnded):
             return None
         node = self._nominated.pop(fact.uid, "")
@@ -165,10 +169,17 @@ class Announcer:
         else:
             event = announcements.failed(pod, waiting.uid, waiting.message, waiting.time_us, waiting.position)
             reason = "SchedulerError" if waiting.kind == "refused" else "Unschedulable"
-            patch = announcements.condition(waiting.message, waiting.time_us, reason)
+            patch = announcements.condition(waiting.uid, waiting.message, self._since(waiting), reason)
             _counted(await self._kube.patch_pod_status(pod.namespace, pod.name, patch))
         # Its own, and not the pod's: an event of a node stands in another, and under the pod's it is a 400.
         _counted(await self._kube.create_event(event["metadata"]["namespace"], event))
+
+    def _since(self, waiting: Waiting) -> int:
+        """When the condition became false: another reason for it is no transition. The oldest gives way."""
+        since_us = self._since_us.setdefault(waiting.uid, waiting.time_us)
+        if len(self._since_us) > PENDING_PODS:
+            del self._since_us[next(iter(self._since_us))]
+        return since_us
 
     def _too_many(self) -> bool:
         """True when enough zones were told in this second."""

@@ -27,10 +27,12 @@ class Slow:
     def __init__(self) -> None:
         self.go = asyncio.Event()
         self.said: list[str] = []
+        self.patches: list[Object] = []
         self.events: list[Object] = []
         self.answer: Answer | Lost = Answer(201)
 
-    async def patch_pod_status(self, _namespace: str, _name: str, _patch: Object) -> Answer | Lost:
+    async def patch_pod_status(self, _namespace: str, _name: str, patch: Object) -> Answer | Lost:
+        self.patches.append(patch)
         return self.answer
 
     async def create_event(self, namespace: str, event: Object) -> Answer | Lost:
@@ -51,20 +53,20 @@ class Told:
         self.announcer.enabled = True
         self.state = core.initial()
 
-    def tell(self, stream: str, *facts: Fact) -> None:
+    def tell(self, stream: str, *facts: Fact, time_us: int = 0) -> None:
         """Fold these facts as one page."""
         page = []
         for fact in facts:
             position = self.state.position + 1
-            envelope = Envelope(position, stream, position, type_of(fact), 1, encode(fact), 0, "t", 0, str(position))
+            envelope = Envelope(position, stream, position, type_of(fact), 1, encode(fact), time_us, "t", 0, str(position))
             core.evolve(self.state, envelope, fact)
             page.append((envelope, fact))
         self.announcer.folded(self.state, page)
 
-    def verdict(self, name: str, message: str) -> None:
+    def verdict(self, name: str, message: str, time_us: int = 0) -> None:
         if f"uid-{name}" not in self.state.pods:
             self.tell(f"pod/uid-{name}", PodObserved(pod(name)))
-        self.tell(f"pod/uid-{name}", PodVerdictChanged(f"uid-{name}", message))
+        self.tell(f"pod/uid-{name}", PodVerdictChanged(f"uid-{name}", message), time_us=time_us)
 
 
 async def test_of_several_verdicts_only_the_newest_is_told() -> None:
@@ -165,3 +167,15 @@ async def test_a_node_that_is_set_aside_has_an_event_of_its_own_that_names_the_p
     assert (first["metadata"]["namespace"], first["reason"]) == ("default", "NodeSetAside")
     assert "pods like ns/a here for now: rejected: TopologyAffinityError" in first["message"]
     assert second["message"].startswith("Topolog sends no pods of one kind here for now: denied: a policy")
+
+
+async def test_another_reason_to_wait_is_no_transition_of_the_condition() -> None:
+    told = Told()
+    told.kube.go.set()
+    async with running(told.announcer.run()):
+        for second, message in ((60, "too little cpu"), (120, "too little memory")):
+            told.verdict("a", message, second * 1_000_000)
+            await until(lambda expected=f"a: {message}": told.kube.said[-1:] == [expected])
+    said = [patch["status"]["conditions"][0] for patch in told.kube.patches]
+    assert [one["message"] for one in said] == ["too little cpu", "too little memory"]
+    assert [one["lastTransitionTime"] for one in said] == ["1970-01-01T00:01:00Z"] * 2

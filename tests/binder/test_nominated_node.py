@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from services.binder.announcements import nominated
+from services.binder.announcements import condition, nominated
 from shared.events import streams
 from shared.events.cluster_facts import PodObserved
 from shared.events.scheduling_facts import NominationWithdrawn, PodNominated, PodReserved, PodVerdictChanged
-from shared.kube.port import Answer
+from shared.kube.port import Answer, Lost, Object
 from tests.binder.words import Cluster
 from tests.ledger.given import pod
 from tests.simulator.conftest import api  # noqa: F401 - fixture
@@ -76,14 +76,24 @@ async def test_it_is_taken_away_when_another_node_is_taken(cluster: Cluster) -> 
         await bound(cluster, "n2")
 
 
-async def test_it_stays_when_the_nominee_takes_its_node(cluster: Cluster) -> None:
+async def test_it_is_left_to_the_api_server_when_the_nominee_takes_its_node(cluster: Cluster) -> None:
+    """Which clears it as it binds."""
     uid = await waiting(cluster)
+    patched: list[Object] = []
+    write = cluster.kube.patch_pod_status
+
+    async def seen(namespace: str, name: str, patch: Object) -> Answer | Lost:
+        patched.append(patch)
+        return await write(namespace, name, patch)
+
+    cluster.kube.patch_pod_status = seen  # type: ignore[method-assign]
     async with cluster.binder(announce=True):
         await cluster.tell(streams.pod(uid), PodNominated(uid, "n1"))
         await becomes(cluster, "n1")
         await cluster.tell(streams.pod(uid), PodReserved(uid, "n1", nominated=True))
         await bound(cluster, "n1")
-        assert await nominee(cluster) == "n1"
+        assert await nominee(cluster) is None
+    assert [patch["status"] for patch in patched] == [{"nominatedNodeName": "n1"}]
 
 
 async def bound(cluster: Cluster, node: str) -> None:
@@ -98,3 +108,12 @@ async def test_a_namesake_is_not_nominated(cluster: Cluster) -> None:
     assert isinstance(answer, Answer)
     assert not answer.ok
     assert await nominee(cluster) is None
+
+
+async def test_a_namesake_is_not_told_that_it_waits(cluster: Cluster) -> None:
+    """It may run already."""
+    await waiting(cluster)
+    answer = await cluster.kube.patch_pod_status("apirec", "a", condition("uid-of-another", "0/1 nodes", 0))
+    assert isinstance(answer, Answer)
+    assert answer.status == 422
+    assert "conditions" not in (await cluster.stands())["status"]

@@ -80,8 +80,9 @@ def _bound(pod: Json, node: str, given: Json, stamp: str) -> Json:
     for field in ("labels", "annotations"):
         if given.get(field):
             metadata[field] = {**(metadata.get(field) or {}), **given[field]}
+    status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}  # cleared since Kubernetes 1.35
     return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": node},
-            "status": with_condition(pod["status"], {"type": "PodScheduled", "status": "True"}, stamp)}  # fmt: skip
+            "status": with_condition(status, {"type": "PodScheduled", "status": "True"}, stamp)}  # fmt: skip
 
 
 def with_condition(status: Json, condition: Json, stamp: str) -> Json:
