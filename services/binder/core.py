@@ -220,13 +220,16 @@ DEFINITE = frozenset((400, 403, 405, 413, 415, 422))
 """The request itself was judged, and would be judged so again (recordings H of kube-apiserver 1.36)."""
 _POLICY = "denied request"
 _NO_RIGHT = "cannot create resource"
+_NAMESPACE_ENDS = "because it is being terminated"
 
 
 def _why(reply: Reply) -> str:
     """`forbidden`: a right is missing. `denied`: an admission policy or webhook says no to this pod on this node, by 422, 403 or
-    413. `invalid`: the API server cannot take the Binding as it is."""
+    413. `invalid`: the API server cannot take the Binding as it is, or not in a namespace that ends, on whatever node."""
     if reply.status == 403 and _NO_RIGHT in reply.message:
         return "forbidden"
+    if reply.status == 403 and _NAMESPACE_ENDS in reply.message:
+        return "invalid"
     return "denied" if reply.status == 403 or _POLICY in reply.message else "invalid"
 
 

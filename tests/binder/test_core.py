@@ -68,15 +68,24 @@ def test_every_answer_has_one_meaning(given: Reply, then: object) -> None:
 
 
 POLICY = "pods \"p1\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'x' denied request: node rh-1 is closed"
+ENDS = 'pods "r32" is forbidden: unable to create new content in namespace race2 because it is being terminated'
 NO_RIGHT = 'pods "p" is forbidden: User "u" cannot create resource "pods/binding" in API group "" in the namespace "n"'
 
 
 @pytest.mark.parametrize(
     ("status", "message", "cause"),
-    [(422, POLICY, "denied"), (403, POLICY, "denied"), (413, POLICY, "denied"), (403, NO_RIGHT, "forbidden")],
+    [
+        (422, POLICY, "denied"),
+        (403, POLICY, "denied"),
+        (413, POLICY, "denied"),
+        (403, NO_RIGHT, "forbidden"),
+        (403, ENDS, "invalid"),
+    ],
 )
-def test_a_policys_no_and_a_missing_right_are_told_apart_by_their_words(status: int, message: str, cause: str) -> None:
-    """Recordings H of kube-apiserver 1.36: both may be a 403."""
+def test_a_policys_no_a_missing_right_and_a_namespace_that_ends_are_told_apart_by_their_words(
+    status: int, message: str, cause: str
+) -> None:
+    """Recordings H of kube-apiserver 1.36: each may be a 403. No node is to blame for the last two."""
     assert judge(WORK, Reply(status, message, True, "uid-a")) == binding.BindRefused("uid-a", "n1", cause, message)
 
 

@@ -65,6 +65,21 @@ async def test_a_terminating_or_replaced_pod_is_not_bound(api: Api) -> None:
     await api.same("bindings", "bind_recreated_wrong_uid_409", {recorded: first["metadata"]["uid"]})
 
 
+async def test_a_binding_clears_the_nominated_node(api: Api) -> None:
+    await api.pod("b16")
+    await api.set_status("b16", {"nominatedNodeName": "rec-n3"})
+    for name in ("pod_nominated", "bind_nominated_201", "pod_after_bind_nominated"):
+        await api.same("bindings", name)
+
+
+async def test_nobody_is_bound_or_evicted_in_a_namespace_that_ends(api: Api) -> None:
+    await api.pod("b17", finalizers=["example.com/f"])
+    await api.ask("DELETE", "/api/v1/namespaces/apirec")
+    for name in ("bind_namespace_ends_403", "bind_namespace_ends_missing_403"):
+        await api.same("bindings", name)
+    await api.same("deletions", "evict_namespace_ends_403")
+
+
 async def test_a_failed_pod_and_one_created_with_a_node(api: Api) -> None:
     await api.pod("b12")
     await api.set_status("b12", {"phase": "Failed"})

@@ -11,15 +11,14 @@ from services.simulator.api.core import schema
 from services.simulator.api.core.kinds import PODS
 from services.simulator.api.core.refusals import Refusal, bad_request, conflict, not_found, refuse
 from services.simulator.api.core.store import Entry, Store
-from services.simulator.api.core.writes import Moment
+from services.simulator.api.core.writes import Moment, namespace_ends
 
 Json = dict[str, Any]
 
 
 def bind(store: Store, namespace: str, name: str, body: Any, dry_run: bool, moment: Moment) -> Entry | Refusal:
     """Assign a pod to a node. The node need not exist; the Binding's labels and annotations overwrite the pod's."""
-    refused = _wrong_body(namespace, name, body)
-    if refused is not None:
+    if refused := _wrong_body(namespace, name, body) or namespace_ends(store, PODS, namespace, name):
         return refused
     pod = store.get("pods", namespace, name)
     if pod is None:

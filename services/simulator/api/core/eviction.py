@@ -16,7 +16,7 @@ from services.simulator.api.core.refusals import Refusal, bad_request, not_found
 from services.simulator.api.core.removal import DeleteOptions, delete, unmet_precondition
 from services.simulator.api.core.selectors import from_label_selector
 from services.simulator.api.core.store import Entry, Store
-from services.simulator.api.core.writes import Moment
+from services.simulator.api.core.writes import Moment, namespace_ends
 
 Json = dict[str, Any]
 
@@ -32,6 +32,8 @@ def evict(store: Store, namespace: str, name: str, body: Any, options: DeleteOpt
     given = (body.get("metadata") or {}).get("name")
     if given not in (None, "", name):
         return bad_request(f"name in URL does not match name in Eviction object: {given}")
+    if ends := namespace_ends(store, PODS, namespace, name):
+        return ends
     pod = store.get("pods", namespace, name)
     if pod is None:
         return not_found(PODS, name)

@@ -98,13 +98,18 @@ def _misplaced(store: Store, kind: Kind, namespace: str, metadata: Json, moment:
     home = store.get("namespaces", "", namespace)
     if home is None:
         return not_found(kinds.NAMESPACES, namespace)
-    if home.obj["metadata"].get("deletionTimestamp"):
-        return _terminating(kind, namespace, metadata, moment)
-    return None
-
-
-def _terminating(kind: Kind, namespace: str, metadata: Json, moment: Moment) -> Refusal:
     name = metadata.get("name") or f"{metadata.get('generateName', '')}{moment.suffix}"
+    return namespace_ends(store, kind, namespace, name)
+
+
+def namespace_ends(store: Store, kind: Kind, namespace: str, name: str) -> Refusal | None:
+    """Nothing is created in a namespace that is on its way out, subresources of what is there included."""
+    home = store.get("namespaces", "", namespace)
+    ends = home is not None and home.obj["metadata"].get("deletionTimestamp")
+    return _terminating(kind, namespace, name) if ends else None
+
+
+def _terminating(kind: Kind, namespace: str, name: str) -> Refusal:
     cause = {
         "reason": "NamespaceTerminating",
         "message": f"namespace {namespace} is being terminated",
