@@ -253,7 +253,7 @@ class SchedulerCore:
         changed = self._refresh()
         proposals += withdrawals(self.ledger, changed, self.versions)
         proposals += self.weighing.proposals(self.followed)
-        self.nominations.begin()
+        self.nominations.begin(now_s)
         proposals += self._asked_binds()
         for order in range(limit):
             popped = self.queue.pop()
@@ -322,7 +322,7 @@ class SchedulerCore:
         return [*made, nomination] if nomination is not None else made
 
     def _verdict(self, entry: LedgerPod, choice: Unplaceable, order: int) -> list[Proposal]:
-        if entry.verdict == choice.message:
+        if entry.verdict == choice.message or (entry.verdict and self.nominations.waits(entry)):
             self.counters.repeated_verdicts += 1
             return []
         return [verdict(entry.pod, choice, order, self.ledger.position, self._version(f"pod/{entry.pod.uid}"))]

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from services.scheduler.deciding.outcome import Nomination
+from services.scheduler.preemption.refusals import Refusals
 from services.scheduler.reserving.proposals import Proposal, nomination, nomination_withdrawal
 from shared.domain.pod import Pod
 from shared.events import binding_facts as binding
@@ -52,7 +53,7 @@ class Nominations:
 
     def __init__(self, ledger: Ledger) -> None:
         self.open: dict[str, OpenNomination] = {}
-        self._refused: dict[str, str] = {}
+        self._refusals = Refusals()
         self._broken: set[str] = set()
         self._wanting: dict[str, tuple[int, bool]] = {}
         self._placed: dict[str, int] = {}
@@ -93,22 +94,27 @@ class Nominations:
             self._forget(fact.pod.uid)
 
     def _forget(self, uid: str) -> None:
-        for held in (self.open, self._wanting, self._refused):
-            held.pop(uid, None)
+        self.open.pop(uid, None)
+        self._wanting.pop(uid, None)
+        self._refusals.forget(uid)
         self._broken.discard(uid)
 
     def _refusal(self, fact: binding.EvictRefused, ledger: Ledger) -> None:
-        """The victim is spared, until a pod of its namespace starts: budgets then may allow more."""
+        """The victim is spared for now, and where a budget guards it pods like it."""
         found, entry = self.open.get(fact.preemptor), ledger.pods.get(fact.uid)
         if found is not None and fact.uid in found.victims and fact.preemptor not in self._broken:
             self._broken.add(fact.preemptor)
             if entry is not None:
-                self._refused[fact.uid] = entry.pod.namespace
+                self._refusals.refused(entry.pod, fact.message)
 
     def _new_chances(self, fact: cluster.PodRunning, ledger: Ledger) -> None:
         entry = ledger.pods.get(fact.uid)
-        if entry is not None and self._refused:
-            self._refused = {uid: namespace for uid, namespace in self._refused.items() if namespace != entry.pod.namespace}
+        if entry is not None and self._refusals.started(entry.pod):
+            self._search_anew()
+
+    def _search_anew(self) -> None:
+        """Who may be asked for again may help whoever waits, on whatever node he stands."""
+        self._wanting = {uid: (priority, False) for uid, (priority, _searched) in self._wanting.items()}
 
     def _count(self, uid: str, entry: LedgerPod | None) -> None:
         """Who is placed with which priority: whether any eviction could help is then told without a look at the nodes."""
@@ -134,14 +140,20 @@ class Nominations:
 
     # -- asking --------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """A batch begins."""
+    def begin(self, now_s: float) -> None:
+        """A batch begins (`now_s`, monotonic)."""
         self._searches = SEARCHES
+        if self._refusals.passes(now_s):
+            self._search_anew()
 
     def wake(self, changed: Collection[str]) -> list[str]:
         """Nominees whose node changed, or for whom an eviction was refused: each is decided again, whatever its shape."""
         woken = [uid for uid, found in self.open.items() if found.node in changed]
         return [*woken, *sorted(self._broken)]
+
+    def waits(self, entry: LedgerPod) -> bool:
+        """Others are evicted for it: what it claims itself would read as a new reason to wait."""
+        return entry.pod.uid in self.open and not entry.problem
 
     def refused(
         self, entry: LedgerPod, placing: Searching, ledger: Ledger, pod_version: int, versions: dict[str, int]
@@ -168,7 +180,7 @@ class Nominations:
         if self._searches <= 0 or not self._may(pod):
             return None
         self._searches -= 1
-        spared = {*self._refused, *(uid for found in self.open.values() for uid in found.victims)}
+        spared = self._refusals.spared(ledger.pods, {uid for found in self.open.values() for uid in found.victims})
         found = placing.nominate(pod, ledger.pods, spared, nodes)
         return None if found is None else self._proposal(pod, found, ledger, version, versions)
 
