@@ -220,7 +220,7 @@ DEFINITE = frozenset((400, 403, 405, 413, 415, 422))
 """The request itself was judged, and would be judged so again (recordings H of kube-apiserver 1.36)."""
 _POLICY = "denied request"
 _NO_RIGHT = "cannot create resource"
-_NAMESPACE_ENDS = "because it is being terminated"
+NAMESPACE_ENDS = "because it is being terminated"
 
 
 def _why(reply: Reply) -> str:
@@ -228,7 +228,7 @@ def _why(reply: Reply) -> str:
     413. `invalid`: the API server cannot take the Binding as it is, or not in a namespace that ends, on whatever node."""
     if reply.status == 403 and _NO_RIGHT in reply.message:
         return "forbidden"
-    if reply.status == 403 and _NAMESPACE_ENDS in reply.message:
+    if reply.status == 403 and NAMESPACE_ENDS in reply.message:
         return "invalid"
     return "denied" if reply.status == 403 or _POLICY in reply.message else "invalid"
 

@@ -64,10 +64,13 @@ async def build(service: Service, settings: BinderSettings) -> None:
 
     async def lead(lease: Lease) -> None:
         announcer.enabled = settings.announce
-        with lease_losses():
-            async with asyncio.TaskGroup() as group:
-                group.create_task(binder.lead(lease))
-                group.create_task(evictor.lead(lease))
+        try:
+            with lease_losses():
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(binder.lead(lease))
+                    group.create_task(evictor.lead(lease))
+        finally:
+            announcer.enabled = False
 
     service.task("fold", projector.run)
     service.task("bind", lambda: leadership.run(lead))

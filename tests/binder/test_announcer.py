@@ -26,6 +26,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
+        self.patched: Answer | Lost | None = None
         self.said: list[str] = []
         self.patches: list[Object] = []
         self.events: list[Object] = []
@@ -33,7 +34,7 @@ class Slow:
 
     async def patch_pod_status(self, _namespace: str, _name: str, patch: Object) -> Answer | Lost:
         self.patches.append(patch)
-        return self.answer
+        return self.patched or self.answer
 
     async def create_event(self, namespace: str, event: Object) -> Answer | Lost:
         await self.go.wait()
@@ -100,8 +101,81 @@ async def test_an_api_that_refuses_announcements_stops_nothing(answer: Answer | 
     async with running(told.announcer.run()) as (task,):
         for name in "abc":
             told.verdict(name, "waits")
-        await until(lambda: len(told.kube.said) == 3)
+        await until(lambda: set(told.kube.said) == {"a: waits", "b: waits", "c: waits"})
         assert not task.done()
+
+
+BUSY = Answer(429, message="Too many requests, please try again later.", retry_after_s=0.01)
+STARTING = Answer(403, "Forbidden", 'pods "a" is forbidden: User "u" cannot patch resource "pods/status" in API group ""')
+ENDS = Answer(403, "Forbidden", "unable to create new content in namespace ns because it is being terminated")
+
+
+@pytest.mark.parametrize("unjudged", [Lost("cut"), Answer(500), BUSY, STARTING])
+async def test_a_condition_that_was_not_judged_is_written_again(unjudged: Answer | Lost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autoscalers look for it, and a verdict that stays is told once."""
+    monkeypatch.setattr(module, "AGAIN_AFTER_S", 0.01)
+    told = Told()
+    told.kube.go.set()
+    told.kube.patched = unjudged
+    async with running(told.announcer.run()):
+        told.verdict("a", "waits")
+        await until(lambda: len(told.kube.patches) > 2)
+        told.kube.patched = None
+        await until(lambda: not told.announcer._waiting and not told.announcer._under_way)
+        written = len(told.kube.patches)
+        await asyncio.sleep(0.05)
+    assert len(told.kube.patches) == written
+
+
+async def test_nothing_is_told_again_of_a_pod_that_was_bound_or_where_a_newer_verdict_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_AFTER_S", 0.01)
+    told = Told()
+    told.kube.patched = BUSY
+    async with running(told.announcer.run()):
+        for name in "ab":
+            told.verdict(name, "old")
+        await until(lambda: len(told.announcer._under_way) == 2)
+        told.tell("pod/uid-a", PodBound("uid-a", "n1"))
+        told.verdict("b", "new")
+        told.kube.patched = None
+        told.kube.go.set()
+        await until(lambda: not told.announcer._waiting and not told.announcer._under_way)
+        await asyncio.sleep(0.05)
+    assert [patch["status"]["conditions"][0]["message"] for patch in told.kube.patches] == ["old", "old", "new"]
+
+
+async def test_what_is_refused_for_good_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AGAIN_AFTER_S", 0.01)
+    monkeypatch.setattr(module, "TRIES", 3)
+    told = Told()
+    told.kube.go.set()
+    for answer, tries in ((ENDS, 1), (Answer(422), 1), (BUSY, 3)):
+        told.kube.answer, told.kube.said = answer, []
+        async with running(told.announcer.run()):
+            told.verdict("a", f"waits {answer.status}")
+            await until(lambda: not told.announcer._waiting and not told.announcer._under_way)
+            await asyncio.sleep(0.05)
+        assert len(told.kube.said) == tries
+
+
+async def test_a_standby_tells_what_still_holds_when_it_leads() -> None:
+    """The leader may have died between the fact and the call."""
+    told = Told()
+    told.kube.go.set()
+    told.announcer.enabled = False
+    async with running(told.announcer.run()):
+        for name in "abc":
+            told.verdict(name, "waits")
+        told.tell("pod/uid-a", PodBound("uid-a", "n1"))
+        told.tell("pod/uid-b", PodEnded("uid-b", cause="deleted"))
+        await asyncio.sleep(0.05)
+        assert told.kube.said == []
+        told.announcer.enabled = True
+        await until(lambda: told.kube.said)
+        await asyncio.sleep(0.05)
+    assert told.kube.said == ["c: waits"]
 
 
 INTENDED = EvictIntended("uid-v", "ns", "v", "uid-p")
