@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from services.binder.announcements import condition, failed, nominated, set_aside
+from services.binder.core import NAMESPACE_ENDS, Identity
 from shared.kube import client
 from shared.kube.port import Answer, Kind
 from shared.kube.rights import TOPOLOGY_GROUP, Right
@@ -105,6 +107,52 @@ async def test_a_terminating_pod_is_not_bound(world: World) -> None:
     assert not (await world.get())["spec"].get("nodeName")
     free = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/hold"]}}
     await world.ask("PATCH", f"{world.path('pods')}/p", free, STRATEGIC)
+
+
+async def test_a_binding_clears_the_nominated_node(world: World) -> None:
+    made = await world.pod()
+    for node in ("n1", ""):
+        assert (await world.kube.patch_pod_status(world.namespace, "p", nominated(made["metadata"]["uid"], node))).ok  # type: ignore[union-attr]
+        assert (await world.get())["status"].get("nominatedNodeName", "") == node
+    await world.kube.patch_pod_status(world.namespace, "p", nominated(made["metadata"]["uid"], "n1"))
+    await world.bind(made, "n2")
+    assert "nominatedNodeName" not in (await world.get())["status"]
+
+
+async def test_a_status_is_written_to_the_pod_of_that_uid_alone(world: World) -> None:
+    await world.pod()
+    another = "00000000-0000-0000-0000-000000000000"
+    answer = await world.kube.patch_pod_status(world.namespace, "p", condition(another, "0/1 nodes", 0))
+    assert isinstance(answer, Answer)
+    assert answer.status == 422
+    assert not (await world.get())["status"].get("conditions")
+
+
+async def test_nobody_is_bound_or_evicted_in_a_namespace_that_ends(world: World) -> None:
+    """By 403, as by an admission policy; events are refused likewise, and conditions are taken."""
+    made = await world.pod()
+    uid = made["metadata"]["uid"]
+    path, hold = f"{world.path('pods')}/p", ["example.com/hold"]
+    assert (await world.ask("PATCH", path, {"metadata": {"finalizers": hold}}, STRATEGIC)).ok
+    await world.ask("DELETE", f"/api/v1/namespaces/{world.namespace}")
+    answers = [
+        await world.bind(made),
+        await world.kube.evict(world.namespace, "p", uid),
+        await world.kube.create_event(world.namespace, failed(Identity(world.namespace, "p"), uid, "0/1 nodes", 0, 1)),
+    ]
+    assert [answer.status for answer in answers if isinstance(answer, Answer)] == [403] * 3
+    assert all(NAMESPACE_ENDS in answer.message for answer in answers)
+    assert (await world.kube.patch_pod_status(world.namespace, "p", condition(uid, "0/1 nodes", 0))).ok  # type: ignore[union-attr]
+    assert not (await world.get())["spec"].get("nodeName")
+    await world.ask("PATCH", path, {"metadata": {"$deleteFromPrimitiveList/finalizers": hold}}, STRATEGIC)
+
+
+async def test_an_event_stands_in_its_own_namespace_a_nodes_in_default(world: World) -> None:
+    event = set_aside(f"{world.namespace}-n1", "why", 0, 1)
+    wrong = await world.kube.create_event(world.namespace, event)
+    right = await world.kube.create_event("default", event)
+    assert [answer.status for answer in (wrong, right) if isinstance(answer, Answer)] == [400, 201]
+    await world.ask("DELETE", f"/api/v1/namespaces/default/events/{event['metadata']['name']}")
 
 
 async def test_what_does_not_exist_is_404(world: World) -> None:
