@@ -103,3 +103,20 @@ async def test_a_watch_sees_the_steps_of_both_kinds_of_deletion(api: Api) -> Non
     assert versions == sorted(set(versions))
     times = [event["object"]["metadata"].get("deletionTimestamp") for event in events[2:5]]
     assert times[1] == times[2] < times[0]
+
+
+async def test_a_budget_guards_no_pod_that_is_not_ready_where_the_rest_suffices_or_the_budget_says_so(api: Api) -> None:
+    for name, app, ready in (("u1", "u", "True"), ("u2", "u", "False"), ("u3", "w", "False")):
+        await api.bound_pod(name, labels={"app": app})
+        await api.set_status(name, {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]})
+    budgets = "/apis/policy/v1/namespaces/apirec/poddisruptionbudgets"
+    for app in "uw":
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
+        body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec}
+        assert (await api.ask("POST", budgets, body)).status_code == 201
+    for name in ("evict_ready_guarded_429", "evict_unready_rest_suffices_201", "evict_unready_too_few_429"):
+        await api.same("deletions", name)
+    always = {"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}}
+    headers = {"Content-Type": "application/merge-patch+json"}
+    assert (await api.ask("PATCH", f"{budgets}/w", always, headers)).status_code == 200
+    await api.same("deletions", "evict_unready_always_allow_201")

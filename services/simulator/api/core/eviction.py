@@ -67,7 +67,7 @@ def _blocked(store: Store, pod: Entry, stamp: str) -> Refusal | None:
     if not budgets or pod.obj["status"].get("phase") in ("Succeeded", "Failed", "Pending"):
         return None
     status = budget_status(store, budgets[0], stamp)
-    if status["disruptionsAllowed"] > 0:
+    if status["disruptionsAllowed"] > 0 or _unguarded(budgets[0], status, pod):
         return None
     text = (
         f"The disruption budget {budgets[0].name} needs {status['desiredHealthy']} healthy pods and has "
@@ -75,6 +75,12 @@ def _blocked(store: Store, pod: Entry, stamp: str) -> Refusal | None:
     )
     cause = {"reason": "DisruptionBudget", "message": text}
     return refuse(429, _BLOCKED, "TooManyRequests", {"causes": [cause]})
+
+
+def _unguarded(budget: Entry, status: Json, pod: Entry) -> bool:
+    """A pod that is not ready may go where the rest suffices, or the budget says so."""
+    always = budget.obj["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
+    return not _healthy(pod) and (always or status["currentHealthy"] >= status["desiredHealthy"] > 0)
 
 
 def _covers(budget: Entry, pod: Entry) -> bool:
