@@ -54,6 +54,7 @@ async def test_a_custom_resource_takes_merge_and_json_patches_and_guarded_puts(a
         "crd_put_stale_409",
         "crd_status_404",
         "crd_invalid_422",
+        "crd_bad_quantity_422",
         "crd_create_no_zones_422",
         "crd_delete",
     ):

@@ -119,6 +119,18 @@ def _selector_problems(selector: Json) -> list[Cause]:
     return causes
 
 
+_AMOUNTS = ("capacity", "allocatable", "available")
+_QUANTITY = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+"""As the definition has it."""
+
+
+def _no_quantities(resource: Json, path: str) -> list[Cause]:
+    amounts = {f"{path}.{name}": resource[name] for name in _AMOUNTS}
+    bad = {at: text for at, text in amounts.items() if isinstance(text, str) and not re.match(_QUANTITY, text)}
+    why = "Invalid value: \"{1}\": {0} in body should match '{2}'"
+    return [Cause("FieldValueInvalid", why.format(at, text, _QUANTITY), at) for at, text in bad.items()]
+
+
 def topology_problems(topology: Json) -> list[Cause]:
     """Schema of NodeResourceTopology v1alpha2: zones with name and type, resources with their four fields."""
     zones = topology.get("zones")
@@ -128,8 +140,8 @@ def topology_problems(topology: Json) -> list[Cause]:
     for index, zone in enumerate(zones):
         causes += _missing(zone, ("name", "type"), f"zones[{index}]")
         for place, resource in enumerate(_list(zone, "resources")):
-            fields = ("name", "capacity", "allocatable", "available")
-            causes += _missing(resource, fields, f"zones[{index}].resources[{place}]")
+            path = f"zones[{index}].resources[{place}]"
+            causes += _missing(resource, ("name", *_AMOUNTS), path) or _no_quantities(resource, path)
         for place, cost in enumerate(_list(zone, "costs")):
             causes += _missing(cost, ("name", "value"), f"zones[{index}].costs[{place}]")
     for index, attribute in enumerate(_list(topology, "attributes")):
