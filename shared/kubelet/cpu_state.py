@@ -53,10 +53,14 @@ def validate(manager: CpuManager, state: CpuState) -> ConfigError | None:
 
 
 def _reserved_error(manager: CpuManager, state: CpuState) -> ConfigError | None:
-    quoted = f'"{format_cpus(manager.reserved)}" are present in defaultCpuSet: "{format_cpus(state.shared)}"'
+    inside = manager.reserved & state.shared
     if manager.options.strict_reservation:
-        return ConfigError(f"some of strictly reserved cpus: {quoted}") if manager.reserved & state.shared else None
-    return ConfigError(f"not all reserved cpus: {quoted}") if manager.reserved & ~state.shared else None
+        return ConfigError(f"some of strictly reserved cpus: {_present(inside, state)}") if inside else None
+    return ConfigError(f"not all reserved cpus: {_present(manager.reserved, state)}") if inside != manager.reserved else None
+
+
+def _present(cpus: int, state: CpuState) -> str:
+    return f'"{format_cpus(cpus)}" are present in defaultCpuSet: "{format_cpus(state.shared)}"'
 
 
 def _overlap_error(state: CpuState) -> ConfigError | None:

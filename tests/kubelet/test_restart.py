@@ -84,6 +84,8 @@ def test_strictly_reserved_cpus_must_not_be_in_the_stored_pool() -> None:
     fresh = kubelet(cpu_options={"strict-cpu-reservation": "true"})
     refused = resume(fresh, CpuState(parse_cpus("0-15")), fresh.memory, fresh.devices)
     assert refused == ConfigError('some of strictly reserved cpus: "0-1" are present in defaultCpuSet: "0-15"')
+    refused = resume(fresh, CpuState(parse_cpus("1-15")), fresh.memory, fresh.devices)
+    assert refused == ConfigError('some of strictly reserved cpus: "1" are present in defaultCpuSet: "1-15"'), "kubelet 1.36.2"
     assert isinstance(resume(fresh, CpuState(parse_cpus("2-15")), fresh.memory, fresh.devices), KubeletState)
 
 
