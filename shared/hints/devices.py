@@ -88,8 +88,7 @@ class DeviceBook:
         masks, found = self.pools[row][1].masks, 0
         if sum(free) + sum(left) < amount:
             return 0
-        short = amount - sum(left)
-        must = [mask for mask, kept in zip(masks, left, strict=True) if kept]
+        short, must = _still_to_touch(masks, left, amount)
         for bit, size in self._sizes[row]:
             if size < amount:
                 continue
@@ -117,7 +116,7 @@ class DeviceBook:
         masks, zones, least = self.pools[row][1].masks, self._bearing(row), self._least(row, amount)
         if view is not None:
             zones, least = view.zones, dict(view.least).get(amount, least)
-        short, must = amount - sum(left), [mask for mask, kept in zip(masks, left, strict=True) if kept]
+        short, must = _still_to_touch(masks, left, amount)
         found = []
         for mask, size in zip(enumerate_masks(zones), mask_sizes(zones), strict=True):
             touching = sum([count for group, count in zip(masks, free, strict=True) if group & mask])
@@ -244,6 +243,13 @@ class DeviceBook:
     def later(self, state: Devices) -> Sequence[Devices]:
         """Nothing happens by itself."""
         return ()
+
+
+def _still_to_touch(masks: tuple[int, ...], left: Counts, amount: int) -> tuple[int, list[int]]:
+    """How many free devices a set of zones needs beside what init containers left there, and the zones of that, each of which the
+    set must touch. Those that they left in no zone count for nothing here (kubelet 1.36, generateDeviceTopologyHints)."""
+    kept = [(mask, count) for mask, count in zip(masks, left, strict=True) if mask and count]
+    return amount - sum([count for _, count in kept]), [mask for mask, _ in kept]
 
 
 def _is_alone(masks: Sequence[int], mask: int) -> bool:
