@@ -168,7 +168,7 @@ def _devices(
             f'pod "{pod.uid}" container "{container.name}" changed request for resource "{resource}" '
             f"from {len(held)} to {request}"
         )
-    if running and held is not None:
+    if running:
         return _NONE
     refusal = _health_refusal(state, resource, held or _NONE)
     if refusal is not None:

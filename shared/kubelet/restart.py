@@ -5,6 +5,8 @@ Must not know files; the stored books come as values.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 import msgspec
 
 from shared.domain.pod import Pod
@@ -36,19 +38,21 @@ def restart(
     devices: Registered | None = None,
     pick: Pick = lowest_id,
     prefer: Preferred | None = None,
+    running: AbstractSet[tuple[str, str]] = frozenset(),
 ) -> Restart | ConfigError:
     """A kubelet restarted on its checkpoints: reuse data is lost, every active pod is admitted again, in order.
 
     Nothing is dropped before all have been asked, neither what is stale nor what a pod refused now holds.
-    `devices` is what the plugins register anew (None: the same). The error is the kubelet's where it would not start.
+    `devices` is what the plugins register anew (None: the same), `running` are the containers that run, by uid and name: none
+    after a reboot. The error is the kubelet's where it would not start.
     """
     fresh = build(state.kubelet.machine, config or state.kubelet.config, devices or state.devices.registered)
     restored = fresh if isinstance(fresh, ConfigError) else resume(fresh, state.cpu, state.memory, state.devices)
     if isinstance(restored, ConfigError):
         return restored
     active = {uid: ActivePod(each.pod) for uid, each in state.pods.items()}
-    running = KubeletState(restored.kubelet, restored.cpu, restored.memory, restored.devices, active)
-    return _readmitted(running, state.stale, Choices(pick, prefer))
+    begun = KubeletState(restored.kubelet, restored.cpu, restored.memory, restored.devices, active)
+    return _readmitted(begun, state.stale, Choices(pick, prefer, running))
 
 
 def resume(fresh: KubeletState, cpu: CpuState, memory: MemoryState, devices: DeviceState) -> KubeletState | ConfigError:

@@ -7,6 +7,7 @@ Must not know what becomes of a rejected pod, nor restarts.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -29,10 +30,12 @@ def lowest_id(devices: Collection[str], count: int) -> list[str]:
 
 
 class Choices(msgspec.Struct, frozen=True):
-    """How devices are chosen where the topology leaves it open: `pick` for the kubelet, `prefer` for the plugin."""
+    """How devices are chosen where the topology leaves it open: `pick` for the kubelet, `prefer` for the plugin. `running` are
+    containers, by uid and name, that a kubelet that starts again finds running: it gives them no devices, and checks none."""
 
     pick: Pick = lowest_id
     prefer: Preferred | None = None
+    running: AbstractSet[tuple[str, str]] = frozenset()
 
 
 Walk = Generator[KubeletState, None, tuple[KubeletState, AllocationError | None]]
@@ -97,7 +100,8 @@ _Step = tuple[KubeletState, AllocationError | None]
 def _allocate_devices(state: KubeletState, pod: Pod, container: Container, hint: Hint, choices: Choices) -> _Step:
     if state.stale.devices and container.limits.keys() & state.devices.registered.keys():
         state = drop_stale_devices(state)
-    got = device_manager.allocate(state.devices, pod, container, hint, choices.pick, choices.prefer)
+    running = (pod.uid, container.name) in choices.running
+    got = device_manager.allocate(state.devices, pod, container, hint, choices.pick, choices.prefer, running)
     if isinstance(got, AllocationError):
         return state, got
     return KubeletState(state.kubelet, state.cpu, state.memory, got, state.pods, state.stale), None

@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from shared.domain.pod import Container, Pod
 from shared.kubelet.admission import Restart, admit, placements, remove, restart, resume
 from shared.kubelet.config import KubeletConfig
 from shared.kubelet.cpu_manager import CpuState
 from shared.kubelet.cpuset import parse_cpus
+from shared.kubelet.device_state import Device
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.options import ConfigError
-from tests.kubelet.machines import container, guaranteed, kubelet
+from tests.kubelet.machines import GPU, container, guaranteed, kubelet
 
 
 def restarted(state: KubeletState, config: KubeletConfig | None = None) -> Restart:
@@ -93,3 +95,26 @@ def test_a_memory_state_of_another_machine_stops_the_start() -> None:
     small, large = kubelet(zones=2), kubelet(zones=4)
     refused = resume(large, large.cpu, small.memory, large.devices)
     assert refused == ConfigError("[memorymanager] the expected machine state is different from the real one")
+
+
+def test_containers_that_run_keep_devices_that_are_healthy_no_more() -> None:
+    """kubelet 1.36.2: who runs has what it needs. After a reboot nobody runs, and the pod is refused; so it is where only another
+    of its containers runs."""
+    pod = guaranteed("a", container("c0", cpu=1, memory=1, gpus=1), container("c1", cpu=1, memory=1))
+    state = admit(kubelet(gpus={"g0": 1, "g1": 1}), pod).state
+    none = {GPU: {name: Device(1, healthy=False) for name in ("g0", "g1")}}
+    nobody, first, second = frozenset[tuple[str, str]](), frozenset({("a", "c0")}), frozenset({("a", "c1")})
+    for running, admitted in ((nobody, False), (first, True), (second, False)):
+        again = restart(state, devices=none, running=running)
+        assert isinstance(again, Restart)
+        assert [verdict.admitted for _, verdict in again.readmissions] == [admitted]
+
+
+def test_who_runs_need_not_have_healthy_devices_of_which_it_asks_for_none() -> None:
+    named = Container("c0", "app", {"cpu": 1000, "memory": 1 << 30, GPU: 0}, {"cpu": 1000, "memory": 1 << 30, GPU: 0})
+    state = admit(kubelet(gpus={"g0": 1}), Pod("a", "ns", "a", "Guaranteed", (named,))).state
+    ill = {GPU: {"g0": Device(1, healthy=False)}}
+    for running in (frozenset[tuple[str, str]](), frozenset({("a", "c0")})):
+        again = restart(state, devices=ill, running=running)
+        assert isinstance(again, Restart)
+        assert again.readmissions[0][1].admitted is bool(running)
