@@ -132,7 +132,7 @@ class Rules:
             return Hint(None if self._is_everything(lowest) else lowest, True)
         if single == 0 and self.manager.policy == SINGLE_NUMA_NODE:
             return None
-        if self.manager.default_mask.bit_length() > MAX_NODES:
+        if self.manager.default_mask.bit_count() > MAX_NODES:
             raise TooManyChoicesError
         offers = [
             book.hints(state, left, each) if each else None

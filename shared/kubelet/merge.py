@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.kubelet.hint import Hint, Hints
-from shared.kubelet.masks import nodes_of
+from shared.kubelet.masks import mask_of, nodes_of
 
 Distances = Mapping[int, Sequence[int]]
 """NUMA node id -> distances to every node, in order of node id."""
@@ -83,8 +83,12 @@ def _reachable(lists: list[set[int | None]], default_mask: int) -> MaskSet:
 
 
 def _convolved(factors: Sequence[MaskSet], default_mask: int) -> set[int]:
-    """AND-convolution by superset sums: counts of permutations per exact AND, zero means unreachable."""
-    bits = default_mask.bit_length()
+    """AND-convolution by superset sums: counts of permutations per exact AND, zero means unreachable. Nodes whose ids leave gaps
+    are numbered without."""
+    bits, nodes = default_mask.bit_count(), nodes_of(default_mask)
+    if nodes[-1] >= bits:
+        dense = [frozenset(mask_of(at for at, node in enumerate(nodes) if mask >> node & 1) for mask in each) for each in factors]
+        return {mask_of(nodes[at] for at in nodes_of(mask)) for mask in _convolved(dense, (1 << bits) - 1)}
     counts, bound = np.ones(1 << bits, dtype=np.int64), 1
     for factor in factors:
         if bound * len(factor) >= _COUNT_LIMIT:

@@ -15,19 +15,19 @@ from shared.kubelet.topology_manager import TopologyManager, merge
 from tests.fixtures.examples import examples
 from tests.kubelet.naive_merge import naive_merge
 
-NODE_SETS = st.sampled_from([(0,), (0, 1), (0, 1, 2, 3), (0, 2, 5), tuple(range(6)), (1, 4)])
+NODE_SETS = st.sampled_from([(0,), (0, 1), (0, 1, 2, 3), (0, 2, 5), tuple(range(6)), (1, 4), (0, 2, 40, 63)])
 
 
 def hint_lists(max_size: int) -> st.SearchStrategy[list[list[Hint]]]:
     """Lists with null, empty and out-of-range masks among the ordinary ones."""
-    masks = st.one_of(st.none(), st.integers(0, 127), st.sampled_from([1, 2, 3, 15, 63]))
+    masks = st.one_of(st.none(), st.integers(0, 127), st.sampled_from([1, 2, 3, 15, 63, 1 << 40, 1 << 63 | 5, 1 << 63 | 1 << 40]))
     hints = st.builds(Hint, masks, st.booleans())
     return st.lists(st.lists(hints, max_size=max_size), max_size=4)
 
 
 def distances_over(nodes: tuple[int, ...], seed: int) -> dict[int, list[int]]:
     rng = random.Random(seed)
-    return {node: [rng.choice([10, 11, 12, 20, 21]) for _ in range(8)] for node in nodes}
+    return {node: [rng.choice([10, 11, 12, 20, 21]) for _ in range(64)] for node in nodes}
 
 
 @settings(max_examples=examples(200), deadline=None)
