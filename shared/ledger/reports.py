@@ -11,7 +11,7 @@ from shared.events.report_facts import NodeReportChanged, NodeReported
 from shared.ledger.nodes import node_of
 from shared.ledger.recompute import forget_places, recompute, redemand
 from shared.ledger.state import Ended, Expectation, Ledger, LedgerNode
-from shared.ledger.unhealthy import unlisted
+from shared.ledger.unhealthy import ever_in_zones, unlisted
 
 ENDED_LACKING_REPORTS = 3
 """How many reports without an ended pod's name before the name is forgotten: late reports may still bring it."""
@@ -24,6 +24,7 @@ def reported(ledger: Ledger, fact: NodeReported, version: int, position: int) ->
     node.listed = None if report.placements is None else by_key(report.placements)
     bare = msgspec.structs.replace(report, placements=None)
     node.unlisted = unlisted(node.report, node.unlisted, report)
+    node.in_zones = ever_in_zones(node.report, node.in_zones, report)
     moved = node.report is None or not _same_shape(node.report, bare)
     _current(ledger, node, bare, version, position, moved)
     recompute(node)

@@ -131,7 +131,7 @@ class LedgerNode(msgspec.Struct, gc=False):
     `requested` is the node-level sum of live pods' effective requests; `claims` are nominees' by uid. `locked` says why the
     reports of an expired node are refused; `released`: an operator said that the next one counts, as that of a new boot. `gone`:
     there was a Node object, and it is there no more. `unlisted`: resource -> ids of devices that reports of this boot listed and
-    the newest does not (`shared.domain.idlist`).
+    the newest does not (`shared.domain.idlist`). `in_zones`: resources of which they listed a device in a zone.
     """
 
     name: str
@@ -157,6 +157,7 @@ class LedgerNode(msgspec.Struct, gc=False):
     claims: dict[str, ZoneAmounts] = {}
     gone: bool = False
     unlisted: dict[str, str] = {}
+    in_zones: tuple[str, ...] = ()
 
 
 class Ledger(msgspec.Struct):

@@ -67,6 +67,27 @@ def unlisted(before: Report | None, known: Mapping[str, str], report: Report) ->
     return found
 
 
+def ever_in_zones(before: Report | None, known: Sequence[str], report: Report) -> tuple[str, ...]:
+    """Resources of which reports of this boot listed a device in a zone: `known` by those before."""
+    if before is not None and before.boot_id == report.boot_id and before.devices == report.devices:
+        return tuple(known)
+    kept = known if before is not None and before.boot_id == report.boot_id else ()
+    found = {*kept, *(group.resource for group in report.devices or () if group.zones)}
+    return tuple(sorted(found)[:MOST_UNLISTED_RESOURCES])
+
+
+def may_lie_in_zones(node: LedgerNode, resource: str) -> bool:
+    """Devices of the resource that are listed lie in no zone; may others that the node's object counts lie in one? Not those that
+    this boot's reports listed before, in no zone, nor those that are held."""
+    groups = [each for each in (node.report.devices or () if node.report is not None else ()) if each.resource == resource]
+    if not groups or any(each.zones for each in groups):
+        return False
+    held = sum(len(_ids(each.unhealthy)) for each in groups)
+    known = len(_ids(node.unlisted.get(resource, ""))) if resource not in node.in_zones else 0
+    counted = node.observed.unhealthy.get(resource, 0) if node.observed is not None else 0
+    return counted > held + known
+
+
 def _listed(report: Report) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for group in report.devices or ():

@@ -32,6 +32,7 @@ from services.scheduler.setting_aside.asides import Asides
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
+from shared.events.cluster_facts import NodeObserved
 from shared.events.scheduling_facts import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
@@ -49,7 +50,8 @@ class Cluster:
         self.judging = Judging(config, self._columns, self._constraints, self._slots)
         self._claims: dict[str, str] = {}
         self._unsettled: set[str] = set()
-        self.around = Around(self._by_name, Neighbours(), Asides(), Surroundings())
+        self._unhealthy: dict[str, set[str]] = {}
+        self.around = Around(self._by_name, Neighbours(), Asides(), Surroundings(), self._unhealthy)
         self._preferences = Preferences(config.max_shapes)
         self.homes = Homes()
         self._wanted: tuple[Wanted, ...] = ()
@@ -101,6 +103,7 @@ class Cluster:
         if facts.observed is not node.observed:
             self._constraints.forget(facts.slot)
             self._preferences.changed(facts.slot, node.observed)
+            self._note_unhealthy(facts, node.observed)
         self._drop_claims(facts)
         profile = facts.profile
         facts.take_in(node, self.config)
@@ -125,6 +128,7 @@ class Cluster:
         self._columns.set_profile(facts.slot, None)
         self._constraints.forget(facts.slot)
         self._preferences.changed(facts.slot, None)
+        self._note_unhealthy(facts, None)
         self.judging.table.emptied(facts.slot)
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
@@ -176,6 +180,15 @@ class Cluster:
             self._unsettled.add(facts.name)
         else:
             self._unsettled.discard(facts.name)
+
+    def _note_unhealthy(self, facts: NodeFacts, observed: NodeObserved | None) -> None:
+        """Of which resources the node counts more devices than it offers; called before the facts know."""
+        for name in facts.observed.unhealthy if facts.observed is not None else ():
+            self._unhealthy[name].discard(facts.name)
+            if not self._unhealthy[name]:
+                del self._unhealthy[name]
+        for name in observed.unhealthy if observed is not None else ():
+            self._unhealthy.setdefault(name, set()).add(facts.name)
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """The pod stands where the ledger has it, or nowhere."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from services.scheduler.deciding.cluster import Cluster
+from services.scheduler.deciding.constraints.unhealthy_devices import MAY_LIE_IN_ZONES
 from services.scheduler.deciding.feasibility.bounds import possible
 from services.scheduler.deciding.feasibility.outlook import Outlook, outlook_of
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -78,6 +79,8 @@ def known_within(facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
 def behind(refusal: Refusal, facts: NodeFacts, plan: Plan) -> tuple[str, ...]:
     """The names that a refusal is told with: none where too little is free at best, as no state of the kubelet lets the pod in
     then."""
+    if refusal.subject == MAY_LIE_IN_ZONES:
+        return (UNHEALTHY,)
     hangs_on_it = refusal.reason in DEPENDS_ON_STATE and (plan.one_by_one or possible(facts, plan))
     return known_within(facts, plan) if hangs_on_it else ()
 
