@@ -13,7 +13,7 @@ from shared.hints import registry
 from shared.hints.admission import Rules, States
 from shared.hints.provider import Book
 from shared.kubelet.masks import mask_of
-from shared.kubelet.topology_manager import PREFER_CLOSEST, TopologyManager
+from shared.kubelet.topology_manager import PREFER_CLOSEST, TopologyManager, row_of
 
 UNKNOWN_DISTANCE = 255
 
@@ -50,9 +50,9 @@ def _rules(
 
 
 def _distances(report: Report) -> tuple[tuple[int, ...], ...] | None:
-    """Rows indexed by zone id, under prefer-closest-numa-nodes only."""
+    """Rows as the kubelet reads them, under prefer-closest-numa-nodes only."""
     if report.options.get(PREFER_CLOSEST) != "true":
         return None
-    highest = max(zone.id for zone in report.zones) + 1
     listed = sorted(report.zones, key=lambda zone: zone.id)
-    return tuple([tuple([zone.costs.get(other, UNKNOWN_DISTANCE) for other in range(highest)]) for zone in listed])
+    rows = [[zone.costs.get(other.id, UNKNOWN_DISTANCE) for other in listed] for zone in listed]
+    return tuple([row_of(row, listed[-1].id) for row in rows])

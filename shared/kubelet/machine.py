@@ -20,7 +20,7 @@ from shared.kubelet.masks import MAX_NODES
 from shared.kubelet.memory_state import MemoryConfig, MemoryState, NodeMemoryConfig, config_error
 from shared.kubelet.options import ConfigError
 from shared.kubelet.topology import cpu_topology
-from shared.kubelet.topology_manager import TopologyManager
+from shared.kubelet.topology_manager import TopologyManager, row_of
 from shared.kubelet.topology_manager import configure as configure_topology
 
 __all__ = [
@@ -129,15 +129,11 @@ def _machine_error(machine: MachineConfig) -> ConfigError | None:
 
 
 def _distances(machine: MachineConfig) -> dict[int, tuple[int, ...]] | None:
-    """Rows indexed by zone id, as the kubelet reads them; None unless every zone tells all its distances."""
+    """Rows as the kubelet reads them; None unless every zone tells all its distances."""
     ids = _zone_ids(machine)
     if any(len(zone.distances) != len(ids) for zone in machine.zones):
         return None
-    return {zone.id: _by_zone_id(dict(zip(ids, zone.distances, strict=True))) for zone in machine.zones}
-
-
-def _by_zone_id(distances: dict[int, int]) -> tuple[int, ...]:
-    return tuple(distances.get(zone, 0) for zone in range(max(distances) + 1))
+    return {zone.id: row_of(zone.distances, ids[-1]) for zone in machine.zones}
 
 
 def _cpu_manager(machine: MachineConfig, config: KubeletConfig) -> CpuManager | ConfigError:

@@ -5,7 +5,7 @@ Source: kubelet 1.36, cm/topologymanager. Must not know how providers make hints
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -58,6 +58,12 @@ def configure(
     if len(ids) > parsed.max_allowable:
         return ConfigError(f"unsupported on machines with more than {parsed.max_allowable} NUMA Nodes")
     return _named(policy, scope, mask_of(ids), distances if parsed.prefer_closest else None)
+
+
+def row_of(distances: Sequence[int], highest: int) -> tuple[int, ...]:
+    """A node's distances, told for every node in ascending id, as the kubelet looks them up: it takes an id for a place in the
+    list, which for ids that leave gaps is another node's. Beyond the end a kubelet dies (1.36.2): nothing stands there."""
+    return (*distances, *[0] * (highest + 1 - len(distances)))
 
 
 def _named(policy: str, scope: str, default_mask: int, distances: Distances | None) -> TopologyManager | ConfigError:

@@ -7,12 +7,16 @@ import pytest
 
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.outcome import Placed
+from shared.domain.demand import zonal_demand
 from shared.domain.pod import Container, Pod
+from shared.hints.observing import observe
+from shared.hints.request import request_of
 from shared.kubelet.admission import admit, build
-from shared.kubelet.config import KubeletConfig
+from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
 from shared.kubelet.machine import KubeletState
+from shared.kubelet.topology import Cpu
 from tests.kubelet.machines import GIB, regular_machine
-from tests.scheduler.kubelet_worlds import NODE, proven_world
+from tests.scheduler.kubelet_worlds import NODE, proven_world, report_of
 
 
 def numbered(policy: str, ids: tuple[int, ...]) -> KubeletState:
@@ -37,3 +41,22 @@ def test_a_pod_of_several_zones_is_judged_whatever_their_ids_are(policy: str, id
         cluster = proven_world(state, CycleConfig()).cluster
         assert (cluster.verdict(pod, NODE) is None) is admitted
         assert isinstance(cluster.place(pod), Placed) is admitted
+
+
+def test_where_ids_leave_gaps_the_kubelet_reads_distances_of_other_nodes() -> None:
+    """Zones 0 and 2 are nearest; kubelet 1.36.2 gave this pod zones 0 and 3, as it takes ids for places in the list."""
+    rows = {0: (10, 11, 32, 32), 2: (11, 10, 32, 32), 3: (12, 32, 10, 12), 7: (32, 32, 32, 10)}
+    zones = tuple(ZoneConfig(zone, 8 * GIB, {}, row) for zone, row in rows.items())
+    cpus = tuple(Cpu(at, at, at // 4, (0, 2, 3)[at // 4], at // 4) for at in range(12))
+    options = {"prefer-closest-numa-nodes": "true"}
+    config = KubeletConfig("best-effort", topology_options=options, cpu_policy="static", reserved_cpus="4")
+    state = build(MachineConfig(zones, cpus), config)
+    assert isinstance(state, KubeletState)
+    amounts = {"cpu": 6000, "memory": GIB}
+    pod = Pod("p", "ns", "p", "Guaranteed", (Container("c", "app", amounts, amounts),))
+    (placed,) = admit(state, pod).containers
+    assert (placed.hint.mask, placed.hint.preferred, placed.cpu_list) == (0b1001, True, "0-3,8-9")
+    seen = observe(report_of(state), (), "best-effort", "container", fine=True)
+    assert seen is not None
+    (base,) = seen.bases
+    assert seen.rules.admit(base, request_of(zonal_demand(pod, ("cpu",)))).zones == (0b1001,)
