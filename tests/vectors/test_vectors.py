@@ -39,6 +39,15 @@ def test_the_scheduler_judges_every_seventh_recorded_sequence_as_the_kubelet_did
     assert found.bounded_verdicts <= found.admissions // 10
 
 
+def test_the_scheduler_judges_sequences_of_other_shapes_as_the_kubelet_did() -> None:
+    """Amounts of 0, devices that come, go and become unhealthy, uneven zones, ids with gaps."""
+    doc = load(DATA / "admission_shapes.json.gz")
+    found = tally({"cases": doc["cases"][1::4]})
+    assert (found.unsound, found.refused_needlessly) == ([], [])
+    assert found.passed > 100
+    assert found.refused > 150
+
+
 def test_a_verdict_is_uncertain_only_where_kubelets_that_look_alike_disagree() -> None:
     """One of three GPUs is ill, and nobody lists it: where it lies beside another, one zone could hold two when empty, so that
     two zones are not preferred for two."""

@@ -1,17 +1,20 @@
-"""Vectors of whole admission sequences: pods admitted, started, removed, kubelets restarted, on one machine."""
+"""Vectors of whole admission sequences: pods admitted, started (all their containers, or the first so many), removed, devices
+listed anew by their plugin, kubelets restarted (with what the plugins then list, where that is told), on one machine."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import msgspec
+
 from shared.domain.pod import Pod
-from shared.kubelet.admission import Admission, ContainerAssignment, admit, drop_stale, remove, restart, start_containers
+from shared.kubelet.admission import Admission, ContainerAssignment, admit, drop_stale, remove, restart, start_container
 from shared.kubelet.checkpoint import CpuCheckpoint, write_cpu
 from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
 from shared.kubelet.cpuset import format_cpus
 from shared.kubelet.device_manager import Preferred
-from shared.kubelet.device_state import Device, Registered
+from shared.kubelet.device_state import Device, Registered, register
 from shared.kubelet.machine import KubeletState, build
 from shared.kubelet.masks import mask_of, nodes_of
 from shared.kubelet.options import ConfigError
@@ -53,10 +56,23 @@ def play(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[Kubel
     if op["op"] == "start" and op["uid"] not in state.pods:
         return state, [f"{op['uid']} should be active"]
     if op["op"] == "start":
-        return start_containers(state, state.pods[op["uid"]].pod), []
+        return _started(state, state.pods[op["uid"]].pod, op.get("containers")), []
     if op["op"] == "remove":
         return remove(state, op["uid"]), []
-    return _restart(state, op["expect"], prefer)
+    if op["op"] == "devices":
+        return _listed(state, op["resource"], op["devices"]), []
+    return _restart(state, op, prefer)
+
+
+def _started(state: KubeletState, pod: Pod, first: int | None) -> KubeletState:
+    for container in pod.containers[:first]:
+        state = start_container(state, pod, container.name)
+    return state
+
+
+def _listed(state: KubeletState, resource: str, devices: list[Json]) -> KubeletState:
+    found = _devices({resource: devices})[resource]
+    return msgspec.structs.replace(state, devices=register(state.devices, resource, found))
 
 
 def _admit(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[KubeletState, list[str]]:
@@ -65,8 +81,10 @@ def _admit(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[Kub
     return verdict.state, _compare(pod.uid, _verdict(verdict, pod), op["expect"])
 
 
-def _restart(state: KubeletState, expect: Json, prefer: Preferred | None) -> tuple[KubeletState | None, list[str]]:
-    restarted = restart(state, prefer=prefer)
+def _restart(state: KubeletState, op: Json, prefer: Preferred | None) -> tuple[KubeletState | None, list[str]]:
+    expect, devices = op["expect"], op.get("devices")
+    known: Registered = {resource: {} for resource in state.devices.registered}
+    restarted = restart(state, devices=None if devices is None else {**known, **_devices(devices)}, prefer=prefer)
     if isinstance(restarted, ConfigError):
         return None, _compare("restart", {"start_error": restarted.message}, expect)
     pods = {uid: active.pod for uid, active in state.pods.items()}
