@@ -78,17 +78,17 @@ class DeviceBook:
             free, view = state.free[row], state.views[row] if state.views else None
             left = _left(own, row, len(free))
             if amount or view is None:
-                found &= self._single(row, free, left, amount)
+                found &= self._single(row, free, left, amount, _is_strict(own, row))
             else:  # zones without devices are as good
-                masks = [hint.mask or 0 for hint in self._hints(row, free, left, amount, view)]
+                masks = [hint.mask or 0 for hint in self._hints(row, free, left, amount, view, _is_strict(own, row))]
                 found &= sum([mask for mask in masks if not mask & (mask - 1)])
         return found
 
-    def _zones_alone(self, row: int, free: Counts, left: Counts, amount: int) -> int:
+    def _zones_alone(self, row: int, free: Counts, left: Counts, amount: int, strict: bool) -> int:
         masks, found = self.pools[row][1].masks, 0
         if sum(free) + sum(left) < amount:
             return 0
-        short, must = _still_to_touch(masks, left, amount)
+        short, must = _still_to_touch(masks, left, amount, strict)
         for bit, size in self._sizes[row]:
             if size < amount:
                 continue
@@ -107,16 +107,16 @@ class DeviceBook:
                 continue
             free = state.free[row]
             view = state.views[row] if state.views else None
-            found[name] = self._hints(row, free, _left(own, row, len(free)), amount, view)
+            found[name] = self._hints(row, free, _left(own, row, len(free)), amount, view, _is_strict(own, row))
         return found or None
 
-    def _hints(self, row: int, free: Counts, left: Counts, amount: int, view: View | None) -> list[Hint]:
+    def _hints(self, row: int, free: Counts, left: Counts, amount: int, view: View | None, strict: bool) -> list[Hint]:
         if sum(free) + sum(left) < amount:
             return []
         masks, zones, least = self.pools[row][1].masks, self._bearing(row), self._least(row, amount)
         if view is not None:
             zones, least = view.zones, dict(view.least).get(amount, least)
-        short, must = _still_to_touch(masks, left, amount)
+        short, must = _still_to_touch(masks, left, amount, strict)
         found = []
         for mask, size in zip(enumerate_masks(zones), mask_sizes(zones), strict=True):
             touching = sum([count for group, count in zip(masks, free, strict=True) if group & mask])
@@ -205,7 +205,8 @@ class DeviceBook:
         found = []
         for taken in _picks(self.pools[row][1].masks, free, need, mask):
             after = tuple([count - less for count, less in zip(free, taken, strict=True)])
-            found.append((state.left(row, after), _kept(own, row, left, taken, left, kind)))
+            kept = _kept(own, row, left, taken, left, kind)
+            found += [(state.left(row, after), each) for each in _read_both_ways(kept, row, self.pools[row][1].masks, kind)]
         return found
 
     def release(self, state: Devices, held: Sequence[ZonedAmount]) -> Devices:
@@ -245,11 +246,27 @@ class DeviceBook:
         return ()
 
 
-def _still_to_touch(masks: tuple[int, ...], left: Counts, amount: int) -> tuple[int, list[int]]:
+def _still_to_touch(masks: tuple[int, ...], left: Counts, amount: int, strict: bool) -> tuple[int, list[int]]:
     """How many free devices a set of zones needs beside what init containers left there, and the zones of that, each of which the
-    set must touch. Those that they left in no zone count for nothing here (kubelet 1.36, generateDeviceTopologyHints)."""
-    kept = [(mask, count) for mask, count in zip(masks, left, strict=True) if mask and count]
+    set must touch. Those that they left in no zone count for nothing here; a `strict` kubelet has no hint beside them."""
+    kept = [(mask, count) for mask, count in zip(masks, left, strict=True) if count and (mask or strict)]
     return amount - sum([count for _, count in kept]), [mask for mask, _ in kept]
+
+
+def _read_both_ways(own: Own, row: int, masks: tuple[int, ...], kind: ContainerKind) -> list[Own]:
+    """Devices without a zone that an init container keeps, of a resource with zones: of those whose plugin tells no topology the
+    kubelet takes no notice, those whose topology names no zone touch none (1.36, generateDeviceTopologyHints). Nobody tells."""
+    kept = dict(own) if isinstance(own, tuple) else {}
+    unsure = kind == "init" and any(masks) and any(n and not mask for mask, n in zip(masks, kept.get(row, ()), strict=False))
+    return [own, tuple(sorted((kept | {_strictly(row): (1,)}).items()))] if unsure else [own]
+
+
+def _strictly(row: int) -> int:
+    return -1 - row
+
+
+def _is_strict(own: Own, row: int) -> bool:
+    return isinstance(own, tuple) and bool(own) and own[0][0] < 0 and _strictly(row) in dict(own)
 
 
 def _is_alone(masks: Sequence[int], mask: int) -> bool:
