@@ -24,7 +24,7 @@ RULES = (
     ("reading pages, waiting for the log", ("runtime/consumer.py:", "postgres_watch.py:", ":_process_notification")),
     ("appends", ("eventlog/postgres_append.py:", "runtime/appending.py:")),
     ("leases, members", ("runtime/leadership.py:", "runtime/membership.py:", "runtime/held.py:")),
-    ("events for people", ("binder/announcer.py:",)),
+    ("events for people", ("binder/announcer.py:", "binder/untold.py:")),
     ("bindings", ("services/binder/",)),
     ("NodeResourceTopology objects", ("topology_store/mirror", "topology_store/objects.py:")),
     ("judging reports", ("topology_store/handlers.py:", "topology_store/silence.py:")),

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from services.binder import announcer as module
-from services.binder import core
+from services.binder import core, untold
 from services.binder.announcer import Announcer
 from shared.events.binding_facts import EvictIntended, EvictRefused, PodBound, PodEvicted
 from shared.events.catalog import Fact
@@ -82,7 +82,7 @@ async def test_of_several_verdicts_only_the_newest_is_told() -> None:
 
 
 async def test_a_full_queue_drops_the_oldest_and_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PENDING_PODS", 3)
+    monkeypatch.setattr(untold, "PENDING_PODS", 3)
     told = Told()
     for number in range(10):
         told.verdict(f"p{number}", "waits")
@@ -121,7 +121,7 @@ async def test_a_condition_that_was_not_judged_is_written_again(unjudged: Answer
         told.verdict("a", "waits")
         await until(lambda: len(told.kube.patches) > 2)
         told.kube.patched = None
-        await until(lambda: not told.announcer._waiting and not told.announcer._under_way)
+        await until(lambda: not told.announcer.untold and not told.announcer.untold.under_way)
         written = len(told.kube.patches)
         await asyncio.sleep(0.05)
     assert len(told.kube.patches) == written
@@ -136,26 +136,26 @@ async def test_nothing_is_told_again_of_a_pod_that_was_bound_or_where_a_newer_ve
     async with running(told.announcer.run()):
         for name in "ab":
             told.verdict(name, "old")
-        await until(lambda: len(told.announcer._under_way) == 2)
+        await until(lambda: told.announcer.untold.under_way == 2)
         told.tell("pod/uid-a", PodBound("uid-a", "n1"))
         told.verdict("b", "new")
         told.kube.patched = None
         told.kube.go.set()
-        await until(lambda: not told.announcer._waiting and not told.announcer._under_way)
+        await until(lambda: not told.announcer.untold and not told.announcer.untold.under_way)
         await asyncio.sleep(0.05)
     assert [patch["status"]["conditions"][0]["message"] for patch in told.kube.patches] == ["old", "old", "new"]
 
 
 async def test_what_is_refused_for_good_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AGAIN_AFTER_S", 0.01)
-    monkeypatch.setattr(module, "TRIES", 3)
+    monkeypatch.setattr(untold, "TRIES", 3)
     told = Told()
     told.kube.go.set()
     for answer, tries in ((ENDS, 1), (Answer(422), 1), (BUSY, 3)):
         told.kube.answer, told.kube.said = answer, []
         async with running(told.announcer.run()):
             told.verdict("a", f"waits {answer.status}")
-            await until(lambda: not told.announcer._waiting and not told.announcer._under_way)
+            await until(lambda: not told.announcer.untold and not told.announcer.untold.under_way)
             await asyncio.sleep(0.05)
         assert len(told.kube.said) == tries
 
