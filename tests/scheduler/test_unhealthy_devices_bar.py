@@ -6,6 +6,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from services.scheduler.asked.answering import Texts, filtered, placed_on, preempted
+from services.scheduler.asked.wire import Offer
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.unhealthy_devices import MAY_LIE_IN_ZONES
 from services.scheduler.deciding.outcome import Placed
@@ -117,3 +119,13 @@ def test_who_waits_is_looked_at_again_when_a_device_heals() -> None:
     assert isinstance(world.cluster.place(pod), Placed)
     world.cluster.drop_node(NODE)
     assert not world.cluster.around.unhealthy
+
+
+def test_a_stock_kube_scheduler_is_told_so_that_nobody_need_be_evicted() -> None:
+    world = proven_world(with_gpus("restricted", a=Device(1, False)), CycleConfig())
+    for amount, passes in ((0, False), (None, True)):
+        pod = naming(amount)
+        found = filtered(world.cluster, pod, [NODE], Texts())
+        assert (found.passing, list(found.unresolvable)) == (([NODE], []) if passes else ([], [NODE]))
+        assert isinstance(placed_on(world.cluster, pod, NODE), Placed) is passes
+        assert bool(preempted(world.cluster, world.ledger.pods, pod, {NODE: Offer(())})) is passes

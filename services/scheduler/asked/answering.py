@@ -1,5 +1,5 @@
-"""What the extender answers to filter, prioritize and preempt: zones, node resources and set-asides; the rest is
-kube-scheduler's.
+"""What the extender answers to filter, prioritize and preempt: zones, node resources, set-asides and unhealthy devices; the rest
+is kube-scheduler's.
 
 The table of verdicts is asked; nodes that it is not sure of are judged exactly within a budget, and the others pass: `/bind`
 judges its one node exactly in any case, and what it finds the table remembers. Must not know HTTP."""
@@ -13,6 +13,7 @@ from operator import not_
 import msgspec
 
 from services.scheduler.asked.wire import Offer
+from services.scheduler.deciding.constraints import unhealthy_devices
 from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.explanation.wording import headline, remarked
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -22,7 +23,6 @@ from services.scheduler.deciding.shape import Shape
 from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT
 from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.preemption.search import widened
-from services.scheduler.setting_aside.asides import Aside
 from shared.domain.pod import Constraints, Pod
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Refusal
@@ -70,34 +70,41 @@ def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Te
         found.unresolvable = dict.fromkeys(names, shape.problem)
         return found
     _bring_up_to_date(placing, shape)
-    asides, slot_of = placing.around.asides.of(pod), placing.slots.get
+    barred, slot_of = _barred(placing, pod, shape), placing.slots.get
     fits = [*(placing.judging.table.scores[shape.row] != RULED_OUT).tolist(), False]
-    for name in asides:
+    for name in barred:
         fits[slot_of(name, -1)] = False
     verdicts = list(map(fits.__getitem__, map(slot_of, names, repeat(-1))))
     found.passing = list(compress(names, verdicts))
     if len(found.passing) < len(names):
         refused = list(compress(names, map(not_, verdicts)))
-        _refuse(found, placing, shape, refused, asides, texts.of(shape))
+        _refuse(found, placing, shape, refused, barred, texts.of(shape))
     return found
 
 
 def _refuse(
-    found: Filtered, placing: ColumnarPlacing, shape: Shape, names: list[str], asides: Mapping[str, Aside], told: dict[str, Told]
+    found: Filtered, placing: ColumnarPlacing, shape: Shape, names: list[str], barred: Mapping[str, str], told: dict[str, Told]
 ) -> None:
     nodes, left = placing.around.nodes, EXACT_LIMIT
     for name in names:
         facts = nodes.get(name)
         if facts is None:
             _unseen(found, shape, name)
-        elif name in asides:
-            found.unresolvable[name] = f"set aside for such pods: {asides[name].cause}"
+        elif name in barred:
+            found.unresolvable[name] = barred[name]
         else:
             known = told.get(name)
             if known is None or known[0] is not facts or known[1] != facts.version:
                 left -= 1
                 known = told[name] = _told(placing, facts, shape) if left >= 0 else (None, 0, _UNTOLD, False)
             (found.unresolvable if known[3] else found.failed)[name] = known[2]
+
+
+def _barred(placing: ColumnarPlacing, pod: Pod, shape: Shape) -> dict[str, str]:
+    """Node name -> why it takes no such pod, whoever else is evicted: its unhealthy devices, and what was learnt of it."""
+    nodes, sick = placing.around.nodes, unhealthy_devices.barred(pod, placing.around)
+    said = {name: text_of(refusal, explain.bounds_of(placing, nodes[name], shape, refusal)) for name, refusal in sick.items()}
+    return said | {name: f"set aside for such pods: {aside.cause}" for name, aside in placing.around.asides.of(pod).items()}
 
 
 Told = tuple[NodeFacts | None, int, str, bool]
@@ -167,9 +174,10 @@ def preempted(placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod,
     out."""
     bare = unconstrained(pod)
     shape, found = placing.judging.shape(bare), {}
+    barred = _barred(placing, pod, shape)
     for name, offer in offers.items():
         facts = placing.node(name)
-        if facts is None or name in placing.around.asides.of(pod):
+        if facts is None or name in barred:
             continue
         victims = widened(bare, shape, facts, offer.uids, pods, placing.config)
         if victims is not None:
@@ -184,9 +192,9 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     shape = placing.judging.shape(bare)
     if facts is None:
         return f"{node}: node not seen yet"
-    aside = placing.around.asides.of(pod).get(node)
-    if aside is not None:
-        return f"{node}: set aside for such pods: {aside.cause}: {aside.detail}"
+    barred = _barred(placing, pod, shape).get(node)
+    if barred is not None:
+        return f"{node}: {barred}"
     score = RULED_OUT if shape.problem else placing.judging.judge(shape, facts)
     if score == RULED_OUT:
         placing.judging.table.judged(shape.row, facts.slot, RULED_OUT)

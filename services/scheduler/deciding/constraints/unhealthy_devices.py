@@ -36,15 +36,18 @@ class UnhealthyDevices:
         return None
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
-        if not around.unhealthy:
-            return None
-        named = _named(pod)
-        nodes = {node for name in named for node in around.unhealthy.get(name, ())}
+        found = barred(pod, around)
+        return (lambda facts: found.get(facts.name)) if found else None
 
-        def check(facts: NodeFacts) -> Refusal | None:
-            return _refusal(facts, named) if facts.name in nodes else None
 
-        return check if nodes else None
+def barred(pod: Pod, around: Around) -> dict[str, Refusal]:
+    """The nodes that such devices bar for the pod, by name."""
+    if not around.unhealthy:
+        return {}
+    named = _named(pod)
+    nodes = {node for name in named for node in around.unhealthy.get(name, ())}
+    refusals = {node: _refusal(around.nodes[node], named) for node in nodes}
+    return {node: refusal for node, refusal in refusals.items() if refusal is not None}
 
 
 def _named(pod: Pod) -> Amounts:
