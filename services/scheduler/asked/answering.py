@@ -2,13 +2,12 @@
 is kube-scheduler's.
 
 The table of verdicts is asked; nodes that it is not sure of are judged exactly within a budget, and the others pass: `/bind`
-judges its one node exactly in any case, and what it finds the table remembers. Must not know HTTP."""
+judges its one node as far as the larger budget goes, and what it finds the table remembers. Must not know HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress, islice, repeat
-from operator import not_
 
 import msgspec
 
@@ -18,6 +17,7 @@ from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.explanation.wording import headline, remarked
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Placed
+from services.scheduler.deciding.pipeline import last_resort
 from services.scheduler.deciding.prediction import predict
 from services.scheduler.deciding.shape import Shape
 from services.scheduler.deciding.verdicts.table import OPTIMISTIC, RULED_OUT
@@ -75,9 +75,10 @@ def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Te
     for name in barred:
         fits[slot_of(name, -1)] = False
     verdicts = list(map(fits.__getitem__, map(slot_of, names, repeat(-1))))
-    found.passing = list(compress(names, verdicts))
+    found.passing = list(compress(names, verdicts)) or _last_resort(placing, shape, names, barred)
     if len(found.passing) < len(names):
-        refused = list(compress(names, map(not_, verdicts)))
+        passing = set(found.passing)
+        refused = [name for name in names if name not in passing]
         _refuse(found, placing, shape, refused, barred, texts.of(shape))
     return found
 
@@ -98,6 +99,13 @@ def _refuse(
                 left -= 1
                 known = told[name] = _told(placing, facts, shape) if left >= 0 else (None, 0, _UNTOLD, False)
             (found.unresolvable if known[3] else found.failed)[name] = known[2]
+
+
+def _last_resort(placing: ColumnarPlacing, shape: Shape, names: Sequence[str], barred: Collection[str]) -> list[str]:
+    """As for the pods of our own scheduler."""
+    offered = {*names}.difference(barred)
+    found = last_resort(placing, shape, lambda facts: facts.name in offered)
+    return [found[0].name] if found is not None else []
 
 
 def _barred(placing: ColumnarPlacing, pod: Pod, shape: Shape) -> dict[str, str]:
@@ -195,7 +203,7 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     barred = _barred(placing, pod, shape).get(node)
     if barred is not None:
         return f"{node}: {barred}"
-    score = RULED_OUT if shape.problem else placing.judging.judge(shape, facts)
+    score = RULED_OUT if shape.problem else placing.judging.judge_harder(shape, facts)
     if score == RULED_OUT:
         placing.judging.table.judged(shape.row, facts.slot, RULED_OUT)
         return f"{node}: {shape.problem or _told(placing, facts, shape)[2]}"

@@ -8,6 +8,8 @@ on which the ordinary budget of steps was too small.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from services.scheduler.deciding.cluster import Cluster
 from services.scheduler.deciding.columnar import Lifts
 from services.scheduler.deciding.constraints.registry import Bars
@@ -33,7 +35,9 @@ def place(cluster: Cluster, pod: Pod) -> Placed | Unplaceable:
     if nominee is not None:
         return nominee
     cluster.judging.sweep_if_new(shape)  # filter: every node at once
-    best = _best(cluster, pod, shape, cluster.lifts(pod, bars)) or _last_resort(cluster, shape, bars)
+    best = _best(cluster, pod, shape, cluster.lifts(pod, bars)) or last_resort(
+        cluster, shape, lambda facts: bars.refusal(facts) is None
+    )
     if best is None:
         return explain.unplaceable(cluster, shape, bars)
     facts, score = best
@@ -67,13 +71,13 @@ def _best(cluster: Cluster, pod: Pod, shape: Shape, lifts: Lifts | None) -> tupl
         judging.take_back(shape)
 
 
-def _last_resort(cluster: Cluster, shape: Shape, bars: Bars) -> tuple[NodeFacts, int] | None:
-    """The first node that a larger budget decides for the pod, as long as the pod's own budget lasts."""
+def last_resort(cluster: Cluster, shape: Shape, may: Callable[[NodeFacts], bool]) -> tuple[NodeFacts, int] | None:
+    """The first node, of those that may be, that a larger budget decides for the pod, as long as the pod's own budget lasts."""
     judging, left = cluster.judging, cluster.config.steps_pod
     for facts in judging.undecided(shape):
         if left <= 0:
             break
-        if bars.refusal(facts) is None:
+        if may(facts):
             score = judging.judge_harder(shape, facts)
             if score != RULED_OUT:
                 return facts, score

@@ -5,6 +5,7 @@ from __future__ import annotations
 from services.scheduler.asked.answering import Texts, filtered, placed_on
 from services.scheduler.deciding.outcome import Placed
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+from tests.scheduler.test_cycle_last_resort import LIMITS, asks, crowded, simple
 
 
 def test_the_filter_refuses_who_would_take_the_place_of_a_pod_on_its_way() -> None:
@@ -17,3 +18,15 @@ def test_the_filter_refuses_who_would_take_the_place_of_a_pod_on_its_way() -> No
         found = filtered(world.cluster, new, ["n"], Texts())
         assert (found.passing, list(found.failed)) == ((["n"], []) if passes else ([], ["n"]))
         assert isinstance(placed_on(world.cluster, new, "n"), Placed) is passes
+
+
+def test_where_no_node_passes_a_larger_budget_is_tried_as_for_our_own_pods() -> None:
+    """The filter, and the binding that follows it: one node is searched in vain, the other takes the pod."""
+    world = World(LIMITS)
+    crowded(world, "n0")
+    simple(world, "z")
+    late = asks("late", 6)
+    found = filtered(world.cluster, late, ["n0", "z"], Texts())
+    assert (found.passing, [*found.failed, *found.unresolvable]) == (["z"], ["n0"])
+    assert filtered(world.cluster, late, ["n0"], Texts()).passing == []
+    assert isinstance(placed_on(world.cluster, late, "z"), Placed)
