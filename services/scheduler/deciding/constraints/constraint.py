@@ -60,3 +60,13 @@ class Constraint(Protocol):
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
         """The check of all nodes for this pod, None where every node passes."""
+
+
+class KeepsNothing:
+    """What bars nodes by no field of the pod's spec: half of a `Constraint`."""
+
+    handles: frozenset[str] = frozenset()
+
+    def read(self, spec: Json, pod: Pod) -> Any:
+        """Nothing."""
+        return None

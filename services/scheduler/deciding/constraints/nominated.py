@@ -10,23 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from services.scheduler.deciding.constraints.constraint import Around, Check
+from services.scheduler.deciding.constraints.constraint import Around, Check, KeepsNothing
 from services.scheduler.deciding.node_facts import NodeFacts
 from shared.domain.effective import effective_request
-from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import PODS
 
 
-class Nominated:
-    """Keeps nothing of the spec."""
-
+class Nominated(KeepsNothing):
     name = "nominated"
-    handles: frozenset[str] = frozenset()
-
-    def read(self, spec: Json, pod: Pod) -> Any:
-        return None
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
         taken: dict[str, Counter[str]] = {}

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.deciding.constraints.constraint import Around, Check
+from services.scheduler.deciding.constraints.constraint import Around, Check, KeepsNothing
 from services.scheduler.deciding.node_facts import NodeFacts
-from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 
@@ -20,14 +19,8 @@ _REMEDIES = {
 }
 
 
-class SetAside:
-    """Keeps nothing of the spec."""
-
+class SetAside(KeepsNothing):
     name = "setAside"
-    handles: frozenset[str] = frozenset()
-
-    def read(self, spec: Json, pod: Pod) -> Any:
-        return None
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
         held = around.asides.of(pod)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.deciding.constraints.constraint import Around, Check
+from services.scheduler.deciding.constraints.constraint import Around, Check, KeepsNothing
 from services.scheduler.deciding.node_facts import NodeFacts
-from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason, Refusal
@@ -26,14 +25,8 @@ _HEAL = "wait until the unhealthy devices of the node are healthy again, or rest
 MAY_LIE_IN_ZONES = "beside unhealthy ones that may lie in zones"
 
 
-class UnhealthyDevices:
-    """Keeps nothing of the spec."""
-
+class UnhealthyDevices(KeepsNothing):
     name = "unhealthyDevices"
-    handles: frozenset[str] = frozenset()
-
-    def read(self, spec: Json, pod: Pod) -> Any:
-        return None
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
         found = barred(pod, around)
