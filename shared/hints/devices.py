@@ -262,6 +262,7 @@ def _read_both_ways(own: Own, row: int, masks: tuple[int, ...], kind: ContainerK
 
 
 def _strictly(row: int) -> int:
+    """Where `own` notes that what it keeps of the row in no zone touches none; below all rows, which begin at 0."""
     return -1 - row
 
 
