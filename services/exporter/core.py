@@ -7,11 +7,9 @@ it). Must not know sockets, files, clocks or the bus.
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
 import msgspec
 
-from services.exporter import confined, inventory
+from services.exporter import confined, globs, inventory
 from services.exporter.accounting import count_zones, tracked
 from services.exporter.answers import Allocatable, ListedContainer, ListedPod
 from services.exporter.checkpoints import NOTHING_READ, Checkpoints
@@ -26,14 +24,14 @@ METHODS = (EXCLUSIVE, ALL)
 
 
 class PodPattern(msgspec.Struct, frozen=True):
-    """Shell patterns for namespace and name; both must match (resource-topology-exporter's podExclude)."""
+    """Shell patterns (`globs`) for namespace and name; both must match (resource-topology-exporter's podExclude)."""
 
     namespace: str
     name: str
 
     def matches(self, pod: ListedPod) -> bool:
         """True when the pod is excluded by this pattern."""
-        return fnmatchcase(pod.namespace, self.namespace) and fnmatchcase(pod.name, self.name)
+        return globs.matches(self.namespace, pod.namespace) and globs.matches(self.name, pod.name)
 
 
 class Rules(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from services.exporter import folders, foreign_flags, metrics_port
+from services.exporter import folders, foreign_flags, globs, metrics_port
 from services.exporter.core import METHODS, PodPattern, Rules
 from services.exporter.cri import reserve
 from services.exporter.cri.devices import DeviceFileError, Resource
@@ -187,10 +187,14 @@ def with_flags(argv: Sequence[str], environment: Mapping[str, str]) -> dict[str,
     return {**base, **settings}
 
 
+def _is_pair(text: str) -> bool:
+    return text.count("/") == 1 and all(map(globs.compiled, text.split("/")))
+
+
 def _problems(settings: ExporterSettings) -> list[str]:
     """What no single value shows; one sentence each."""
     problems = [f"--exclude-pod {text!r}: expected NAMESPACE_PATTERN/NAME_PATTERN, for example kube-system/*"
-                for text in settings.exclude_pods if text.count("/") != 1]  # fmt: skip
+                for text in settings.exclude_pods if not _is_pair(text)]  # fmt: skip
     if settings.kubelet_config_uri and not settings.kubelet_config_uri.startswith("https://"):
         problems.append(f"--kubelet-config-uri {settings.kubelet_config_uri!r}: expected https://ADDRESS:10250/configz; "
                         "a file is named with --kubelet-config")  # fmt: skip

@@ -240,6 +240,13 @@ def test_excluded_pods_leave_accounting_and_fingerprint_and_excluded_resources_t
     assert made.tracked == ("cpu",)
 
 
+def test_excluded_pods_are_those_that_go_matches() -> None:
+    """RTE ef567ef3 leaves out every pod but those that begin with `a`; Python's own patterns left out those alone."""
+    rules = core.Rules("all", excluded_pods=(core.PodPattern("*", "[^a]*"),))
+    made = report(EVEN_ODD, Allocatable(), pod("a-1"), pod("b-1"), rules=rules)
+    assert made.fingerprint == fingerprint([("default", "a-1")])
+
+
 def test_publishes_on_change_after_an_interval_and_when_asked() -> None:
     first = report(EVEN_ODD, Allocatable((2,)))
     later = msgspec.structs.replace(first, boot_time_ms=9)

@@ -51,6 +51,7 @@ def test_flags_win_over_the_environment() -> None:
         (("--node", "é=/s"), "is no node name"),
         (("--nodes-file", "/nowhere.json"), "--nodes-file /nowhere.json"),
         (("--node", "a=/s", "--exclude-pod", "x"), "NAMESPACE_PATTERN/NAME_PATTERN"),
+        (("--node", "a=/s", "--exclude-pod", "x/[a"), "NAMESPACE_PATTERN/NAME_PATTERN"),
         (("--node", "a=/s", "--interval", "0"), "TOPOLOG_INTERVAL_S"),
     ],
 )
