@@ -222,14 +222,15 @@ def _resource_in(where: str, found: _Resource) -> ZoneResource:
 
 
 def _amount_in(where: str, found: _Resource, field: str) -> int:
+    """Less than nothing is available where NFD takes a device of two zones off one of them twice."""
     text = getattr(found, field)
     try:
         amount = quantity.amount(found.name, text)
     except quantity.QuantityError as error:
         raise NrtError(f"{where}: resource {found.name}: {field} {text!r}: {error}") from error
-    if amount < 0:
+    if amount < 0 and field != "available":
         raise NrtError(f"{where}: resource {found.name}: {field} {text!r} is negative; expected 0 or more")
-    return amount
+    return max(0, amount)
 
 
 def _policy_in(node: str, read: _Object, attributes: dict[str, str]) -> tuple[str, str]:

@@ -91,7 +91,7 @@ def resource_with(**changes: Any) -> dict[str, Any]:
         (nrt(zones=nrt()["zones"] * 2), "node-2 appears twice"),
         (nrt(zones=nrt()["zones"] * 65), "65 zones"),
         (resource_with(available="many"), "available 'many'"),
-        (resource_with(available="-1"), "negative"),
+        (resource_with(allocatable="-1"), "negative"),
         (nrt(topologyPolicies=["Strict"]), "'Strict' is unknown"),
         (nrt(attributes=[{"name": "topologyManagerPolicy", "value": "x"}]), "'x' is unknown"),
         (nrt(attributes=[{"name": "topologyManagerScope", "value": "node"}]), "topologyManagerScope"),
@@ -100,6 +100,12 @@ def resource_with(**changes: Any) -> dict[str, Any]:
 def test_an_object_that_means_nothing_is_refused_by_name(found: object, named: str) -> None:
     with pytest.raises(NrtError, match=named):
         from_nrt(found, "", 0)
+
+
+def test_less_than_nothing_available_is_nothing() -> None:
+    """NFD 76e6cc8 lists a held device of two zones twice, looks both up in the zone that it read last, and publishes -1 there."""
+    (zone,) = from_nrt(resource_with(available="-1"), "", 0).zones
+    assert {resource.available for resource in zone.resources.values()} == {0}
 
 
 def test_decimal_quantities_as_producers_write_them() -> None:
