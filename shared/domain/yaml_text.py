@@ -6,6 +6,8 @@ what the documents mean.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -13,22 +15,45 @@ import yaml
 
 YAMLError = yaml.YAMLError
 MAX_DEPTH = 100
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DATE = "tag:yaml.org,2002:timestamp"
 _OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 _NODES = (*_OPENING, yaml.ScalarEvent, yaml.AliasEvent)
 
 
+class _Loader(_SAFE):  # type: ignore[misc]
+    """Dates are text, as Kubernetes' reader of YAML has them: an annotation may be `2026-01-31`."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, looks) for tag, looks in found if tag != _DATE] for first, found in _SAFE.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_constructor(_DATE, yaml.constructor.SafeConstructor.construct_yaml_str)
+
+
 def document(text: str | bytes) -> Any:
     """The one document; None where there is none. Raises YAMLError, or ValueError for what is nested too deeply."""
     _check_depth(text)
-    return yaml.load(text, _LOADER)
+    with _named():
+        return yaml.load(text, _Loader)
 
 
 def documents(text: str | bytes) -> list[Any]:
     """All documents, empty ones as None. Raises as `document` does."""
     _check_depth(text)
-    return list(yaml.load_all(text, _LOADER))
+    with _named():
+        return list(yaml.load_all(text, _Loader))
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """PyYAML raises whatever comes where a tag (`!!bool`, `!!int`) stands before a text that is none."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError) as error:
+        raise YAMLError(f"a value is not what its tag says ({error})") from error
 
 
 class Repeated(msgspec.Struct, frozen=True):
@@ -44,7 +69,7 @@ def repeated_keys(text: str | bytes) -> list[Repeated]:
     found: list[Repeated] = []
     keys: list[set[str] | None] = []
     is_key: list[bool] = []
-    for event in yaml.parse(text, _LOADER):
+    for event in yaml.parse(text, _SAFE):
         if isinstance(event, _CLOSING):
             keys.pop()
             is_key.pop()
@@ -62,7 +87,7 @@ def repeated_keys(text: str | bytes) -> list[Repeated]:
 
 def _check_depth(text: str | bytes) -> None:
     depth = 0
-    for event in yaml.parse(text, _LOADER):
+    for event in yaml.parse(text, _SAFE):
         if isinstance(event, _OPENING):
             depth += 1
         elif isinstance(event, _CLOSING):

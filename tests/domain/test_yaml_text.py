@@ -30,6 +30,22 @@ def test_documents_come_in_order_and_only_as_plain_values() -> None:
         yaml_text.document("!!python/object/apply:os.getpid []")
 
 
+def test_dates_are_text_as_they_are_to_kubernetes() -> None:
+    """sigs.k8s.io/yaml (RTE ef567ef3, kubectl, the kubelet): what looks like a date stays a string; of no month 13 is one."""
+    read = yaml_text.document("{a: 2026-01-31, b: 2026-13-45, c: 2026-01-31T10:00:00Z, 2026-01-31: d}")
+    assert read == {"a": "2026-01-31", "b": "2026-13-45", "c": "2026-01-31T10:00:00Z", "2026-01-31": "d"}
+    assert yaml_text.documents("!!timestamp 2026-1\n---\n1\n") == ["2026-1", 1]
+
+
+@pytest.mark.parametrize(
+    "text", ["!!bool maybe", "!!int ''", "!!int x", "!!float y", "!!timestamp [a]", "!!binary 1", "{[a]: 1}", "!!set a"]
+)
+def test_a_value_that_its_tag_does_not_fit_is_refused(text: str) -> None:
+    for read in (yaml_text.document, yaml_text.documents):
+        with pytest.raises((yaml_text.YAMLError, ValueError)):
+            read(text)
+
+
 def test_repeated_keys_are_found_in_their_own_mapping_alone() -> None:
     text = "a: {b: 1, c: 2}\nd:\n- {b: 1}\n- {b: 2, a: [a, a], b: 3}\n? [b]\n: b\nb: &x b\nc: *x\na: 1\n"
     assert [(each.line, each.key) for each in yaml_text.repeated_keys(text)] == [(4, "b"), (9, "a")]
