@@ -52,7 +52,9 @@ def gathered(argv: Sequence[str], environment: Mapping[str, str]) -> Gathered:
     node = told.get(PREFIX + "NODE_NAME", "")
     found = rte_config.read(Path(root), node) if root else RteConfig()
     filled = {PREFIX + setting: name for name, setting in FILLED_IN.items() if environment.get(name)}
-    folder = {PREFIX + each.name.upper(): each for each in found.settings if each.name}
+    variables = [(PREFIX + each.name.upper(), each) for each in found.settings if each.name]
+    # To RTE an empty text is none: its environment fills it in.
+    folder = {variable: each for variable, each in variables if each.value or variable not in filled}
     origins = {variable: f"environment {name}" for variable, name in filled.items()}
     origins |= {name: each.origin for name, each in folder.items()}
     origins |= {name: f"environment {name}" for name in environment if name.startswith(PREFIX)}

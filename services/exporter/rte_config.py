@@ -94,8 +94,13 @@ def _flatten(tree: dict[str, Any], at: str, path: Path, found: dict[str, Value])
     for key, value in tree.items():
         if isinstance(value, dict) and f"{at}{key}" not in _WHOLE:
             _flatten(value, f"{at}{key}.", path, found)
-        else:
+        elif value is not None or not _is_section(f"{at}{key}"):
             found[f"{at}{key}"] = value, f"{path}: {at}{key}"
+
+
+def _is_section(name: str) -> bool:
+    """One whose keys are all commented out says nothing, to RTE too."""
+    return name in _WHOLE or any(key.startswith(f"{name}.") for key in _known())
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -145,6 +150,12 @@ def _seconds(value: Any, origin: str) -> str:
         told = "is off, and a node that is silent is taken to be gone" if nanoseconds == 0 else f"is {nanoseconds} nanoseconds"
         raise RteConfigError(f"{origin}: {value!r} {told}; write a text such as '60s'")
     return f"{nanoseconds / 1e9:g}"
+
+
+def _unit(value: Any, origin: str) -> str:
+    if value in (0, "0", "0s") and not isinstance(value, bool):
+        raise RteConfigError(f"{origin}: {value!r} is no unit of time; for no limit write maxEventPerTimeUnit: 0")
+    return _seconds(value, origin)
 
 
 def _method(value: Any, origin: str) -> str:
@@ -198,7 +209,7 @@ _TAKEN: dict[str, tuple[str, Callable[[Any, str], str]]] = {
     "topologyExporter.sleepInterval": ("interval_s", _seconds),
     "topologyExporter.notifyFilePath": ("notify_file", _text),
     "topologyExporter.maxEventPerTimeUnit": ("max_events_per_time_unit", _count),
-    "topologyExporter.timeUnitToLimitEvents": ("time_unit_to_limit_events_s", _seconds),
+    "topologyExporter.timeUnitToLimitEvents": ("time_unit_to_limit_events_s", _unit),
     "topologyExporter.topologyManagerPolicy": ("topology_manager_policy", _text),
     "topologyExporter.topologyManagerScope": ("topology_manager_scope", _text),
     "topologyExporter.kubeletConfigFile": ("kubelet_config", _text),
@@ -226,6 +237,7 @@ _LEFT_OUT = {
     "topologyExporter.referenceContainer": "kubelets since 1.20 report exclusive CPUs only",
 }
 _RESOURCE_EXCLUDE = "resourceMonitor.resourceExclude"
+_EXTRA = ("kubelet", "podExclude", "resourceExclude")
 _WHOLE = (_RESOURCE_EXCLUDE, "topologyExporter.referenceContainer")
 """Mappings that are values, not trees of keys."""
 
@@ -234,6 +246,8 @@ def _extra(document: dict[str, Any], path: Path, node: str) -> list[Setting]:
     made = []
     for key, value in document.items():
         origin = f"{path}: {key}"
+        if value is None and key in _EXTRA:
+            continue
         if key == "kubelet":
             made += _kubelet(value, origin)
         elif key == "resourceExclude":
@@ -241,7 +255,7 @@ def _extra(document: dict[str, Any], path: Path, node: str) -> list[Setting]:
         elif key == "podExclude":
             made.append(Setting("exclude_pods", json.dumps(_pods(value, origin)), origin))
         else:
-            raise RteConfigError(f"{origin}: is no key of the extra file; known are: kubelet, podExclude, resourceExclude")
+            raise RteConfigError(f"{origin}: is no key of the extra file; known are: {', '.join(_EXTRA)}")
     return made
 
 
@@ -249,14 +263,15 @@ def _kubelet(value: Any, origin: str) -> list[Setting]:
     names = {"topologyManagerPolicy": "topology_manager_policy", "topologyManagerScope": "topology_manager_scope"}
     if not isinstance(value, dict) or not value.keys() <= names.keys():
         raise RteConfigError(f"{origin}: expected a mapping with {' and '.join(names)}")
-    return [Setting(names[key], _text(text, f"{origin}.{key}"), f"{origin}.{key}") for key, text in value.items()]
+    said = [(key, text) for key, text in value.items() if text not in (None, "")]
+    return [Setting(names[key], _text(text, f"{origin}.{key}"), f"{origin}.{key}") for key, text in said]
 
 
 def _resources(value: Any, origin: str, node: str) -> list[str]:
-    """Names for every node (`*`) and for this one."""
-    if not isinstance(value, dict) or not all(isinstance(listed, list) for listed in value.values()):
+    """Names for every node (`*`) and for this one; a node's empty entry names none."""
+    if not isinstance(value, dict) or not all(isinstance(listed, list | None) for listed in value.values()):
         raise RteConfigError(f"{origin}: expected a mapping of a node's name, or '*', to a list of resources")
-    return sorted({_text(name, origin) for key in ("*", node) for name in value.get(key, ())})
+    return sorted({_text(name, origin) for key in ("*", node) for name in value.get(key) or ()})
 
 
 def _pods(value: Any, origin: str) -> list[str]:

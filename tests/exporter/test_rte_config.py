@@ -112,6 +112,9 @@ def test_configlets_go_over_the_main_file_in_order_of_their_names_and_without_on
         ("topologyExporter: {sleepIntervall: 5}", "topologyExporter.sleepIntervall: is no key"),
         ("topologyExporter: {sleepInterval: 60}", "60 is 60 nanoseconds; write a text such as '60s'"),
         ("topologyExporter: {sleepInterval: 0}", "0 is off"),
+        ("topologyExporter: {timeUnitToLimitEvents: 0}", "for no limit write maxEventPerTimeUnit: 0"),
+        ("nrtUpdater: {hostname: }", "None is no text"),
+        ("globals:", "globals: is no key"),
         ("topologyExporter: {sleepInterval: sixty}", "'sixty' is no duration"),
         ("topologyExporter: {metricsPort: '2112'}", "'2112' is no whole number"),
         ("topologyExporter: {metricsMode: https}", "'https' is no mode; write disabled, http or httptls"),
@@ -128,6 +131,21 @@ def test_what_is_wrong_is_named_with_file_key_and_remedy(root: Path, text: str, 
         read(root, "n1")
     assert named in str(told.value)
     assert "50.yaml" in str(told.value)
+
+
+def test_what_is_commented_out_says_nothing(root: Path) -> None:
+    """RTE ef567ef3 takes sections without keys, in every file, for sections that are not there."""
+    before = values(root)
+    configlet(
+        root, "50.yaml", "global:\nnrtUpdater: {}\nresourceMonitor:\n  resourceExclude:\ntopologyExporter: {metricsTLS: }\n"
+    )
+    assert values(root) == before
+    extra = root / "extra" / "..data" / "config.yaml"
+    extra.write_text("kubelet:\nresourceExclude:\npodExclude:\n")
+    assert not {"topology_manager_policy", "exclude_resources", "exclude_pods"} & values(root).keys()
+    extra.write_text("kubelet: {topologyManagerPolicy: , topologyManagerScope: ''}\nresourceExclude: {'*': , n1: [memory]}\n")
+    assert values(root)["exclude_resources"] == '["memory"]'
+    assert not {"topology_manager_policy", "topology_manager_scope"} & values(root).keys()
 
 
 @pytest.mark.parametrize(
@@ -174,3 +192,6 @@ def test_its_environment_fills_in_what_nothing_else_says(root: Path) -> None:
     assert alone["pods_fingerprint_status_file"] == ("/run/pfp.json", "environment PFP_STATUS_FILE")
     beside = {line.setting: line.value for line in dump(gathered(["--config-root", str(root)], told))}
     assert beside["topology_manager_policy"] == "single-numa-node"
+    configlet(root, "50.yaml", "resourceMonitor: {podSetFingerprintStatusFile: ''}")
+    empty = {line.setting: line.value for line in dump(gathered(["--config-root", str(root)], told))}
+    assert empty["pods_fingerprint_status_file"] == "/run/pfp.json"
