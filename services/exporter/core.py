@@ -68,7 +68,8 @@ _CONTENT = tuple(name for name in Scan.__struct_fields__ if name != "freshness")
 
 
 def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
-    """The report of one scan."""
+    """The report of one scan. The fingerprint speaks of what is listed, zones that the machine lacks included, as RTE's does."""
+    signed = fingerprint(fingerprinted(scan, rules)) if rules.fingerprint_method else ""
     scan = _confined(scan)
     counted = {(pod.namespace, pod.name) for pod in _pods(scan, rules) if rules.namespace in ("", pod.namespace)}
     placed = place(scan.pods, scan.machine.zone_of_cpu, scan.checkpoints)
@@ -92,7 +93,7 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
             scan.checkpoints.groups,
         ),
         placements=placements,
-        fingerprint=fingerprint(fingerprinted(scan, rules)) if rules.fingerprint_method else "",
+        fingerprint=signed,
         fingerprint_method=rules.fingerprint_method,
         kubelet_version=scan.kubelet_version,
         cpu_policy=inventory.cpu_policy(scan.allocatable, scan.kubelet),

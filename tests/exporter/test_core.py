@@ -247,6 +247,15 @@ def test_excluded_pods_are_those_that_go_matches() -> None:
     assert made.fingerprint == fingerprint([("default", "a-1")])
 
 
+def test_a_device_in_a_zone_that_the_machine_lacks_is_in_the_fingerprint() -> None:
+    """RTE ef567ef3 (numalocality.IsPresent) asks for a node id from 0 on, not whether the machine has it."""
+    holder = pod("b", ListedContainer("c", devices=(DeviceGroup("vendor/x", ("d",), (77,)),)))
+    made = report(EVEN_ODD, Allocatable(), holder, pod("a"))
+    assert made.fingerprint == fingerprint([("default", "b")])
+    assert made.placements is not None
+    assert all(not held.zones for each in made.placements for held in each.held)
+
+
 def test_publishes_on_change_after_an_interval_and_when_asked() -> None:
     first = report(EVEN_ODD, Allocatable((2,)))
     later = msgspec.structs.replace(first, boot_time_ms=9)
