@@ -1,25 +1,32 @@
-"""Durations as Go writes them (`60s`, `1m30s`, `500ms`). Pure."""
+"""Durations as Go reads them (`60s`, `1m30s`, `1.5h`, `500ms`). Pure. Source: time.ParseDuration."""
 
 from __future__ import annotations
 
 import re
 
-_DURATION = re.compile(r"(?:([0-9]{1,4})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,8}(?:\.[0-9]{1,9})?)s)?(?:([0-9]{1,9})ms)?")
+_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_PART = r"(?=\.?[0-9])([0-9]{0,19})(?:\.([0-9]{0,19}))?(ns|us|µs|μs|ms|s|m|h)"
+_PARTS = re.compile(_PART)
+_DURATION = re.compile(rf"\+?(?:{_PART})+")
+MAX_NS = 2**63 - 1
 
 
 def nanoseconds(text: str) -> int | None:
-    """The duration; None for a text that is none."""
-    found = _DURATION.fullmatch(text)
-    if not text or found is None:
+    """The duration; None for a text that is none, or below nothing."""
+    if text == "0":
+        return 0
+    if _DURATION.fullmatch(text) is None:
         return None
-    hours, minutes, seconds, milliseconds = (float(part or 0) for part in found.groups())
-    return round((hours * 3600 + minutes * 60 + seconds + milliseconds / 1000) * 1e9)
+    total = 0
+    for whole, fraction, unit in _PARTS.findall(text):
+        total += int(whole or 0) * _NS[unit] + int(fraction or 0) * _NS[unit] // 10 ** len(fraction)
+    return total if total <= MAX_NS else None
 
 
 def duration_s(text: str) -> str:
     """Seconds as text. Raises ValueError for what is no duration, and for none at all."""
     found = nanoseconds(text)
     if not found:
-        off = ": a node that is silent is taken to be gone" if found == 0 or text == "0" else ""
+        off = ": a node that is silent is taken to be gone" if found == 0 else ""
         raise ValueError(f"{text!r} is no interval{off}; write a duration such as 60s")
     return f"{found / 1e9:g}"

@@ -4,7 +4,7 @@ does. Pure: words in, a sentence out. Must not know settings. The same verdicts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 VERDICTS = {
     "config": "give the folder that holds extra/config.yaml: --config-root FOLDER",
@@ -27,11 +27,19 @@ VERDICTS = {
 POSITIONAL = "--config-root FOLDER names resource-topology-exporter's folder"
 
 
-def remedy(arguments: Iterable[str]) -> str:
-    """What to give in the place of the first argument that nobody here knows; empty where it is nobody's."""
+KLOG = ("alsologtostderr", "log_", "logtostderr", "one_output", "add_dir_header", "skip_", "stderrthreshold", "vmodule")
+
+
+def remedy(arguments: Iterable[str], known: Container[str] = ()) -> str:
+    """What to give in the place of the first argument that nobody here knows; empty where it is nobody's. `known` are the flags
+    here: Go takes them with one dash too."""
     for each in arguments:
         if not each.startswith("-"):
             return f"{each}: {POSITIONAL}"
         name = each.lstrip("-").partition("=")[0]
+        if name.startswith(KLOG):
+            return f"--{name}: leave it out: logs go to stderr, TOPOLOG_LOG_LEVEL says how many"
+        if f"--{name}" in known:
+            return f"{each}: write it with two dashes, --{name}"
         return f"--{name}: {VERDICTS[name]}" if name in VERDICTS else ""
     return ""

@@ -258,7 +258,7 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = self.parse_known_args(args, namespace)
-        if unknown and (told := foreign_flags.remedy(unknown)):
+        if unknown and (told := foreign_flags.remedy(unknown, self._option_string_actions)):
             self.exit(2, f"{self.prog}: {told}\n")
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")

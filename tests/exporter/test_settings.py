@@ -128,6 +128,8 @@ def test_every_namespace_has_nfds_name_too() -> None:
         ("--config=/etc/rte/config.yaml", "--config-root FOLDER"),
         ("/etc/rte", "--config-root FOLDER"),
         ("--refresh-node-resources", "leave it out"),
+        ("-sleep-interval=60s", "-sleep-interval=60s: write it with two dashes, --sleep-interval"),
+        ("--logtostderr=true", "TOPOLOG_LOG_LEVEL"),
         ("-v=4", "TOPOLOG_LOG_LEVEL"),
         ("--sleep-interval=60", "write a duration such as 60s"),
         ("--sleep-interval=0", "is taken to be gone"),
