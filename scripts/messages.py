@@ -57,6 +57,7 @@ ADVICE = {
     "log.history_lost": "find out why the database was set back (a replica that lagged was promoted?); see docs/backup.md",
     "kube.unlisted": "nothing while it lasts seconds; else `/healthz` of the observing scheduler says why there is no list",
     "kube.relist": "nothing while it is rare",
+    "kube.set_back": "nothing where etcd was restored; else find out which API server answers with an old state",
     "log.login_too_strong": "`topolog database roles` makes the login topolog_service: give the service its URL",
     "log.near_limit": "`topolog log archive --older-than 30d` compresses what is old; or more room, and TOPOLOG_LOG_LIMIT_GIB",
     "node.set_aside": "mend what the line names; the node opens by itself, or by `topolog node readmit NODE`",

@@ -1,6 +1,7 @@
 """Facts about the cluster as the Kubernetes API shows it, appended by the scheduler's leased observer role.
 
-Commit ids are `kube/<uid>/<resourceVersion>`, so that a second observer's append is a duplicate, not a second fact.
+Commit ids are `kube/<uid>/<resourceVersion>`, so that a second observer's append is a duplicate, not a second fact; one that its
+teller had folded, and finds to be news again, is told again.
 """
 
 from __future__ import annotations

@@ -134,6 +134,10 @@ MASS_ABSENCE = event("kube.mass_absence", "A list lacks much of what the log hol
 MASS_ABSENCE_JUDGED = event(
     "kube.mass_absence_judged", "The second list was compared: shows how much of what was doubted has ended."
 )
+SET_BACK = event(
+    "kube.set_back",
+    "A list is older than the log, or shows bound pods waiting (was etcd restored?); believed once a second agrees.",
+)
 KUBE_UNAVAILABLE = event("kube.unavailable", "The Kubernetes API does not answer; it is tried again.")
 FOLD_BEHIND = event("fold.behind", "The fold has not reached what this process appended; nothing new is told until it has.")
 UNWISE_ARGUMENT = event("plugin.unwise_argument", "An argument of the upstream plugin is legal but unwise; says what is better.")

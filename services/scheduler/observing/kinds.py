@@ -75,3 +75,15 @@ def known_count(known: Followed, kind: Kind) -> int:
     if kind in SURROUNDINGS:
         return len(known.surroundings.of_kind(SURROUNDINGS[kind]))
     return len(known.ledger.pods if kind == "pods" else known.ledger.nodes)
+
+
+def is_set_back(known: Followed, kind: Kind, version: str) -> bool:
+    """Whether the fold holds something younger than a list: by a list that is read where writes are, the cluster's state is older
+    than it was."""
+    if kind in SURROUNDINGS:
+        versions = [each.resource_version for each in known.surroundings.of_kind(SURROUNDINGS[kind]).values()]
+    elif kind == "nodes":
+        versions = [node.observed.resource_version for node in known.ledger.nodes.values() if node.observed is not None]
+    else:
+        versions = [entry.resource_version for entry in known.ledger.pods.values()]
+    return any(news.is_younger(each, version) for each in versions)

@@ -162,6 +162,22 @@ def absent_pods(ledger: Ledger, present: Collection[str], list_version: str) -> 
     ]
 
 
+def adrift(ledger: Ledger, objects: Collection[Object]) -> list[PodEnded]:
+    """The ends, where they stood, of pods that are bound and are shown waiting: they wait anew where that is true. A list that
+    was read before the binding shows them so too."""
+    found = []
+    for obj in objects:
+        uid = str(_part(obj, "metadata").get("uid", ""))
+        known = ledger.pods.get(uid)
+        if known is not None and known.stage in ("bound", "running") and not _part(obj, "spec").get("nodeName"):
+            found.append(PodEnded(uid=uid, cause="absent_from_list", node=known.node, resource_version=_version(obj)))
+    return found
+
+
+def _version(obj: Object) -> str:
+    return str(_part(obj, "metadata").get("resourceVersion", ""))
+
+
 def is_mass(absent: int, known: int) -> bool:
     """Whether so many absentees of so many known need a second list."""
     return absent > MASS_SHARE * known

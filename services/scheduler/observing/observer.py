@@ -14,9 +14,9 @@ from collections.abc import Collection, Sequence
 from contextlib import aclosing
 
 from services.scheduler.core import SchedulerCore
-from services.scheduler.observing import news
+from services.scheduler.observing import news, recurring
 from services.scheduler.observing.checking import Check
-from services.scheduler.observing.kinds import KINDS, SURROUNDINGS, Kinds, Observed, identity, known_count
+from services.scheduler.observing.kinds import KINDS, SURROUNDINGS, Kinds, Observed, identity, is_set_back, known_count
 from services.scheduler.observing.sightings import Sightings, Unnoted
 from shared.eventlog.port import Commit, Conflict, Draft, EventLog, Fenced, Lease, Place
 from shared.events import streams
@@ -133,28 +133,35 @@ class Observer:
         """Tell what a list shows and what it lacks; the version from which to watch. Much that only this list lacks ends when the
         next one lacks it too, whatever else that one lacks; what little went between the two no watch will tell, so that it ends
         by the newer one. A list that shows nothing where nothing was known lacks nothing, and is asked for once more all the
-        same. The fold is at the head first: while it reads another history from its beginning, what a list shows ended would be
-        nobody."""
+        same. So is one older than what the log holds, or with pods waiting that were bound: where the next one agrees, the
+        cluster was set back (etcd restored from a snapshot). The fold is at the head first: while it reads another history from
+        its beginning, what a list shows ended would be nobody."""
         await self._projector.wait_live()
         self._ahead.pop(kind, None)
-        generation, doubted = self._generation, set[str]()
+        generation, doubted, adrift = self._generation, set[str](), frozenset[str]()
         timeline = self._projector.state.followed.listings.timeline
         version = ""
         while True:
-            before, (present, version) = version, await self._tell_pages(kind, version, generation, lease)
+            before, once = version, adrift
+            present, version, adrift = await self._tell_pages(kind, before, generation, lease, once)
             self._tried(kind)
-            absent = self._kinds.absent(self._projector.state.followed, kind, present, version)
+            set_back = is_set_back(self._projector.state.followed, kind, version)
+            absent = self._kinds.absent(self._projector.state.followed, kind, present, "" if set_back else version)
+            again = not before and (set_back or bool(adrift))
+            if again or (before and set_back):
+                self._out.warning(names.SET_BACK, kind=kind, version=version, unbound=len(adrift), confirmed=bool(before))
             lacked_again = [fact for fact in absent if _address(fact)[1] in doubted]
             if doubted:
                 self._out.warning(names.MASS_ABSENCE_JUDGED, kind=kind, ended=len(lacked_again), doubted=len(doubted))
             fresh, known = len(absent) - len(lacked_again), known_count(self._projector.state.followed, kind)
-            if not news.is_mass(fresh, known):
+            if news.is_mass(fresh, known):
+                count(names.MASS_ABSENCES, kind=kind)
+                self._out.warning(names.MASS_ABSENCE, kind=kind, absent=fresh, known=known, version=version)
+            elif not again:
                 if present or before:
                     break
                 await self._clock.sleep(PAUSE_S)
                 continue
-            count(names.MASS_ABSENCES, kind=kind)
-            self._out.warning(names.MASS_ABSENCE, kind=kind, absent=fresh, known=known, version=version)
             doubted = {_address(fact)[1] for fact in absent} - {_address(fact)[1] for fact in lacked_again}
             await self._tell(lacked_again, lease)
             await self._clock.sleep(CONFIRM_AFTER_S)
@@ -200,10 +207,13 @@ class Observer:
             self._out.warning(names.UNTOLD_FOUND, kind=kind, shown=len(found) - len(absent), absent=len(absent))
         await self._tell(found, lease)
 
-    async def _tell_pages(self, kind: Kind, before: str, generation: int, lease: Lease) -> tuple[set[str], str]:
-        """Tell one list part by part; the identities of all that it has, and its version. A list that is to confirm the one of
-        version `before` is not older, and comes in pages: those are read where writes are."""
-        present, version = set[str](), ""
+    async def _tell_pages(
+        self, kind: Kind, before: str, generation: int, lease: Lease, once: Collection[str]
+    ) -> tuple[set[str], str, frozenset[str]]:
+        """Tell one list part by part; the identities of all that it has, its version, and who of it waits though bound. A list
+        that is to confirm the one of version `before` is not older, and comes in pages: those are read where writes are. Of whom
+        it shows waiting as the one before did (`once`) the binding is undone."""
+        present, version, adrift = set[str](), "", set[str]()
         async with aclosing(self._kube.pages(kind, streamed=not before)) as pages:
             async for page in pages:
                 version = page.resource_version
@@ -215,8 +225,11 @@ class Observer:
                 present.update(identity(kind, obj) for obj in page.items)
                 if page.gone:
                     await self._tell_seen(kind, [Seen("DELETED", obj) for obj in page.gone], lease)
+                found = news.adrift(self._projector.state.ledger, page.items) if kind == "pods" else []
+                await self._tell([fact for fact in found if fact.uid in once], lease)
+                adrift.update(fact.uid for fact in found)
                 await self._tell(self._shown(kind, page.items), lease)
-        return present, version
+        return present, version, frozenset(adrift)
 
     async def _watch(self, kind: Kind, version: str, lease: Lease) -> None:
         """Read the watch into a bounded buffer, so that a slow log slows the watch and never the memory."""
@@ -304,6 +317,8 @@ class Observer:
         for start in range(0, len(facts), BATCH_EVENTS):
             commits = [self._commit(fact, lease, seen) for fact in facts[start : start + BATCH_EVENTS]]
             outcomes = await append_until_answered(self._log, self._clock, self._out, commits)
+            if again := recurring.again(commits, outcomes, seen):
+                commits, outcomes = again, await append_until_answered(self._log, self._clock, self._out, again)
             if any(isinstance(outcome, Fenced) for outcome in outcomes):
                 raise LeaseLost(f"{ROLE}: a newer epoch than {lease.epoch} leads")
             if any(isinstance(outcome, Conflict) for outcome in outcomes):
