@@ -113,5 +113,6 @@ class Audit(msgspec.Struct):
             if fact.uid in self.bound:
                 self._violated("S5", envelope.position, f"pod {fact.uid} bound to {fact.node}, before to {self.bound[fact.uid]}")
             self.bound[fact.uid] = fact.node
-        elif isinstance(fact, cluster.PodEnded) and fact.cause == "rejected":
-            self.rejected += 1
+        elif isinstance(fact, cluster.PodEnded):
+            self.rejected += fact.cause == "rejected"
+            self.bound.pop(fact.uid, None)  # who comes again by the same uid is of a cluster that was set back

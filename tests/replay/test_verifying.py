@@ -6,9 +6,9 @@ from collections import Counter
 
 from services.replay.verifying import Audit
 from shared.events import streams
-from shared.events.binding_facts import BindIntended
+from shared.events.binding_facts import BindIntended, PodBound
 from shared.events.catalog import Fact
-from shared.events.cluster_facts import PodObserved
+from shared.events.cluster_facts import PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
 from shared.events.scheduling_facts import NodeCharged, PodReserved, ReservationWithdrawn
@@ -34,3 +34,12 @@ def test_an_intent_to_bind_where_the_pod_is_not_reserved_is_told() -> None:
     assert told(observed, *reserved, withdrawn, intended) == ["S7"]
     assert told(observed, *reserved, withdrawn, *elsewhere, intended) == ["S7"]
     assert told(observed, intended) == ["S7"]
+
+
+def test_a_pod_is_bound_once_unless_the_cluster_was_set_back_in_between() -> None:
+    """Its end, there, is in the log before it is decided again."""
+    observed = PodObserved(pod("p", uid="u1"))
+    placed = (PodReserved("u1", "n1", 1, 1), NodeCharged("n1", "u1"), BindIntended("u1", "default", "p", "n1", 2))
+    bound = PodBound("u1", "n1")
+    assert told(observed, *placed, bound, bound) == ["S5"]
+    assert told(observed, *placed, bound, PodEnded("u1", "absent_from_list", "n1"), observed, *placed, bound) == []
