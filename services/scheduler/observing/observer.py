@@ -176,14 +176,14 @@ class Observer:
             await self._tell([ClusterListed(kind, timeline)], lease)
 
     async def _check(self, kind: Kind) -> Check:
-        """A list beside the watch, compared page by page and not told. It is read where writes are, so that it is not older than
-        what the watch told before."""
+        """A list beside the watch, compared page by page and not told. It is read where writes are: older than what the watch
+        told before, it is of a cluster that was set back, whose watch from a version to come says nothing (kube-apiserver 1.36)."""
         check, before = Check(kind), self._reached[kind]
         self._checks[kind] = check
         async with aclosing(self._kube.pages(kind)) as pages:
             async for page in pages:
                 if news.is_older(page.resource_version, before):
-                    raise _came_after(kind, page.resource_version, before, "which the watch had told")
+                    raise _Relist
                 check.compare(
                     page.items, page.resource_version, lambda obj: bool(self._facts(kind, [Seen("ADDED", obj)], self._glances))
                 )
@@ -218,7 +218,10 @@ class Observer:
             async for page in pages:
                 version = page.resource_version
                 if before and news.is_older(version, before):
-                    raise _came_after(kind, version, before, "which lacked what was known or showed nothing")
+                    raise KubeUnavailableError(
+                        f"list of {kind}: version {version} came after {before}, which lacked what was known or showed nothing; "
+                        "several API servers that disagree?"
+                    )
                 if generation != self._generation:
                     raise _Relist
                 present.difference_update(identity(kind, obj) for obj in page.gone)
@@ -362,12 +365,6 @@ def _told(fact: Observed) -> str:
 
 def _version(obj: Object) -> str:
     return str(obj.get("metadata", {}).get("resourceVersion", ""))
-
-
-def _came_after(kind: Kind, version: str, before: str, which: str) -> KubeUnavailableError:
-    return KubeUnavailableError(
-        f"list of {kind}: version {version} came after {before}, {which}; several API servers that disagree?"
-    )
 
 
 def _newest(batch: Sequence[Seen]) -> list[Seen]:

@@ -134,3 +134,18 @@ async def test_what_ended_and_is_there_again_as_it_was_is_told_again(scene: Scen
         assert first == again
         told = [type(fact) for fact in await scene.settled()]
         assert told.count(PodObserved) == told.count(NodeObserved) == 2
+
+
+async def test_a_watch_that_went_on_from_a_version_to_come_is_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says nothing; the list beside it does."""
+    for name in "abcdefghijklmnopqrst":
+        await scene.api.pod(name, spec=OURS)
+    async with scene.observer(relist_s=0.2):
+        await scene.told(PodObserved, 20)
+        before = await snapshot(scene)
+        uid = (await scene.api.pod("late", spec=OURS))["metadata"]["uid"]
+        await scene.told(PodObserved, 21)
+        restored(scene, monkeypatch, before)
+        (ended,) = await scene.told(PodEnded, 1)
+        assert isinstance(ended, PodEnded)
+        assert ended.uid == uid
