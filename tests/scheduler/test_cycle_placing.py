@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from services.scheduler.deciding.outcome import Placed, Unplaceable
 from shared.domain.pod import Constraints, Pod, Toleration
 from shared.domain.refusal import Reason
@@ -97,6 +99,22 @@ def test_predicates_of_the_node_come_before_its_zones() -> None:
         Reason.TAINT, Reason.UNSCHEDULABLE, Reason.NOT_READY,
     ]  # fmt: skip
     assert world.cluster.verdict(guaranteed("r", held, constraints=tolerant), "tainted") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "effect", "passes"),
+    [
+        ("node.kubernetes.io/not-ready", "", True), ("node.kubernetes.io/unreachable", "NoSchedule", True), ("", "", True),
+        ("node.kubernetes.io/not-ready", "NoExecute", False), ("gpu", "", False),
+    ],
+)  # fmt: skip
+def test_a_node_that_is_not_ready_takes_who_tolerates_the_taint_for_it(key: str, effect: str, passes: bool) -> None:
+    """Those that make a node ready, as network plugins; kube-scheduler (1.36) goes by the taint alone."""
+    world = World()
+    world.node("broken", zone(0, amounts(8, 8)), ready=False)
+    tolerant = Constraints(tolerations=(Toleration(key, "Exists", "", effect),))
+    pod = guaranteed("p", container("c", amounts(1, 1)), constraints=tolerant)
+    assert isinstance(world.cluster.place(pod), Placed) is passes
 
 
 def test_a_constraint_that_is_not_implemented_is_named() -> None:

@@ -14,6 +14,8 @@ from shared.domain.resources import PODS, Amounts
 from shared.events.cluster_facts import NodeObserved, Taint
 
 _UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+_NOT_READY_TAINTS = tuple(Taint(f"node.kubernetes.io/{key}", "", "NoSchedule") for key in ("not-ready", "unreachable"))
+"""What the node's controller makes of the condition, some time later; kube-scheduler looks at these alone."""
 
 
 def constraint_refusal(constraints: Constraints, node: NodeObserved | None, name: str) -> Refusal | None:
@@ -41,7 +43,7 @@ def selects(constraints: Constraints, node: NodeObserved) -> bool:
 def _availability(constraints: Constraints, node: NodeObserved) -> Refusal | None:
     if node.unschedulable and not tolerated(_UNSCHEDULABLE_TAINT, constraints.tolerations):
         return Refusal(node.name, Reason.UNSCHEDULABLE)
-    if not node.ready:
+    if not node.ready and not any(tolerated(taint, constraints.tolerations) for taint in _NOT_READY_TAINTS):
         return Refusal(node.name, Reason.NOT_READY)
     taint = untolerated(constraints, node)
     if taint is None:
