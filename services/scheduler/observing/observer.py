@@ -177,7 +177,7 @@ class Observer:
 
     async def _check(self, kind: Kind) -> Check:
         """A list beside the watch, compared page by page and not told. It is read where writes are: older than what the watch
-        told before, it is of a cluster that was set back, whose watch from a version to come says nothing (kube-apiserver 1.36)."""
+        told before, it is of a cluster that was set back, whose watch from a version to come is silent (kube-apiserver 1.36)."""
         check, before = Check(kind), self._reached[kind]
         self._checks[kind] = check
         async with aclosing(self._kube.pages(kind)) as pages:
