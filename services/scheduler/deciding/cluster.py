@@ -6,7 +6,7 @@ for `judging`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from services.scheduler.deciding.constraints.constraint import Around
 from services.scheduler.deciding.constraints.neighbours import Neighbours
 from services.scheduler.deciding.constraints.preferences import Preferences
 from services.scheduler.deciding.constraints.registry import Bars, bars
+from services.scheduler.deciding.constraints.unhealthy_devices import barring
 from services.scheduler.deciding.feasibility.outlook import reserved
 from services.scheduler.deciding.homes import Homes
 from services.scheduler.deciding.judging import Judging
@@ -32,7 +33,6 @@ from services.scheduler.setting_aside.asides import Asides
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
-from shared.events.cluster_facts import NodeObserved
 from shared.events.scheduling_facts import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
@@ -50,7 +50,8 @@ class Cluster:
         self.judging = Judging(config, self._columns, self._constraints, self._slots)
         self._claims: dict[str, str] = {}
         self._unsettled: set[str] = set()
-        self._unhealthy: dict[str, set[str]] = {}
+        self._unhealthy: dict[str, dict[str, str]] = {}
+        self._barring: dict[str, tuple[str, ...]] = {}
         self.around = Around(self._by_name, Neighbours(), Asides(), Surroundings(), self._unhealthy)
         self._preferences = Preferences(config.max_shapes)
         self.homes = Homes()
@@ -94,6 +95,7 @@ class Cluster:
     def put_node(self, node: LedgerNode) -> None:
         """Insert or refresh one node from the ledger. Own reservations that the ledger lacks are forgotten."""
         facts = self._by_name.get(node.name)
+        self._note_unhealthy(node.name, barring(node))
         if facts is None:
             facts = self._enter(node.name)
         elif facts.ledger is node and facts.is_current(node):
@@ -103,7 +105,6 @@ class Cluster:
         if facts.observed is not node.observed:
             self._constraints.forget(facts.slot)
             self._preferences.changed(facts.slot, node.observed)
-            self._note_unhealthy(facts, node.observed)
         self._drop_claims(facts)
         profile = facts.profile
         facts.take_in(node, self.config)
@@ -128,7 +129,7 @@ class Cluster:
         self._columns.set_profile(facts.slot, None)
         self._constraints.forget(facts.slot)
         self._preferences.changed(facts.slot, None)
-        self._note_unhealthy(facts, None)
+        self._note_unhealthy(name, {})
         self.judging.table.emptied(facts.slot)
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
@@ -181,14 +182,16 @@ class Cluster:
         else:
             self._unsettled.discard(facts.name)
 
-    def _note_unhealthy(self, facts: NodeFacts, observed: NodeObserved | None) -> None:
-        """Of which resources the node counts more devices than it offers; called before the facts know."""
-        for name in facts.observed.unhealthy if facts.observed is not None else ():
-            self._unhealthy[name].discard(facts.name)
+    def _note_unhealthy(self, node: str, found: Mapping[str, str]) -> None:
+        """Of which resources unhealthy devices bar the node, and how."""
+        for name in self._barring.pop(node, ()):
+            del self._unhealthy[name][node]
             if not self._unhealthy[name]:
                 del self._unhealthy[name]
-        for name in observed.unhealthy if observed is not None else ():
-            self._unhealthy.setdefault(name, set()).add(facts.name)
+        if found:
+            self._barring[node] = tuple(found)
+        for name, how in found.items():
+            self._unhealthy.setdefault(name, {})[node] = how
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """The pod stands where the ledger has it, or nowhere."""

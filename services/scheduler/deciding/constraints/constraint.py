@@ -6,7 +6,6 @@ is one file that implements `Constraint` and one line in `registry`. Must not kn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple, Protocol
 
 from services.scheduler.deciding.constraints.neighbours import Neighbours
@@ -28,13 +27,13 @@ class NotHandled(Exception):
 
 class Around(NamedTuple):
     """What a constraint may look at beside the node: all nodes by name, pods that are placed, what was learnt, what surrounds
-    them (volumes, namespaces), and by resource the nodes that count more devices than they offer."""
+    them (volumes, namespaces), and by resource the nodes that its unhealthy devices bar, and how (`unhealthy_devices`)."""
 
     nodes: Mapping[str, NodeFacts]
     neighbours: Neighbours
     asides: Asides
     surroundings: Surroundings
-    unhealthy: Mapping[str, AbstractSet[str]] = {}
+    unhealthy: Mapping[str, Mapping[str, str]] = {}
 
     def label(self, node: str, key: str) -> str | None:
         """A label of a node."""

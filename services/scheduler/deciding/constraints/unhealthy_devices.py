@@ -11,17 +11,18 @@ from __future__ import annotations
 from typing import Any
 
 from services.scheduler.deciding.constraints.constraint import Around, Check, KeepsNothing
-from services.scheduler.deciding.node_facts import NodeFacts
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_device
+from shared.ledger.state import LedgerNode
 from shared.ledger.unhealthy import may_lie_in_zones
 
 _NO_HINT = {SINGLE_NUMA_NODE: Reason.NO_SINGLE_ZONE, RESTRICTED: Reason.NO_ZONE_SET}
-_NONE_HEALTHY = "wait until a device of the node is healthy again, or do not name the resource, also not in an amount of 0"
+_DO_NOT_NAME = "wait until a device of the node is healthy again, or do not name the resource, also not in an amount of 0"
 _HEAL = "wait until the unhealthy devices of the node are healthy again, or restart their plugin"
+NONE_HEALTHY = "none healthy"
 MAY_LIE_IN_ZONES = "beside unhealthy ones that may lie in zones"
 
 
@@ -35,35 +36,42 @@ class UnhealthyDevices(KeepsNothing):
 
 def barred(pod: Pod, around: Around) -> dict[str, Refusal]:
     """The nodes that such devices bar for the pod, by name."""
-    if not around.unhealthy:
+    found: dict[str, Refusal] = {}
+    for name, asked in _named(pod).items() if around.unhealthy else ():
+        for node, policy in around.unhealthy.get(name, {}).items():
+            if policy == NONE_HEALTHY or asked:
+                found.setdefault(node, _refusal(node, name, asked, policy))
+    return found
+
+
+def barring(node: LedgerNode) -> dict[str, str]:
+    """The resources whose unhealthy devices bar the node: NONE_HEALTHY, or the policy that insists on a hint, which whoever asks
+    for some of it does not get."""
+    if node.observed is None or not node.observed.unhealthy:
         return {}
-    named = _named(pod)
-    nodes = {node for name in named for node in around.unhealthy.get(name, ())}
-    refusals = {node: _refusal(around.nodes[node], named) for node in nodes}
-    return {node: refusal for node, refusal in refusals.items() if refusal is not None}
+    found, report = dict[str, str](), node.basis
+    for name in node.observed.unhealthy:
+        if not node.observed.allocatable.get(name, 0) and not _listed(report, name):
+            found[name] = NONE_HEALTHY
+        elif report is not None and report.policy in _NO_HINT and may_lie_in_zones(node, name):
+            found[name] = report.policy
+    return found
 
 
 def _named(pod: Pod) -> Amounts:
-    """The most of each device resource that one container names: the kubelet goes by limits."""
+    """The most of each device resource that one container names, by name: the kubelet goes by limits."""
     named: Amounts = {}
     for container in pod.containers:
         for name, amount in container.limits.items():
             if is_device(name):
                 named[name] = max(amount, named.get(name, 0))
-    return named
+    return dict(sorted(named.items()))
 
 
-def _refusal(facts: NodeFacts, named: Amounts) -> Refusal | None:
-    node, report = facts.observed, facts.report
-    if node is None:
-        return None
-    for name in sorted(named.keys() & node.unhealthy.keys()):
-        if not node.allocatable.get(name, 0) and not _listed(report, name):
-            return Refusal(facts.name, Reason.NODE_RESOURCE, resource=name, asked=named[name], remedy=_NONE_HEALTHY)
-        if named[name] and report is not None and report.policy in _NO_HINT and may_lie_in_zones(facts.ledger, name):
-            reason, asked = _NO_HINT[report.policy], named[name]
-            return Refusal(facts.name, reason, MAY_LIE_IN_ZONES, name, asked=asked, remedy=_HEAL)
-    return None
+def _refusal(node: str, name: str, asked: int, policy: str) -> Refusal:
+    if policy == NONE_HEALTHY:
+        return Refusal(node, Reason.NODE_RESOURCE, resource=name, asked=asked, remedy=_DO_NOT_NAME)
+    return Refusal(node, _NO_HINT[policy], MAY_LIE_IN_ZONES, name, asked=asked, remedy=_HEAL)
 
 
 def _listed(report: Report | None, name: str) -> bool:
