@@ -33,6 +33,7 @@ from services.scheduler.setting_aside.asides import Asides
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
+from shared.domain.refusal import Reason
 from shared.events.scheduling_facts import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
@@ -50,7 +51,7 @@ class Cluster:
         self.judging = Judging(config, self._columns, self._constraints, self._slots)
         self._claims: dict[str, str] = {}
         self._unsettled: set[str] = set()
-        self._unhealthy: dict[str, dict[str, str]] = {}
+        self._unhealthy: dict[str, dict[str, Reason]] = {}
         self._barring: dict[str, tuple[str, ...]] = {}
         self.around = Around(self._by_name, Neighbours(), Asides(), Surroundings(), self._unhealthy)
         self._preferences = Preferences(config.max_shapes)
@@ -182,16 +183,16 @@ class Cluster:
         else:
             self._unsettled.discard(facts.name)
 
-    def _note_unhealthy(self, node: str, found: Mapping[str, str]) -> None:
-        """Of which resources unhealthy devices bar the node, and how."""
+    def _note_unhealthy(self, node: str, found: Mapping[str, Reason]) -> None:
+        """Of which resources unhealthy devices bar the node, and why: kept, as few are, and every pod asks."""
         for name in self._barring.pop(node, ()):
             del self._unhealthy[name][node]
             if not self._unhealthy[name]:
                 del self._unhealthy[name]
         if found:
             self._barring[node] = tuple(found)
-        for name, how in found.items():
-            self._unhealthy.setdefault(name, {})[node] = how
+        for name, reason in found.items():
+            self._unhealthy.setdefault(name, {})[node] = reason
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """The pod stands where the ledger has it, or nowhere."""

@@ -14,7 +14,7 @@ from services.scheduler.setting_aside.asides import Asides
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
-from shared.domain.refusal import Refusal
+from shared.domain.refusal import Reason, Refusal
 
 Check = Callable[[NodeFacts], Refusal | None]
 """Why this node may not take the pod; None when it may."""
@@ -27,13 +27,13 @@ class NotHandled(Exception):
 
 class Around(NamedTuple):
     """What a constraint may look at beside the node: all nodes by name, pods that are placed, what was learnt, what surrounds
-    them (volumes, namespaces), and by resource the nodes that its unhealthy devices bar, and how (`unhealthy_devices`)."""
+    them (volumes, namespaces), and by resource the nodes that its unhealthy devices bar, and why (`unhealthy_devices`)."""
 
     nodes: Mapping[str, NodeFacts]
     neighbours: Neighbours
     asides: Asides
     surroundings: Surroundings
-    unhealthy: Mapping[str, Mapping[str, str]] = {}
+    unhealthy: Mapping[str, Mapping[str, Reason]] = {}
 
     def label(self, node: str, key: str) -> str | None:
         """A label of a node."""

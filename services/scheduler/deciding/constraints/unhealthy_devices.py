@@ -22,7 +22,6 @@ from shared.ledger.unhealthy import may_lie_in_zones
 _NO_HINT = {SINGLE_NUMA_NODE: Reason.NO_SINGLE_ZONE, RESTRICTED: Reason.NO_ZONE_SET}
 _DO_NOT_NAME = "wait until a device of the node is healthy again, or do not name the resource, also not in an amount of 0"
 _HEAL = "wait until the unhealthy devices of the node are healthy again, or restart their plugin"
-NONE_HEALTHY = "none healthy"
 MAY_LIE_IN_ZONES = "beside unhealthy ones that may lie in zones"
 
 
@@ -38,23 +37,23 @@ def barred(pod: Pod, around: Around) -> dict[str, Refusal]:
     """The nodes that such devices bar for the pod, by name."""
     found: dict[str, Refusal] = {}
     for name, asked in _named(pod).items() if around.unhealthy else ():
-        for node, policy in around.unhealthy.get(name, {}).items():
-            if policy == NONE_HEALTHY or asked:
-                found.setdefault(node, _refusal(node, name, asked, policy))
+        for node, reason in around.unhealthy.get(name, {}).items():
+            if reason is Reason.NODE_RESOURCE or asked:
+                found.setdefault(node, _refusal(node, name, asked, reason))
     return found
 
 
-def barring(node: LedgerNode) -> dict[str, str]:
-    """The resources whose unhealthy devices bar the node: NONE_HEALTHY, or the policy that insists on a hint, which whoever asks
-    for some of it does not get."""
+def barring(node: LedgerNode) -> dict[str, Reason]:
+    """The resources whose unhealthy devices bar the node: NODE_RESOURCE whoever names them, as none is healthy; another reason
+    those who ask for some."""
     if node.observed is None or not node.observed.unhealthy:
         return {}
-    found, report = dict[str, str](), node.basis
+    found, report = dict[str, Reason](), node.basis
     for name in node.observed.unhealthy:
         if not node.observed.allocatable.get(name, 0) and not _listed(report, name):
-            found[name] = NONE_HEALTHY
+            found[name] = Reason.NODE_RESOURCE
         elif report is not None and report.policy in _NO_HINT and may_lie_in_zones(node, name):
-            found[name] = report.policy
+            found[name] = _NO_HINT[report.policy]
     return found
 
 
@@ -68,10 +67,10 @@ def _named(pod: Pod) -> Amounts:
     return dict(sorted(named.items()))
 
 
-def _refusal(node: str, name: str, asked: int, policy: str) -> Refusal:
-    if policy == NONE_HEALTHY:
-        return Refusal(node, Reason.NODE_RESOURCE, resource=name, asked=asked, remedy=_DO_NOT_NAME)
-    return Refusal(node, _NO_HINT[policy], MAY_LIE_IN_ZONES, name, asked=asked, remedy=_HEAL)
+def _refusal(node: str, name: str, asked: int, reason: Reason) -> Refusal:
+    if reason is Reason.NODE_RESOURCE:
+        return Refusal(node, reason, resource=name, asked=asked, remedy=_DO_NOT_NAME)
+    return Refusal(node, reason, MAY_LIE_IN_ZONES, name, asked=asked, remedy=_HEAL)
 
 
 def _listed(report: Report | None, name: str) -> bool:
