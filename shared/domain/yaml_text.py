@@ -6,7 +6,7 @@ what the documents mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,6 @@ _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DATE = "tag:yaml.org,2002:timestamp"
 _OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
-_NODES = (*_OPENING, yaml.ScalarEvent, yaml.AliasEvent)
 
 
 class _Loader(_SAFE):  # type: ignore[misc]
@@ -66,23 +65,28 @@ class Repeated(msgspec.Struct, frozen=True):
 def repeated_keys(text: str | bytes) -> list[Repeated]:
     """Every key that is there again in its mapping, for readers that refuse what would be lost. Raises as `document` does."""
     _check_depth(text)
-    found: list[Repeated] = []
-    keys: list[set[str] | None] = []
-    is_key: list[bool] = []
-    for event in yaml.parse(text, _SAFE):
-        if isinstance(event, _CLOSING):
-            keys.pop()
-            is_key.pop()
-        elif isinstance(event, _NODES):
-            if keys and (known := keys[-1]) is not None:
-                if is_key[-1] and isinstance(event, yaml.ScalarEvent):
-                    found += [Repeated(_line(event), event.value)] if event.value in known else []
-                    known.add(event.value)
-                is_key[-1] = not is_key[-1]
-            if isinstance(event, _OPENING):
-                keys.append(set() if isinstance(event, yaml.MappingStartEvent) else None)
-                is_key.append(True)
-    return found
+    root = yaml.compose(text, _SAFE)
+    left, seen, found = [root] if root is not None else [], set[int](), list[Repeated]()
+    while left:
+        node = left.pop()
+        if id(node) in seen:  # an alias: without this, few lines would take for ever
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            left += node.value
+        elif isinstance(node, yaml.MappingNode):
+            found += _again(key for key, _ in node.value)
+            left += [each for pair in node.value for each in pair]
+    return sorted(found, key=lambda each: each.line)
+
+
+def _again(keys: Iterable[yaml.Node]) -> Iterator[Repeated]:
+    known = set[str]()
+    for key in keys:
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in known:
+                yield Repeated(_line(key), key.value)
+            known.add(key.value)
 
 
 def _check_depth(text: str | bytes) -> None:
@@ -96,5 +100,5 @@ def _check_depth(text: str | bytes) -> None:
             raise ValueError(f"line {_line(event)}: nested deeper than {MAX_DEPTH} levels")
 
 
-def _line(event: yaml.Event) -> int:
-    return event.start_mark.line + 1 if event.start_mark else 0
+def _line(at: yaml.Event | yaml.Node) -> int:
+    return at.start_mark.line + 1 if at.start_mark else 0
