@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from shared.domain import dynamic, quantity
+from shared.domain.atoi import atoi
 from shared.domain.policies import BEST_EFFORT, NONE, POLICIES, RESTRICTED, SCOPES, SINGLE_NUMA_NODE
 from shared.domain.report import UNKNOWN, Report, Zone, ZoneResource
 from shared.domain.resources import CPU
@@ -33,7 +34,6 @@ SOURCE = "nrt"
 ALL = "all"
 MAX_ZONES = 64
 _ZONE_NAME = re.compile(r"node-(\d{1,5})", re.ASCII)
-_NUMBER = re.compile(r"\+?0*([0-9]{1,19})", re.ASCII)
 _LEGACY = {
     "SingleNUMANodeContainerLevel": (SINGLE_NUMA_NODE, "container"),
     "SingleNUMANodePodLevel": (SINGLE_NUMA_NODE, "pod"),
@@ -248,9 +248,8 @@ def _policy_in(node: str, read: _Object, attributes: dict[str, str]) -> tuple[st
 
 def _max_numa_nodes(attributes: dict[str, str]) -> int:
     """The kubelet's limit of zones; what is no number above 1 to Go is the default, as the plugin reads it."""
-    number = _NUMBER.fullmatch(attributes.get(MAX_NUMA_NODES, ""))
-    found = int(number[1]) if number is not None else 0
-    return min(found, NUMA_NODES_CAP) if 1 < found < 2**63 else DEFAULT_NUMA_NODES
+    found = atoi(attributes.get(MAX_NUMA_NODES, "")) or 0
+    return min(found, NUMA_NODES_CAP) if found > 1 else DEFAULT_NUMA_NODES
 
 
 def _checked(node: str, field: str, value: str, known: tuple[str, ...]) -> str:

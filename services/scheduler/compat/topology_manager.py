@@ -7,17 +7,16 @@ duplicates win.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
 import msgspec
 
+from shared.domain.atoi import atoi
 from shared.domain.policies import BEST_EFFORT, NONE, POLICIES, RESTRICTED, SCOPES, SINGLE_NUMA_NODE
 
 DEFAULT_MAX_NUMA_NODES = 8
 LIMIT_MAX_NUMA_NODES = 1024
 _LEGACY = {"SingleNUMANode": SINGLE_NUMA_NODE, "Restricted": RESTRICTED, "BestEffort": BEST_EFFORT}
-_ATOI = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
 
 
 class TopologyManager(msgspec.Struct, frozen=True):
@@ -41,13 +40,6 @@ def topology_manager(policies: tuple[str, ...], attributes: tuple[tuple[str, str
         elif name == "topologyManagerMaxNUMANodes" and (found := atoi(value)) is not None and found > 1:
             limit = min(found, LIMIT_MAX_NUMA_NODES)
     return TopologyManager(policy, scope, limit)
-
-
-def atoi(text: str) -> int | None:
-    """Go's strconv.Atoi: an optional sign and ASCII digits within 64 bits, any zeros before them, nothing around them."""
-    found = _ATOI.fullmatch(text)
-    number = int(found[1] + found[2]) if found is not None else 2**63
-    return number if -(2**63) <= number < 2**63 else None
 
 
 def _legacy(policy: str) -> tuple[str, str]:

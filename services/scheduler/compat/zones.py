@@ -13,7 +13,7 @@ import msgspec
 
 from services.scheduler.compat.amounts import Quantities
 from services.scheduler.compat.nrt import Nrt, Zone
-from services.scheduler.compat.topology_manager import atoi
+from shared.domain.atoi import atoi
 
 MAX_ZONE_ID = 63
 

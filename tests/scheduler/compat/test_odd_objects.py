@@ -13,8 +13,8 @@ from services.scheduler.compat.fingerprint import is_relevant
 from services.scheduler.compat.node import offered
 from services.scheduler.compat.pod import Pod
 from services.scheduler.compat.score import score_node
-from services.scheduler.compat.topology_manager import atoi
 from services.scheduler.compat.zones import NumaZone, numa_zones, parse_zone_id
+from shared.domain.atoi import atoi
 from shared.domain.quantity import Quantity, parse
 from tests.scheduler.compat.build import container, guaranteed, nrt, pod, zone
 
