@@ -58,6 +58,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--scope", default="container")
     parser.add_argument("--strategy", choices=STRATEGIES, default=CycleConfig().strategy)
     parser.add_argument("--unsettled", type=int, default=0, help="unproven pods charged to each node")
+    parser.add_argument("--unhealthy", type=float, default=0.0, help="share of nodes that count a GPU which they do not offer")
     parser.add_argument("--no-growth", action="store_true", help="only --nodes, not 100 to 20,000 as well")
     parser.add_argument("--decisions", type=int, default=2000, help="pods decided for each figure")
     parser.add_argument("--against", metavar="COMMIT", default="", help="compare with that commit, in paired runs")
@@ -78,7 +79,7 @@ def measure(nodes: int, options: argparse.Namespace) -> dict[str, object]:
     return {
         "nodes": nodes, "zones": options.zones, "shapes": options.shapes, "policy": options.policy, "scope": options.scope,
         "strategy": options.strategy,
-        "unsettled": options.unsettled, "cold_shape_ms": round(statistics.median(cold) * 1e3, 3),
+        "unsettled": options.unsettled, "unhealthy": options.unhealthy, "cold_shape_ms": round(statistics.median(cold) * 1e3, 3),
         "cold_shape_ms_worst": round(max(cold) * 1e3, 3), "warm_pod_us": round(statistics.fmean(warm) * 1e6, 1),
         "warm_p50_us": round(statistics.median(warm) * 1e6, 1),
         "warm_p99_us": round(statistics.quantiles(warm, n=100)[98] * 1e6, 1), **ways.shares(),
@@ -116,7 +117,7 @@ class Bench:
         self.shapes = options.shapes
         self.serial = 0
         for at in range(nodes):
-            self._node(f"n{at}", options)
+            self._node(f"n{at}", options, at < options.unhealthy * nodes)
         asked = {tuple(sorted(self.pod(at).containers[0].requests.items())): 1 for at in range(options.shapes)}
         if self.cluster.judging.looks_at_wants:
             self.cluster.want(weighed(asked, {}, self.cluster.room))
@@ -124,9 +125,13 @@ class Bench:
         gc.collect()
         gc.freeze()  # as the service does once it has caught up with the log
 
-    def _node(self, name: str, options: argparse.Namespace) -> None:
+    def _node(self, name: str, options: argparse.Namespace, sick: bool) -> None:
         allocatable = {each: held * options.zones for each, held in SIZES.items()} | {"pods": 250}
-        self.fold(f"node/{name}", NodeObserved(name=name, uid=name, allocatable=allocatable, kubelet_version="v1.36.2"))
+        unhealthy = {"example.com/gpu": 1} if sick else {}
+        self.fold(
+            f"node/{name}",
+            NodeObserved(name=name, uid=name, allocatable=allocatable, kubelet_version="v1.36.2", unhealthy=unhealthy),
+        )
         zones = tuple(Zone(at, self._resources()) for at in range(options.zones))
         report = Report(
             name, "boot", 1, policy=options.policy, scope=options.scope, tracked=tuple(SIZES), zones=zones, placements=()
