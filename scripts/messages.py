@@ -1,6 +1,6 @@
 """docs/messages.md: every message that a person may meet, what it means, what to do. Read from the code itself.
 
-`python scripts/messages.py` writes the page; a test holds it to the code, and fails when a new warning has no advice below.
+`make docs` writes the page; a test holds it to the code, and fails when a new warning has no advice below.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _text(node: ast.expr) -> str:
 _HEAD = """\
 # Messages
 
-Every message that a person may meet: what it means, and what to do. Made from the code by `python scripts/messages.py`; a test
+Every message that a person may meet: what it means, and what to do. Made from the code by `make docs`; a test
 holds the page to the code.
 """
 _REASONS = """\

@@ -27,7 +27,7 @@ def script(name: str) -> ModuleType:
 
 def test_every_message_is_on_the_page_of_messages() -> None:
     messages = script("messages")
-    assert (ROOT / "docs" / "messages.md").read_text() == messages.page(), "make it again: python scripts/messages.py"
+    assert (ROOT / "docs" / "messages.md").read_text() == messages.page(), "run: make docs"
 
 
 def test_a_warning_that_nobody_gave_advice_for_is_told() -> None:
