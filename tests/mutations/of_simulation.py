@@ -154,9 +154,9 @@ SIMULATED = (
     ),
     Mutation(
         "what went between two lists lives on",
-        "services/scheduler/observing/observer.py",
-        "        await self._tell(absent, lease)",
-        "        await self._tell(lacked_again if doubted else absent, lease)",
+        "services/scheduler/observing/doubts.py",
+        "        return [*self.confirmed, *self.fresh] if self.doubt is None else self.confirmed",
+        "        return [*self.confirmed, *self.fresh] if self.doubt is None and self.before is None else self.confirmed",
         "S9|L1|L2|L3|L",
         90152,
     ),

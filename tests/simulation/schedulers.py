@@ -8,8 +8,9 @@ from typing import Any, cast
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
 from services.scheduler.observing.checking import Check
-from services.scheduler.observing.kinds import identity
-from services.scheduler.observing.observer import ROLE, Observer, _Relist
+from services.scheduler.observing.kinds import absent, identity
+from services.scheduler.observing.observer import Observer
+from services.scheduler.observing.teller import ROLE, Relist
 from shared.eventlog.port import Lease
 from shared.kube.port import KubeUnavailableError, Listed, Seen
 from shared.ledger.digest import digest
@@ -89,7 +90,7 @@ class SchedulerProcess(Process):
         if isinstance(error, LeaseLost) and fiber.name != "decide":
             self.mark("fenced observer")
             self.resign()
-        elif isinstance(error, _Relist | KubeUnavailableError) and fiber.name in KINDS:
+        elif isinstance(error, Relist | KubeUnavailableError) and fiber.name in KINDS:
             self.mark(f"list again: {type(error).__name__.strip('_')}")
             self._anew(fiber.name)
         elif isinstance(error, KubeUnavailableError) and fiber.name in CHECKS:
@@ -194,12 +195,12 @@ class SchedulerProcess(Process):
         if follow.listed is not None:
             listed, follow.listed = follow.listed, None
             present = {identity(cast(Any, kind), obj) for obj in listed.items}
-            absent = self.observer._kinds.absent(self.state.followed, cast(Any, kind), present, listed.resource_version)
-            facts = [*self.observer._shown(cast(Any, kind), listed.items), *absent]
+            lacking = absent(self.state.followed, cast(Any, kind), present, listed.resource_version)
+            facts = [*self.observer._shown(cast(Any, kind), listed.items), *lacking]
             timeline = self.state.followed.listings.timeline
 
             async def told() -> None:
-                await self.observer._tell(facts, lease)
+                await self.observer._teller.tell(facts, lease)
                 await self.observer._tell_listed(cast(Any, kind), timeline, lease)
 
             self.spawn(kind, told())

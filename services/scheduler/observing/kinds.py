@@ -53,14 +53,15 @@ class Kinds:
             return news.pod_deleted(known.ledger, seen.object)
         return news.pod_fact(known.ledger, self._schedulers, seen.object, self._sightings)
 
-    def absent(self, known: Followed, kind: Kind, present: Collection[str], version: str) -> Sequence[Observed]:
-        """What a complete list at `version` lacks; `present` holds the identities of what it has."""
-        if kind in SURROUNDINGS:
-            return around.absent(known.surroundings, SURROUNDINGS[kind], present, version)
-        if kind == "nodes":
-            return news.absent_nodes(known.ledger, present, version)
-        nominations = around.absent(known.surroundings, "nomination", present, version)
-        return [*news.absent_pods(known.ledger, present, version), *nominations]
+
+def absent(known: Followed, kind: Kind, present: Collection[str], version: str) -> Sequence[Observed]:
+    """What a complete list at `version` lacks; `present` holds the identities of what it has."""
+    if kind in SURROUNDINGS:
+        return around.absent(known.surroundings, SURROUNDINGS[kind], present, version)
+    if kind == "nodes":
+        return news.absent_nodes(known.ledger, present, version)
+    nominations = around.absent(known.surroundings, "nomination", present, version)
+    return [*news.absent_pods(known.ledger, present, version), *nominations]
 
 
 def identity(kind: Kind, obj: Object) -> str:

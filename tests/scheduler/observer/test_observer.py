@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.observing.observer import RELIST_S, ROLE, Observer
+from services.scheduler.observing.observer import RELIST_S, Observer
+from services.scheduler.observing.teller import ROLE
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Lease
 from shared.events.catalog import Fact
