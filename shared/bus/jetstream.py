@@ -33,6 +33,8 @@ WINDOW_MESSAGES = 256
 WINDOW_BYTES = 1 << 20
 PENDING_BYTES = 8 << 20
 ECHO_EVERY_S = 1.0
+PING_EVERY_S = 3
+"""A server that hangs, or whose machine died, is noticed after two pings without an answer, and left for another one."""
 _TROUBLE = (NatsError, OSError, asyncio.TimeoutError)
 _DEFAULT_LIMITS = StreamLimits()
 _SUBJECTS = {"reports": subjects.REPORT_SUBJECTS, "facts": subjects.FACT_SUBJECTS}
@@ -69,6 +71,7 @@ class JetStreamBus:
         self._echoing: asyncio.Task[None] | None = None
         self._echoed_s: float | None = None
         self._trouble = ""
+        self._told = set[str]()
         self._out = logs.get("bus")
 
     # -- publishing -------------------------------------------------------------------------------------------------
@@ -283,7 +286,7 @@ class JetStreamBus:
                     connect_timeout=2,
                     reconnect_time_wait=0.2,  # type: ignore[arg-type]
                     max_reconnect_attempts=-1,
-                    ping_interval=10,
+                    ping_interval=PING_EVERY_S,
                     max_outstanding_pings=2,
                     pending_size=PENDING_BYTES,
                     inbox_prefix=inbox_prefix(url, credentials.get("user", "")),
@@ -314,14 +317,19 @@ class JetStreamBus:
             await asyncio.sleep(0.02)
 
     async def _on_error(self, error: BaseException) -> None:
+        """Each problem is told once while the connection is up, and once while it is down: it is tried several times a second."""
         self._trouble = plain(error)
-        self._out.warning(names.BUS_TROUBLE, problem=self._trouble)
+        if self._trouble not in self._told:
+            self._told.add(self._trouble)
+            self._out.warning(names.BUS_TROUBLE, problem=self._trouble)
 
     async def _on_disconnected(self) -> None:
+        self._told.clear()
         set_gauge(names.BUS_CONNECTED, 0)
         self._out.warning(names.BUS_DOWN, servers=self._servers)
 
     async def _on_reconnected(self) -> None:
+        self._told.clear()
         set_gauge(names.BUS_CONNECTED, 1)
         self._out.info(names.BUS_UP, servers=self._servers)
         for subscription in self._running.values():

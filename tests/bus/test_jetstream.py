@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from nats.aio.client import Client
 
 from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus, split_credentials
 from shared.bus.port import Bus, BusUnavailable
-from shared.telemetry import logs
+from shared.telemetry import logs, names
 from tests.bus.contract import LIMIT_S, BusContract, fact_message, gather, rung_up_to
 from tests.bus.nats_process import NatsProcess
 
@@ -71,6 +72,17 @@ async def test_a_killed_server_is_found_again_and_nothing_acknowledged_is_lost(b
     while not any(message.data == b"2" for message in found):
         found += await gather(batches, 1)
     assert (await rung_up_to(positions, 7))[-1] == 7
+
+
+async def test_a_server_that_is_away_is_told_of_once(bus: JetStreamBus, server: NatsProcess) -> None:
+    """It is tried five times a second, by every exporter."""
+    with structlog.testing.capture_logs() as lines:
+        server.kill()
+        await asyncio.sleep(1.0)
+        server.start()
+        await bus.publish(subjects.report("a"), b"1", {})
+    told = [line["problem"] for line in lines if line["event"] == names.BUS_TROUBLE]
+    assert told.count("connection refused") == 1
 
 
 async def test_a_wiped_volume_costs_the_messages_and_nothing_else(bus: JetStreamBus, server: NatsProcess) -> None:

@@ -1,0 +1,72 @@
+"""Three NATS servers and streams of three replicas, as `k8s/components/nats-cluster` runs them: one may be away at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from shared.bus import subjects
+from shared.bus.jetstream import JetStreamBus
+from shared.bus.port import BusUnavailable
+from shared.bus.streams import StreamLimits
+from shared.telemetry import names
+from tests.bus.contract import LIMIT_S, fact_message, gather, rung_up_to
+from tests.bus.nats_process import NatsProcess, cluster
+
+Servers = dict[str, NatsProcess]
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    made = cluster(tmp_path)
+    for each in made.values():
+        each.start()
+    yield made
+    for each in made.values():
+        each.kill()
+
+
+@pytest.fixture
+async def bus(servers: Servers) -> AsyncIterator[JetStreamBus]:
+    url = ",".join(each.url for each in servers.values())
+    bus = JetStreamBus(url, patience_s=LIMIT_S, heartbeat_s=0.3, limits=StreamLimits(replicas=3))
+    while True:
+        with contextlib.suppress(BusUnavailable):  # servers that have yet to find each other make no streams
+            await bus.ensure_streams()
+            break
+        await asyncio.sleep(0.1)
+    yield bus
+    await bus.close()
+
+
+async def leader_of(bus: JetStreamBus, stream: str) -> str:
+    info = await bus._js.stream_info(stream)
+    assert info.cluster is not None
+    assert info.cluster.leader
+    return info.cluster.leader
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+async def test_the_leader_of_a_stream_goes_and_comes_back(servers: Servers, bus: JetStreamBus, fault: str) -> None:
+    """A server that is killed ends its connections; one that hangs is noticed by its silence."""
+    batches, positions = bus.reports(), bus.facts()
+    await bus.publish(subjects.report("a"), b"before", {})
+    await gather(batches, 1)
+    leader = servers[await leader_of(bus, subjects.REPORT_STREAM)]
+    with structlog.testing.capture_logs() as lines:
+        leader.kill() if fault == "kill" else leader.pause()
+        await bus.publish(subjects.report("a"), b"meanwhile", {})
+        await bus.publish_many([fact_message(3)])
+        assert (await gather(batches, 1))[-1].data == b"meanwhile"
+        assert (await rung_up_to(positions, 3))[-1] == 3
+        leader.start() if fault == "kill" else leader.go_on()
+        await bus.publish(subjects.report("a"), b"after", {})
+        await bus.publish_many([fact_message(4)])
+        assert (await gather(batches, 1))[-1].data == b"after"
+        assert (await rung_up_to(positions, 4))[-1] == 4
+    assert names.BUS_STREAM_MADE_ANEW not in [line["event"] for line in lines]
