@@ -28,9 +28,10 @@ LOST_CONNECTION: tuple[type[Exception], ...] = (
     asyncpg.InternalClientError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.ReadOnlySQLTransactionError,
 )
 """Errors after which the same statement may be sent again on a new connection; a database that is not there is being restored, a
-login that is refused is being made or gets another password."""
+login that is refused is being made or gets another password, a server that takes no writes is primary no more, or not yet."""
 
 SERVER_SETTINGS = {
     "application_name": "topolog",
@@ -81,8 +82,10 @@ def masked_url(address: Address) -> str:
 
 def unavailable(address: Address, error: Exception) -> LogUnavailable:
     """What a lost connection is told as: which database, why, and what to look at."""
+    standby = isinstance(error, asyncpg.ReadOnlySQLTransactionError | asyncpg.TargetServerAttributeNotMatched)
+    reason = "it takes no writes, as a standby does" if standby else plain(error)
     return LogUnavailable(
-        f"Postgres at {masked_url(address)} does not answer ({plain(error)}); "
+        f"Postgres at {masked_url(address)} does not answer ({reason}); "
         "is it up, and does TOPOLOG_DATABASE_URL name it and a login of its?"
     )
 
@@ -95,13 +98,14 @@ async def connect(
     command_timeout_s: float | None = 60.0,
 ) -> Any:
     """A raw asyncpg connection outside any pool, which steps down to `role` where that exists and the user belongs to it (the
-    owner does). Raises what asyncpg raises."""
+    owner does). A writer's is to the first server of the URL that takes writes. Raises what asyncpg raises."""
     connection = await asyncpg.connect(
         plain_url(text_of(address)),
         timeout=timeout_s,
         command_timeout=command_timeout_s,
         server_settings=SERVER_SETTINGS | (settings or {}),
         connection_class=Watchful,
+        target_session_attrs="read-write" if role == WRITER else None,
     )
     if role:
         await connection.fetchval(_STEP_DOWN, role)

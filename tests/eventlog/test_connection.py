@@ -1,4 +1,4 @@
-"""The sockets that statements go by."""
+"""Connections to servers that are there no more, or are primary no more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from shared.eventlog.postgres_connection import connect
+from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.postgres import PostgresEventLog
+from shared.eventlog.postgres_connection import READER, connect
+from tests.eventlog.words import given
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -35,3 +38,33 @@ async def test_a_server_whose_machine_died_is_noticed_by_the_kernel(database_url
         assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert await connection.fetchval("SELECT 1") == 1
         await connection.close()
+
+
+async def test_a_connection_to_who_is_primary_no_more_is_left(postgres_log: PostgresEventLog) -> None:
+    """Databases of clouds keep connections to the server that they demote."""
+    await given(postgres_log, "a")
+    await postgres_log.acquire("r", "me", 5.0)
+    for connection in (postgres_log._appender._connection, postgres_log._session._connection):
+        await connection.execute("SET default_transaction_read_only = on")
+    await given(postgres_log, "b")
+    with pytest.raises(LogUnavailable, match="takes no writes"):
+        await postgres_log.acquire("r", "me", 5.0)
+    assert await postgres_log.acquire("r", "me", 5.0) is not None
+
+
+async def test_a_standby_is_not_written_to_until_it_is_promoted(log_url: str) -> None:
+    name = urlsplit(log_url).path.removeprefix("/")
+    operator = await connect(log_url)
+    await operator.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    with pytest.raises(LogUnavailable, match="takes no writes, as a standby does"):
+        await PostgresEventLog.open(log_url, retry_for_s=0.1)
+    reader = await PostgresEventLog.open(log_url, retry_for_s=0.1, role=READER)
+    assert await reader.head() == 0
+    await reader.close()
+    opening = asyncio.create_task(PostgresEventLog.open(log_url, retry_for_s=30.0))
+    await asyncio.sleep(0.3)
+    await operator.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+    await operator.close()
+    log = await opening
+    await given(log, "a")
+    await log.close()
