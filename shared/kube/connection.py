@@ -5,7 +5,6 @@ lightkube reads the kubeconfig; requests go by a lean transport, watches and pro
 
 from __future__ import annotations
 
-import socket
 import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,14 +25,6 @@ from shared.telemetry.reasons import plain
 
 CALL_TIMEOUT_S = 10.0
 
-_PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-KEEP_ALIVE = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *((socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _PROBES.items() if hasattr(socket, name)),
-]
-"""Of a quiet watch: a machine that died, or a balancer on the way that forgot the connection, is noticed within 45 s, as by
-client-go's pings of HTTP/2. Whoever forgets only quiet connections does not."""
-
 # What lightkube lets through of a file that is absent, no YAML, or YAML of another shape.
 _UNUSABLE = (ConfigError, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError)
 
@@ -45,10 +36,9 @@ class Connection:
         config = configuration(kubeconfig)
         self.server = config.cluster.server.rstrip("/")
         tls, self._auth = _trusted(config, kubeconfig)
-        timeout, verify, proxied = httpx2.Timeout(CALL_TIMEOUT_S), tls or True, _behind_proxy(config)
-        direct = None if proxied else httpx2.AsyncHTTPTransport(verify=verify, socket_options=KEEP_ALIVE)
-        self.streams = httpx2.AsyncClient(base_url=self.server, auth=self._auth, timeout=timeout, verify=verify, transport=direct)
-        self._lean = None if proxied else LeanTransport(self.server, max_connections, tls)
+        timeout = httpx2.Timeout(CALL_TIMEOUT_S)
+        self.streams = httpx2.AsyncClient(base_url=self.server, auth=self._auth, timeout=timeout, verify=tls or True)
+        self._lean = None if _behind_proxy(config) else LeanTransport(self.server, max_connections, tls)
 
     async def call(self, request: Request) -> Reply:
         """The answer to one request, signed. Raises httpx2.HTTPError."""
