@@ -197,8 +197,9 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def away(self) -> bool:
-        """The server did not answer, or what stands before it did: nothing was said about this pod."""
-        return self.status in (0, 502, 503, 504)
+        """Nothing was said about this pod: the server did not answer, or what stands before it did, or it does not know who asks.
+        One that has just started misses tokens and rights that are there, for a second (kube-apiserver 1.36)."""
+        return self.status in (0, 401, 403, 502, 503, 504)
 
 
 NeedsRead = Literal["needs_read"]
@@ -219,14 +220,13 @@ def judge(work: Work, reply: Reply) -> Outcome:
 DEFINITE = frozenset((400, 403, 405, 413, 415, 422))
 """The request itself was judged, and would be judged so again (recordings H of kube-apiserver 1.36)."""
 _POLICY = "denied request"
-_NO_RIGHT = "cannot create resource"
 NAMESPACE_ENDS = "because it is being terminated"
 
 
 def _why(reply: Reply) -> str:
     """`forbidden`: a right is missing. `denied`: an admission policy or webhook says no to this pod on this node, by 422, 403 or
     413. `invalid`: the API server cannot take the Binding as it is, or not in a namespace that ends, on whatever node."""
-    if reply.status == 403 and _NO_RIGHT in reply.message:
+    if reply.status == 403 and evicting.NO_RIGHT in reply.message:
         return "forbidden"
     if reply.status == 403 and NAMESPACE_ENDS in reply.message:
         return "invalid"

@@ -78,15 +78,23 @@ def guarded(status: int, message: str) -> bool:
 
 
 Again = Literal["again"]
+NO_RIGHT = "cannot create resource"
+"""Of the API server's words, where the asker lacks a right (kube-apiserver 1.36)."""
 
 
 def judge(
     eviction: Eviction, status: int, message: str, attempts: int, limit: int
 ) -> binding.PodEvicted | binding.EvictRefused | Again:
-    """What an answer means; `status` 0 when none came. 429 is a budget's no, which may pass; 409 says that the uid is another,
-    so that the victim is gone. A lost answer is asked for again for ever: it may have been a yes."""
+    """What an answer means; `status` 0 when none came. 409 says that the uid is another, so that the victim is gone. A lost
+    answer is asked for again for ever: it may have been a yes."""
     if 200 <= status < 300 or status in (404, 409):
         return binding.PodEvicted(eviction.uid, eviction.preemptor)
-    if status == 0 or ((status == 429 or status >= 500) and attempts < limit):
+    if status == 0 or (_may_pass(status, message) and attempts < limit):
         return "again"
     return binding.EvictRefused(eviction.uid, eviction.preemptor, message)
+
+
+def _may_pass(status: int, message: str) -> bool:
+    """The no of a budget (429), of a server in trouble, or of one that has just started and misses tokens and rights that are
+    there."""
+    return status in (401, 429) or status >= 500 or (status == 403 and NO_RIGHT in message)

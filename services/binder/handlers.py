@@ -13,7 +13,7 @@ import msgspec
 
 from services.binder import announcements, core
 from services.binder.appending import append_fenced
-from services.binder.core import BinderState, Reply, Work
+from services.binder.core import BinderState, Identity, Reply, Work
 from services.binder.settings import BinderSettings
 from shared.eventlog.port import Appended, Commit, Draft, Duplicate, EventLog, Lease, Outcome, Place
 from shared.events import binding_facts as binding
@@ -134,12 +134,12 @@ class Binder:
         self._probed_s = now_s
         return True
 
-    def _heard(self, reply: Reply) -> None:
+    def _heard(self, away: bool) -> None:
         """The server answers again: who waited because it was away need wait no more."""
-        if self._away and not reply.away:
+        if self._away and not away:
             for due in self._due.values():
                 due.at_s = 0.0 if due.away else due.at_s
-        self._away = reply.away
+        self._away = away
 
     async def _carry_out(self, work: Work, lease: Lease) -> None:
         """One call and its outcome. An error of this code concerns this pod only: it is sent again later."""
@@ -147,7 +147,7 @@ class Binder:
         try:
             outcome, reply = await self._bind(work)
             crash_point("binder.after_call")
-            self._heard(reply)
+            self._heard(reply.away and isinstance(outcome, binding.BindUncertain))
             await self._record(work, outcome, reply, lease, seen)
             crash_point("binder.after_outcome")
         except LeaseLost:
@@ -163,14 +163,21 @@ class Binder:
         if pod is None:
             return binding.BindRefused(work.uid, work.node, "gone", "the pod ended before it was bound"), Reply(404)
         with timed(names.BIND_LATENCY), span(names.SPAN_BIND, work.trace, pod=work.uid, node=work.node):
-            answer = await self._kube.bind(pod.namespace, pod.name, work.uid, work.node, core.binding_annotations(work))
-            reply = _reply(answer)
-            outcome = core.judge(work, reply)
-            if outcome == "needs_read":
-                read = await self._kube.get_pod(pod.namespace, pod.name)
-                outcome = core.judge(work, _read_reply(answer, read))
+            outcome, reply = await self._call(pod, work)
+            if isinstance(outcome, binding.BindRefused) and outcome.cause == "forbidden":
+                # Of a server that has just started, and may know our rights since: it let us read the pod.
+                outcome, reply = await self._call(pod, work)
+        return outcome, reply
+
+    async def _call(self, pod: Identity, work: Work) -> tuple[BindOutcome, Reply]:
+        answer = await self._kube.bind(pod.namespace, pod.name, work.uid, work.node, core.binding_annotations(work))
+        reply = _reply(answer)
+        outcome = core.judge(work, reply)
         if outcome == "needs_read":
-            return binding.BindUncertain(work.uid, work.node, work.attempts + 1, _message(answer)), reply
+            read = await self._kube.get_pod(pod.namespace, pod.name)
+            outcome = core.judge(work, _read_reply(answer, read))
+        if outcome == "needs_read":
+            outcome = binding.BindUncertain(work.uid, work.node, work.attempts + 1, _message(answer))
         return outcome, reply
 
     async def _record(self, work: Work, outcome: BindOutcome, reply: Reply, lease: Lease, seen: Place) -> None:

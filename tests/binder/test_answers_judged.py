@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from shared.kube.port import Answer, Lost
 from tests.binder import words
 from tests.binder.test_core import NO_RIGHT, POLICY
 from tests.binder.test_evictions import Scene
-from tests.binder.words import Call, Cluster
+from tests.binder.words import Call, Cluster, times
 from tests.runtime.helpers import until
 from tests.simulator.conftest import api  # noqa: F401 - fixture
 from tests.simulator.contract import Api
@@ -26,7 +26,7 @@ async def cluster(api: Api) -> AsyncIterator[Cluster]:  # noqa: F811
     await made.kube.close()
 
 
-def always(answer: Answer) -> object:
+def always(answer: Answer) -> Callable[[Call], Awaitable[Answer | Lost]]:
     async def said(_call: Call) -> Answer | Lost:
         return answer
 
@@ -34,17 +34,18 @@ def always(answer: Answer) -> object:
 
 
 @pytest.mark.parametrize(
-    ("answer", "cause", "remedy"),
+    ("answer", "cause", "remedy", "calls"),
     [
-        (Answer(422, "Invalid", POLICY), "denied", "set aside"),
-        (Answer(403, "Forbidden", NO_RIGHT), "forbidden", "`create` on `pods/binding`"),
-        (Answer(400, "BadRequest", "no"), "invalid", "binder's log"),
+        (Answer(422, "Invalid", POLICY), "denied", "set aside", 1),
+        (Answer(403, "Forbidden", NO_RIGHT), "forbidden", "`create` on `pods/binding`", 2),
+        (Answer(400, "BadRequest", "no"), "invalid", "binder's log", 1),
     ],
 )
-async def test_a_no_to_the_request_is_one_call_one_fact_one_event_with_its_remedy(
-    cluster: Cluster, answer: Answer, cause: str, remedy: str
+async def test_a_no_to_the_request_is_one_fact_one_event_with_its_remedy_and_not_asked_for_again(
+    cluster: Cluster, answer: Answer, cause: str, remedy: str, calls: int
 ) -> None:
-    cluster.kube.fault = always(answer)  # type: ignore[assignment]
+    """A right that is missing is asked for twice in a row: only a server that has just started may say otherwise."""
+    cluster.kube.fault = always(answer)
     uid = await cluster.reserved()
     async with cluster.binder(announce=True):
         assert await cluster.ended_with(uid, "BindRefused") == ["BindIntended", "BindRefused"]
@@ -52,7 +53,7 @@ async def test_a_no_to_the_request_is_one_call_one_fact_one_event_with_its_remed
         async with asyncio.timeout(5):
             while not (events := (await cluster.api.ask("GET", path)).json()["items"]):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-        await until(lambda: len(cluster.kube.binds) == 1)
+        await until(lambda: len(cluster.kube.binds) == calls)
     refused = (await cluster.facts(uid))[-1]
     assert isinstance(refused, binding.BindRefused)
     assert (refused.cause, refused.message) == (cause, answer.message)
@@ -62,29 +63,42 @@ async def test_a_no_to_the_request_is_one_call_one_fact_one_event_with_its_remed
     assert (condition["type"], condition["reason"]) == ("PodScheduled", "SchedulerError")
 
 
+async def test_a_right_that_a_server_misses_for_a_moment_is_no_refusal(cluster: Cluster) -> None:
+    """A kube-apiserver 1.36 that was started a second ago: 403 to the binding, and then it shows the pod."""
+    cluster.kube.fault = times(1, always(Answer(403, "Forbidden", NO_RIGHT)))
+    uid = await cluster.reserved()
+    async with cluster.binder():
+        assert await cluster.ended_with(uid, "PodBound") == ["BindIntended", "PodBound"]
+
+
+@pytest.mark.parametrize(
+    "said", [Lost("nobody answers"), Answer(401, "Unauthorized", "Unauthorized"), Answer(403, "Forbidden", NO_RIGHT)]
+)
 async def test_who_waited_for_a_server_that_was_away_goes_when_it_answers_again(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, said: Answer | Lost
 ) -> None:
-    """Without it each would sit out a wait of a minute."""
+    """Without it each would sit out a wait of a minute. A server that has just started knows nobody, whatever is asked."""
     settings = msgspec.structs.replace(words.SETTINGS, resend_after_s=0.2, resend_at_most_every_s=60.0)
     monkeypatch.setattr(words, "SETTINGS", settings)
 
-    async def away(_call: Call) -> Answer | Lost:
-        return Lost("nobody answers")
+    async def away(*_asked: object) -> Answer | Lost:
+        return said
 
-    cluster.kube.fault = away
     uids = [await cluster.reserved(f"p{number}") for number in range(6)]
-    async with cluster.binder() as binder:
-        await until(lambda: len(cluster.kube.binds) >= 6)
-        for due in binder._due.values():
-            due.at_s += 60.0
-        cluster.kube.fault = None
-        for uid in uids:
-            await cluster.ended_with(uid, "PodBound")
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(cluster.kube, "fault", away)
+        meanwhile.setattr(cluster.kube, "get_pod", away)
+        async with cluster.binder() as binder:
+            await until(lambda: len(cluster.kube.binds) >= 6)
+            for due in binder._due.values():
+                due.at_s += 60.0
+            meanwhile.undo()
+            for uid in uids:
+                await cluster.ended_with(uid, "PodBound")
 
 
 async def test_a_server_that_names_a_time_is_left_alone_so_long(cluster: Cluster) -> None:
-    cluster.kube.fault = always(Answer(429, "TooManyRequests", "later", retry_after_s=60.0))  # type: ignore[assignment]
+    cluster.kube.fault = always(Answer(429, "TooManyRequests", "later", retry_after_s=60.0))
     await cluster.reserved()
     async with cluster.binder() as binder:
         await until(lambda: bool(binder._due))

@@ -247,11 +247,17 @@ def test_a_later_nomination_takes_over_a_victim() -> None:
     ("status", "attempts", "kind"),
     [
         (201, 1, PodEvicted), (404, 1, PodEvicted), (409, 1, PodEvicted), (429, 3, EvictRefused), (500, 3, EvictRefused),
-        (403, 1, EvictRefused), (429, 2, str), (503, 1, str), (0, 99, str),
+        (403, 1, EvictRefused), (429, 2, str), (503, 1, str), (0, 99, str), (401, 1, str), (401, 3, EvictRefused),
     ],
 )  # fmt: skip
 def test_answers_mean_what_they_mean(status: int, attempts: int, kind: type) -> None:
     assert isinstance(evicting.judge(Eviction("uid-a", "uid-p"), status, "m", attempts, 3), kind)
+
+
+@pytest.mark.parametrize(("attempts", "kind"), [(1, str), (3, EvictRefused)])
+def test_a_right_that_is_missing_may_be_that_of_a_server_which_has_just_started(attempts: int, kind: type) -> None:
+    message = 'pods "a" is forbidden: User "u" cannot create resource "pods/eviction" in API group "" in the namespace "n"'
+    assert isinstance(evicting.judge(Eviction("uid-a", "uid-p"), 403, message, attempts, 3), kind)
 
 
 async def test_an_evictor_that_was_overtaken_writes_nothing_and_gives_up_the_lease() -> None:
