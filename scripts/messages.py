@@ -41,6 +41,7 @@ ADVICE = {
     "object": "correct the object that the line names",
     "topology": "look at the rights and the definition of NodeResourceTopology, `topolog doctor` where it is there",
     "http": "set a token as the line says, or keep the port inside",
+    "kube.certificate": "put the authority, or a certificate and the key that belongs to it, where the line says",
     "http.certificate": "put certificate and key that belong together where the line says; the next connection reads them",
     "slices": "give the exporter the right that the line names, or leave --dra-slices out",
     "stream": "`topolog replay verify` names the fact; `topolog log skip` counts it as never told",

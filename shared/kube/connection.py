@@ -13,11 +13,11 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 import msgspec
 import yaml
-from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import Cluster, Context, User
 from lightkube.core.exceptions import ConfigError
 
+from shared.kube.certificates import Certificates
 from shared.kube.credentials import Auth, CredentialsError, credentials
 from shared.kube.port import KubeUnavailableError
 from shared.kube.transport import LeanTransport, Reply, Request
@@ -35,10 +35,19 @@ class Connection:
     def __init__(self, kubeconfig: str, max_connections: int) -> None:
         config = configuration(kubeconfig)
         self.server = config.cluster.server.rstrip("/")
-        tls, self._auth = _trusted(config, kubeconfig)
+        self._certificates, self._auth = _trusted(config, kubeconfig)
         timeout = httpx2.Timeout(CALL_TIMEOUT_S)
-        self.streams = httpx2.AsyncClient(base_url=self.server, auth=self._auth, timeout=timeout, verify=tls or True)
-        self._lean = None if _behind_proxy(config) else LeanTransport(self.server, max_connections, tls)
+        self._streams = httpx2.AsyncClient(base_url=self.server, auth=self._auth, timeout=timeout, verify=self._tls() or True)
+        self._lean = None if _behind_proxy(config) else LeanTransport(self.server, max_connections, self._tls)
+
+    @property
+    def streams(self) -> httpx2.AsyncClient:
+        """Its next connection is made by what the files say now."""
+        self._tls()
+        return self._streams
+
+    def _tls(self) -> ssl.SSLContext | None:
+        return self._certificates.context() if self._certificates is not None else None
 
     async def call(self, request: Request) -> Reply:
         """The answer to one request, signed. Raises httpx2.HTTPError."""
@@ -67,7 +76,7 @@ class Connection:
         """Close every connection."""
         if self._lean is not None:
             await self._lean.aclose()
-        await self.streams.aclose()
+        await self._streams.aclose()
 
 
 def _signed(request: Request, authorization: str) -> Request:
@@ -135,17 +144,12 @@ def _unusable(kubeconfig: str, error: BaseException) -> str:
     return plain(error)
 
 
-def _tls(config: SingleConfig) -> ssl.SSLContext | None:
-    if not config.cluster.server.startswith("https://"):
-        return None
-    return client_adapter.verify_cluster(config.cluster, config.user or User(), config.abs_file)
-
-
-def _trusted(config: SingleConfig, kubeconfig: str) -> tuple[ssl.SSLContext | None, Auth | None]:
-    """TLS and credentials. Raises KubeUnavailableError that names what cannot be used."""
+def _trusted(config: SingleConfig, kubeconfig: str) -> tuple[Certificates | None, Auth | None]:
+    """TLS, where it is spoken, and credentials. Raises KubeUnavailableError that names what cannot be used."""
     try:
-        tls = _tls(config)
-        return tls, credentials(config.user, tls, config.fname.parent if config.fname else None)
+        found = Certificates(config) if config.cluster.server.startswith("https://") else None
+        folder = config.fname.parent if config.fname else None
+        return found, credentials(config.user, found.context() if found is not None else None, folder)
     except (*_UNUSABLE, ssl.SSLError) as error:
         where = f"kubeconfig {kubeconfig!r}" if kubeconfig else "this pod's service account"
         raise KubeUnavailableError(f"certificates of {where} cannot be used: {plain(error)}; correct the file") from error

@@ -12,7 +12,7 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -48,11 +48,11 @@ class Reply(msgspec.Struct, frozen=True):
 
 class LeanTransport:
     """At most `limit` connections to `server` (`http[s]://HOST[:PORT][/PREFIX]`); further calls wait for one, within their
-    timeout."""
+    timeout. `tls` is asked at each connection."""
 
-    def __init__(self, server: str, limit: int, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, server: str, limit: int, tls: Callable[[], ssl.SSLContext | None]) -> None:
         parts = urlsplit(server)
-        self._tls = tls if parts.scheme == "https" else None
+        self._tls = tls
         self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         self._prefix, self._host_header = parts.path.rstrip("/"), parts.netloc.rpartition("@")[2]
         self._slots = asyncio.Semaphore(limit)
@@ -90,7 +90,7 @@ class LeanTransport:
 
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._tls)
+        _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._tls())
         return connection
 
     async def _exchange(self, connection: _Connection, message: bytes) -> Reply:
@@ -99,7 +99,10 @@ class LeanTransport:
         except BaseException:
             connection.close()
             raise
-        if connection.usable:
+        if status == 401:
+            # A certificate is shown once a connection: the next one may have another to show.
+            connection.close()
+        elif connection.usable:
             connection.released_s = time.monotonic()
             self._idle.append(connection)
         return _reply(status, headers, body)

@@ -125,6 +125,7 @@ SPAN_DECIDE = span("pod.decide", "A decision about one pod, from the queue to th
 
 POD_RESERVED = event("pod.reserved", "A node was chosen for a pod, and the reservation stands in the log.")
 RELIST = event("kube.relist", "The watch cannot go on from where it was: everything is listed again.")
+KUBE_CERTIFICATE = event("kube.certificate", "A new certificate for the Kubernetes API cannot be used; the old one goes on.")
 KUBE_NOT_READY = event("kube.not_ready", "The Kubernetes API does not answer, or rights are missing: not ready until it does.")
 UNTOLD_FOUND = event("kube.untold", "A list beside the watch shows what neither list nor watch told; it is told now.")
 UNLISTED = event(

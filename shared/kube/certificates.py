@@ -1,0 +1,64 @@
+"""TLS to a Kubernetes API server: whose certificates it trusts and which one it shows, read again when a file changes.
+
+Files are looked at when a connection is made, as client-go 1.36 does now and then (transport/ca_rotation.go, cert_rotation.go).
+New ones are added to the one context that every connection is made with, so that an authority that was taken away is trusted
+until the process ends. Files that cannot be used (half of a rotation) leave the old ones. Must not know requests.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Sequence
+
+from lightkube.config import client_adapter
+from lightkube.config.kubeconfig import SingleConfig
+from lightkube.config.models import User
+
+from shared.telemetry import logs, names
+from shared.telemetry.reasons import plain
+
+
+class Certificates:
+    """What a kubeconfig names. Raises what lightkube lets through of files that cannot be used at the start."""
+
+    def __init__(self, config: SingleConfig) -> None:
+        user = config.user or User()
+        authority = config.cluster.certificate_auth
+        self._authority = str(config.abs_file(authority)) if authority else ""
+        self._files = [str(config.abs_file(path)) for path in (authority, user.client_cert, user.client_key) if path]
+        self._seen = _signatures(self._files)
+        self._config, self._user = config, user
+        self._context = client_adapter.verify_cluster(config.cluster, user, config.abs_file)
+        self._out = logs.get("kubernetes")
+
+    def context(self) -> ssl.SSLContext:
+        """For the next connection."""
+        found = _signatures(self._files)
+        if found != self._seen:
+            self._seen = found
+            try:
+                self._load()
+            except (OSError, ValueError) as error:
+                self._out.warning(names.KUBE_CERTIFICATE, problem=f"{' or '.join(self._files)}: {plain(error)}")
+        return self._context
+
+    def _load(self) -> None:
+        if self._authority:
+            self._context.load_verify_locations(self._authority)
+        if shown := client_adapter.user_cert(self._user, self._config.abs_file):
+            # Elsewhere first: a certificate without its key would take the old one's place.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(*shown)
+            self._context.load_cert_chain(*shown)
+
+
+def _signatures(files: Sequence[str]) -> list[tuple[int, ...]]:
+    """What changes when a file is replaced or written; a link (a secret's volume) counts as what it leads to."""
+    found: list[tuple[int, ...]] = []
+    for path in files:
+        try:
+            stat = os.stat(path)
+            found.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        except OSError:
+            found.append(())
+    return found
