@@ -23,7 +23,10 @@ from shared.telemetry.reasons import plain
 
 PAGE_LIMIT = 500
 MAX_PAGES = 10_000
-WATCH_TIMEOUT_S = 300
+WATCH_TIMEOUT_S = 30
+"""A watch is asked for anew so often, and one that is silent for longer hangs: its server stands still or went without a word.
+client-go notices that by pings, after 45 s."""
+INITIAL_TIMEOUT_S = 300
 INITIAL_IDLE_S = 15.0
 """Initial events come without a pause; a server that ignores what was asked falls silent after them."""
 FIELD_MANAGER = "topolog"
@@ -119,7 +122,7 @@ class KubeClient:
         ended it (the server, a proxy on the way, silence) may do so each time."""
         found = InitialEvents(kind)
         try:
-            async with aclosing(self._stream(kind, PARAMS, INITIAL_IDLE_S)) as lines:
+            async with aclosing(self._stream(kind, PARAMS, INITIAL_TIMEOUT_S, INITIAL_IDLE_S)) as lines:
                 async for seen in lines:
                     found.add(seen)
                     if found.version or len(found) >= PAGE_LIMIT:
@@ -167,14 +170,14 @@ class KubeClient:
             "resourceVersion": resource_version,
             "allowWatchBookmarks": "true",
         }
-        async with aclosing(self._stream(kind, params, WATCH_TIMEOUT_S + CALL_TIMEOUT_S)) as events:
+        async with aclosing(self._stream(kind, params, WATCH_TIMEOUT_S, WATCH_TIMEOUT_S + CALL_TIMEOUT_S)) as events:
             async for seen in events:
                 yield seen
 
-    async def _stream(self, kind: Kind, params: dict[str, str], idle_s: float) -> AsyncGenerator[Seen]:
+    async def _stream(self, kind: Kind, params: dict[str, str], whole_s: int, idle_s: float) -> AsyncGenerator[Seen]:
         """Events of one watch until the server ends it. Raises _RefusedError before the first where it does not begin."""
         timeout = httpx2.Timeout(CALL_TIMEOUT_S, read=idle_s)
-        params = {**params, "timeoutSeconds": str(WATCH_TIMEOUT_S)}
+        params = {**params, "timeoutSeconds": str(whole_s)}
         connection = self._connections[0]
         try:
             async with connection.streams.stream("GET", _PATHS[kind], params=params, timeout=timeout) as response:

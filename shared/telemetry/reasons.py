@@ -59,6 +59,10 @@ def _causes(error: BaseException) -> list[BaseException]:
 def _told(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate is not trusted ({error.verify_message or error.reason})"
+    if isinstance(error, ssl.SSLError):
+        # Its number is OpenSSL's: 2 is no missing file, but more to read.
+        reason = getattr(error, "reason", None)
+        return f"TLS: {reason.replace('_', ' ').lower()}" if reason else ""
     if isinstance(error, socket.gaierror):
         return "the host name is not known"
     if isinstance(error, TimeoutError) and error.errno is None:

@@ -142,6 +142,15 @@ async def test_a_stream_without_its_mark_is_no_list_and_pages_follow(server: Ser
     assert [part.resource_version for part in await parts(kube)] == ["9"]
 
 
+async def test_a_list_as_a_stream_is_not_cut_off_as_a_watch_is(server: Server, kube: KubeClient) -> None:  # noqa: F811
+    """Of a large cluster it takes longer: it comes as fast as it is told."""
+    server.answers = [stream(mark())]
+    await parts(kube)
+    _ = [seen async for seen in kube.watch("pods", "1")]
+    listed, watched = (int(request.split(b"timeoutSeconds=")[1].split()[0].split(b"&")[0]) for request in server.requests)
+    assert listed > watched
+
+
 async def test_a_server_that_ignores_what_was_asked_and_falls_silent_is_listed_in_pages(
     server: Server,  # noqa: F811
     kube: KubeClient,

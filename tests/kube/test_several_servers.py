@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from shared.kube import client
 from shared.kube.client import KubeClient
 from shared.kube.port import Answer, KubeUnavailableError, Lost
 from tests.fixtures.ports import free_port
@@ -30,6 +31,22 @@ async def test_a_watch_that_cannot_be_had_moves_on_too(kube: KubeClient, server:
     with pytest.raises(KubeUnavailableError, match="broke"):
         _ = [seen async for seen in kube.watch("pods", "1")]
     assert isinstance(await kube.get_pod("ns", "p"), Answer)
+
+
+async def test_a_watch_whose_server_stands_still_is_given_up_and_the_next_server_asked(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """client-go gives up after 45 s, and 310 s were spent here: new pods waited so long, though another server was well."""
+    assert client.WATCH_TIMEOUT_S + client.CALL_TIMEOUT_S <= 45
+    monkeypatch.setattr(client, "WATCH_TIMEOUT_S", 0)
+    monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.1)
+    server.answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"]
+    kube = KubeClient(f"{server.url}, http://127.0.0.1:{free_port()}")
+    with pytest.raises(KubeUnavailableError, match="broke: no answer in time"):
+        _ = [seen async for seen in kube.watch("pods", "1")]
+    assert isinstance(await kube.get_pod("ns", "p"), Lost)
+    await kube.close()
+    assert len(server.requests) == 1
 
 
 async def test_when_all_are_gone_each_is_asked_in_turn() -> None:

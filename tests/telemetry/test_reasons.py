@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 
 import pytest
 
@@ -16,6 +17,15 @@ def chained(outer: Exception, inner: Exception) -> Exception:
         return error
 
 
+def clear_text() -> ssl.SSLError:
+    """What a client meets whose server speaks no TLS."""
+    came, context = ssl.MemoryBIO(), ssl.create_default_context()
+    came.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(ssl.SSLError) as met:
+        context.wrap_bio(came, ssl.MemoryBIO(), server_hostname="x").do_handshake()
+    return met.value
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -26,6 +36,8 @@ def chained(outer: Exception, inner: Exception) -> Exception:
         (FileNotFoundError(2, "No such file", "/a/b"), "no such file or folder: /a/b"),
         (socket.gaierror(-2, "Name or service not known"), "the host name is not known"),
         (TimeoutError(), "no answer in time"),
+        (chained(TimeoutError(), ssl.SSLWantReadError(2, "The operation did not complete (read)")), "no answer in time"),
+        (clear_text(), "TLS: wrong version number"),
         (ValueError("wrong\n  here"), "wrong here"),
         (ConnectionResetError(), "connection reset"),
     ],
