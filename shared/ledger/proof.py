@@ -19,7 +19,7 @@ from shared.domain.report import Placement, Report
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_memory
 from shared.hints.cpu import by_socket
 from shared.ledger.charge import REMEMBERED, apart
-from shared.ledger.state import Alias, Charge, ZoneAmounts
+from shared.ledger.state import Charge, ZoneAmounts
 
 _NOTHING: Amounts = {}
 
@@ -67,12 +67,17 @@ def held_zones(listed: Iterable[Placement]) -> ZoneAmounts:
     return zones if len(zones) < 2 else {zone: zones[zone] for zone in sorted(zones)}
 
 
-def alias_stands(alias: Alias | None, uid: str, listed: Sequence[Placement]) -> bool:
-    """Whether the listing may still be that of an earlier pod of the same name."""
+def alias_stands(charge: Charge, listed: Sequence[Placement], report: Report) -> bool:
+    """Whether the listing may still be that of an earlier pod of the same name. Memory and nothing do not tell whose a listing
+    is: two pods of one name may be listed alike. Then a checkpoint tells, by uid, that the kubelet gave this one all it asks."""
+    alias = charge.alias
     if alias is None or not listed:
         return False
     if any(placement.pod_uid for placement in listed):
-        return all(placement.pod_uid != uid for placement in listed)
+        return all(placement.pod_uid != charge.uid for placement in listed)
+    told = [each for each in report.hidden if each.pod_uid == charge.uid]
+    if told and covers(charge.demand, told):
+        return False
     return alias.baseline is None or tuple(listed) == alias.baseline
 
 

@@ -58,9 +58,9 @@ def _recompute_charge(node: LedgerNode, charge: Charge) -> None:
 
 def _recompute_alias(node: LedgerNode, charge: Charge) -> None:
     """Only a report that came after the charge can tell the newcomer from its predecessor."""
-    if charge.alias is None or node.listed is None or node.report_position <= charge.charged_at:
+    if charge.alias is None or node.listed is None or node.basis is None or node.report_position <= charge.charged_at:
         return
-    if not alias_stands(charge.alias, charge.uid, listed_of(node, charge.key)):
+    if not alias_stands(charge, listed_of(node, charge.key), node.basis):
         charge.alias = None
 
 

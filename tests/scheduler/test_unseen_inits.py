@@ -8,8 +8,8 @@ import pytest
 
 from services.scheduler.deciding.config import CycleConfig
 from shared.domain.pod import Container, Pod
-from shared.events.cluster_facts import PodRunning
-from shared.kubelet.admission import admit, drop_stale
+from shared.events.cluster_facts import PodEnded, PodRunning
+from shared.kubelet.admission import admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from tests.scheduler.kubelet_worlds import GIB, GPU, NODE, World, kubelet, report_of
 
@@ -75,4 +75,26 @@ def test_a_checkpoint_that_knows_the_pod_proves_it_and_tells_what_it_keeps() -> 
     assert world.ledger.nodes[NODE].charges["a"].proven
     for cpus in (1, 2, 3, 4, 5, 6):
         newcomer = pod(f"new{cpus}", container("c", cpus * 1000))
+        assert (world.cluster.verdict(newcomer, NODE) is None) == admit(state, newcomer).admitted
+
+
+@pytest.mark.parametrize("memory_only", [False, True])
+def test_one_that_bears_the_name_of_an_ended_one_is_told_from_it_by_the_checkpoints_uid(memory_only: bool) -> None:
+    """podresources lists the name as it listed the one before: seen with a real kubelet (1.36.2)."""
+    state = kubelet(3, "best-effort", "container", gpus={"g0": 1, "g1": 2, "g2": 4})
+    app, qos = (container("c", 500), "Guaranteed") if memory_only else (Container("c", "app", {}, {}), "Burstable")
+    first, second = (Pod(uid, "ns", "again", qos, (container("i", 500, 1, "init"), app)) for uid in ("first", "second"))  # type: ignore[arg-type]
+    world = world_of(state, first, checkpoints=True)
+    state = drop_stale(admit(state, first).state)
+    world.report(msgspec.structs.replace(report_of(state, True), boot_time_ms=5000))
+    world.fold(f"pod/{first.uid}", PodRunning(first.uid, NODE))
+    world.fold(f"pod/{first.uid}", PodEnded(first.uid, node=NODE, cause="deleted"))
+    world.bound(second, NODE)
+    world.report(msgspec.structs.replace(report_of(state, True), boot_time_ms=6000))
+    assert not world.ledger.nodes[NODE].charges[second.uid].proven, "that was the one before"
+    state = drop_stale(admit(remove(state, first.uid), second).state)
+    world.report(msgspec.structs.replace(report_of(state, True), boot_time_ms=7000))
+    assert world.ledger.nodes[NODE].charges[second.uid].proven
+    for gpus in (1, 2, 3):
+        newcomer = pod(f"new{gpus}", container("i", 500, gpus, "init"), container("c", 500), qos="Burstable")
         assert (world.cluster.verdict(newcomer, NODE) is None) == admit(state, newcomer).admitted
