@@ -88,7 +88,8 @@ def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> Zon
     them listed that hold something, as far as the checkpoints were read. Where its other containers hold nothing by which to know
     the pod, the checkpoints tell by uid what is to be counted beside the report. Each amount is held once, in whichever of its
     zones (`_stays`). Memory draws nobody: until the pod is known to run, which frees all of it (kubelet 1.36: at the start of a
-    later container), it may be in any zone, not reused by what is listed."""
+    later container), it may be in any zone, not reused by what is listed; where the Memory Manager's own figure
+    is read, that has it already."""
     init = _init_of(charge.demand)
     if init is None:
         return {}
@@ -96,7 +97,7 @@ def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> Zon
     if cpu and not init.names <= {placement.container for placement in listed}:
         kept = {CPU: cpu, **kept}
     told = held_zones(each for each in report.hidden if each.pod_uid == charge.uid and not each.pod) if report.hidden else {}
-    memory = () if charge.admitted else init.memory
+    memory = () if charge.admitted or "memory" in report.checkpoints else init.memory
     if not (kept or told or memory):
         return {}
     if told or any(placement.pod_uid == charge.uid for placement in listed):

@@ -1,5 +1,5 @@
 """A charge is at least what a kubelet can give the pod, zone by zone, and on the node as a whole; and what stays charged of a
-proven pod is at least what the kubelet holds for it beyond its listing."""
+proven pod is at least what the kubelet holds for it beyond its listing, where no figure of the Memory Manager's own has it."""
 
 from __future__ import annotations
 
@@ -79,8 +79,12 @@ def _check_listed(pod: Pod, before: KubeletState, after: KubeletState, runs: boo
     if not covers(charge.demand, listed):
         return
     shown, kept, told = held_zones(listed), residual(charge, listed, report), any(each.pod_uid for each in listed)
+    figures, left = {each.id: each.free for each in report.zones}, free_of(after)
     for zone in was.zones:
         for name, amount in taken[zone.id].items():
+            if name in figures[zone.id]:
+                assert figures[zone.id][name] == left[zone.id][name], "whatever init containers hold"
+                continue
             hidden = amount - shown.get(zone.id, Amounts()).get(name, 0)
             if not (groups and is_memory(name)):
                 charged = kept.get(zone.id, Amounts()).get(name, 0)

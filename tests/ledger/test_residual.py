@@ -39,7 +39,8 @@ def plain(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAm
     for name, amount in kept.items():
         for zone in near if _stays(name, charge.demand, report) else near | anywhere:
             zones.setdefault(zone, {})[name] = amount
-    for name in {name for part in init for name in part.amounts if is_memory(name)} if not charge.admitted else ():
+    figured = charge.admitted or "memory" in report.checkpoints
+    for name in {name for part in init for name in part.amounts if is_memory(name) and not figured}:
         for zone in near | anywhere:
             zones.setdefault(zone, {})[name] = max(part.amounts.get(name, 0) for part in init)
     return zones

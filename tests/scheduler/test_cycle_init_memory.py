@@ -11,7 +11,7 @@ from shared.events.cluster_facts import PodRunning
 from shared.kubelet.admission import admit, start_containers
 from tests.kubelet.machines import kubelet
 from tests.scheduler.cycle_worlds import GIB, World, amounts, container, guaranteed, report, zone
-from tests.scheduler.kubelet_worlds import NODE, Scene, truth, world_of
+from tests.scheduler.kubelet_worlds import NODE, Scene, report_of, truth, world_of
 
 POLICIES = ["none", "best-effort", "single-numa-node"]
 
@@ -52,3 +52,20 @@ def test_who_runs_before_a_report_shows_it_has_done_with_init_containers(policy:
         seen = Scene(kubelet(1, policy, "container"), (pod,), large, frozenset({"a"} if running else ()))
         assert truth(seen) == expected
         assert (world_of(seen, CycleConfig()).cluster.verdict(large, NODE) is None) is running
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_the_memory_managers_own_figure_counts_is_not_charged_once_more(policy: str) -> None:
+    """A kubelet that is restarted lists its devices a moment later, so that nothing is known to run; no container starts anew,
+    and what init containers are given again stays theirs (seen with a real kubelet, 1.36.2)."""
+    pod = guaranteed("a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 10)))
+    state = admit(kubelet(2, policy, "container"), pod).state
+    world = World()
+    world.observe(NODE)
+    world.bound(pod, NODE)
+    found = report_of(state, stored=True)
+    world.report(found)
+    charge, zones = world.ledger.nodes[NODE].charges["a"], world.ledger.nodes[NODE].lower
+    assert charge.proven
+    assert not charge.admitted
+    assert {each.id: each.free["memory"] for each in found.zones} == {zone: left["memory"] for zone, left in zones.items()}
