@@ -454,6 +454,7 @@ def test_production_has_two_of_each_service_spread_and_protected() -> None:
     assert set(deployments) | {"nats"} == budgets
     for name, found in deployments.items():
         assert found["spec"]["replicas"] == 2
+        assert found["spec"]["strategy"]["type"] == "RollingUpdate", "left out, each apply takes it away and finds it changed"
         (spread,) = pod_of(found)["topologySpreadConstraints"]
         assert spread["labelSelector"]["matchLabels"] == {"app": name}
 
