@@ -54,5 +54,7 @@ def certificates_command(
     print(f"authority: {files.ca}\ncertificate: {files.certificate}\nkey: {files.key}")
     for each, own in made.items():
         print(f"client {each}: {own.certificate}, {own.key} (in TOPOLOG_NATS_URL: cert=FILE&key=FILE)")
+    if name:
+        return  # not called as NATS is: whose secret it shall be, who named it knows
     parts = " ".join(f"--from-file={file}" for file in (files.ca, files.certificate, files.key))
     print(f"kubectl -n topolog create secret generic topolog-nats-tls {parts}")

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from typer.testing import CliRunner
 
+from services.cli.main import app
 from services.embedded.certificates import ensure
 from services.embedded.errors import DataFolderError
 from services.embedded.nats import NatsSettings, TlsFiles
@@ -127,6 +129,12 @@ def test_certificates_are_kept_and_made_anew_for_other_names_by_the_same_authori
     called = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(one.value) for one in called] == ["nats", "fd00::7"]
     ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(other.certificate, other.key)
+
+
+def test_the_command_names_the_secret_of_nats_where_the_certificate_is_natss(tmp_path: Path) -> None:
+    asked = ["certificates", "--dir", str(tmp_path / "tls")]
+    assert "secret generic topolog-nats-tls" in CliRunner().invoke(app, asked).stdout
+    assert "topolog-nats-tls" not in CliRunner().invoke(app, [*asked, "--name", "topolog"]).stdout
 
 
 def test_a_damaged_certificate_is_named_with_the_remedy(tmp_path: Path) -> None:
