@@ -6,6 +6,7 @@ Not ready is a matter for readiness alone: a restart mends no address and no rol
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import cycle
 from typing import Protocol
 
 from shared.kube.port import Answer, Lost
@@ -17,8 +18,9 @@ from shared.telemetry.instruments import set_gauge
 COMPONENT = "kubernetes"
 NOT_ASKED = "not asked yet"
 AGAIN_S = 2.0
-LOOK_EVERY_S, LOOKS = 5.0, 6
-"""While something is wrong all is asked every AGAIN_S, else one right every LOOK_EVERY_S and all of them every LOOKS times."""
+LOOK_EVERY_S = 5.0
+"""While something is wrong all is asked every AGAIN_S, else one right every LOOK_EVERY_S, each in its turn: of a service at
+rest these questions are all that the API server hears, and writes into its audit log."""
 
 
 class Reviews(Protocol):
@@ -28,7 +30,8 @@ class Reviews(Protocol):
 
 
 class ApiReadiness:
-    """`problem` is a readiness check: what is wrong with the API as these credentials see it, empty when nothing is."""
+    """`problem` is a readiness check: what is wrong with the API as these credentials see it, empty when nothing is. At least one
+    right has to be asked for."""
 
     def __init__(self, kube: Reviews, rights: Collection[Right], clock: Clock) -> None:
         self._kube = kube
@@ -48,11 +51,10 @@ class ApiReadiness:
             await (self._clock.sleep(AGAIN_S) if self._problem else self._while_well())
 
     async def _while_well(self) -> None:
-        """All is well for a while, or until a question has no good answer."""
-        for _ in range(LOOKS):
+        """All is well until a question has no good answer."""
+        for right in cycle(self._rights):
             await self._clock.sleep(LOOK_EVERY_S)
-            answers = {right: await self._kube.may(right) for right in self._rights[:1]}
-            if judge(answers):
+            if judge({right: await self._kube.may(right)}):
                 return
 
     async def ask(self) -> None:

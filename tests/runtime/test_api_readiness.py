@@ -10,7 +10,7 @@ import pytest
 from shared.kube.client import KubeClient
 from shared.kube.port import Answer, Lost
 from shared.kube.rights import BINDER, SCHEDULER, Right
-from shared.runtime.api_readiness import AGAIN_S, LOOK_EVERY_S, LOOKS, ApiReadiness
+from shared.runtime.api_readiness import AGAIN_S, LOOK_EVERY_S, ApiReadiness
 from shared.runtime.clock import SYSTEM_CLOCK
 from tests.fixtures.ports import free_port
 
@@ -104,14 +104,22 @@ async def test_a_server_that_goes_away_is_noticed_at_the_next_look_and_asked_oft
     assert "does not answer" in readiness.problem()
 
 
-async def test_every_right_is_asked_again_after_some_looks() -> None:
-    clock = Hands(sleeps=LOOKS + 1)
-    api = Api(lambda right: allowed(not clock.slept or right == min(SCHEDULER)))
+async def test_one_right_is_asked_at_a_look_and_each_in_its_turn() -> None:
+    clock = Hands(sleeps=2 * len(SCHEDULER) + 1)
+    api = Api(lambda _right: allowed(True))
+    with pytest.raises(asyncio.CancelledError):
+        await ApiReadiness(api, SCHEDULER, clock).run()
+    assert api.asked == sorted(SCHEDULER) * 3, "all at the start, then twice around"
+
+
+@pytest.mark.parametrize("taken", sorted(SCHEDULER), ids=str)
+async def test_a_right_that_is_taken_away_is_named_after_its_turn(taken: Right) -> None:
+    clock = Hands(sleeps=len(SCHEDULER) + 1)
+    api = Api(lambda right: allowed(not clock.slept or right != taken))
     readiness = ApiReadiness(api, SCHEDULER, clock)
     with pytest.raises(asyncio.CancelledError):
         await readiness.run()
-    assert len(api.asked) == len(SCHEDULER) * 2 + LOOKS
-    assert "rights are missing" in readiness.problem()
+    assert readiness.problem().startswith(f"rights are missing: {taken};")
 
 
 async def test_an_address_where_nobody_listens_is_not_ready() -> None:
