@@ -328,6 +328,16 @@ def test_a_closed_namespace_is_open_to_the_database_of_the_operator() -> None:
     assert out == [(None, [53, 53]), ([{"podSelector": instances}], [5432, 8000]), (None, [443, 6443])]
 
 
+def test_names_are_found_beside_closed_policies_on_openshift_too() -> None:
+    policies = {name_of(found): found["spec"] for found in of_kind("NetworkPolicy", folder="components/network-policies")}
+    dns = policies["openshift-dns"]
+    assert dns["podSelector"] == policies["default"]["podSelector"] == {}, "whom the one closes in, the other lets ask"
+    (rule,) = dns["egress"]
+    (peer,) = rule["to"]
+    assert peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}}
+    assert rule["ports"] == [{"protocol": "UDP", "port": 5353}, {"protocol": "TCP", "port": 5353}], "the pods', not the Service's"
+
+
 def test_services_in_production_refuse_what_is_open_and_owners_logins() -> None:
     objects = built(K8S / "overlays" / "production")
     for found in objects:
