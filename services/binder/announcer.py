@@ -12,7 +12,7 @@ from services.binder import announcements
 from services.binder.core import NAMESPACE_ENDS, BinderState
 from services.binder.untold import LASTING, Untold, Waiting
 from shared.kube.port import Answer, Kube, Lost, Object
-from shared.runtime.projector import Folded
+from shared.runtime.projector import Folded, Projector
 from shared.telemetry import names
 from shared.telemetry.instruments import count
 
@@ -51,6 +51,16 @@ class Announcer:
                 count(names.ANNOUNCED, result="dropped")
         if self.untold:
             self._woken.set()
+
+    async def lead(self, projector: Projector[BinderState]) -> None:
+        """Tell until the lease is lost. What the fold passes before it has caught up was told at its time: only
+        what lasts is told again, where it still holds then."""
+        await projector.wait_live()
+        self.enabled = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.enabled = False
 
     async def run(self) -> None:
         """Write until cancelled."""

@@ -63,14 +63,12 @@ async def build(service: Service, settings: BinderSettings) -> None:
     leadership = Leadership(log, ROLE, service.holder, ttl_s=settings.lease_ttl_s, health=service.health)
 
     async def lead(lease: Lease) -> None:
-        announcer.enabled = settings.announce
-        try:
-            with lease_losses():
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(binder.lead(lease))
-                    group.create_task(evictor.lead(lease))
-        finally:
-            announcer.enabled = False
+        with lease_losses():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(binder.lead(lease))
+                group.create_task(evictor.lead(lease))
+                if settings.announce:
+                    group.create_task(announcer.lead(projector))
 
     service.task("fold", projector.run)
     service.task("bind", lambda: leadership.run(lead))

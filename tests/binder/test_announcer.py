@@ -178,6 +178,33 @@ async def test_a_standby_tells_what_still_holds_when_it_leads() -> None:
     assert told.kube.said == ["c: waits"]
 
 
+async def test_a_leader_that_starts_tells_nothing_that_was_so_before_it_had_read_the_log() -> None:
+    """Thousands of bindings were told once more, and verdicts of pods that were bound a page later."""
+    told, caught_up = Told(), asyncio.Event()
+    told.kube.go.set()
+    told.announcer.enabled = False
+    async with running(told.announcer.run(), told.announcer.lead(Reading(caught_up))):  # type: ignore[arg-type]
+        for name in "ab":
+            told.verdict(name, "waits")
+            await asyncio.sleep(0.02)
+        told.tell("pod/uid-a", PodBound("uid-a", "n1"))
+        await asyncio.sleep(0.02)
+        assert (told.kube.said, told.kube.patches) == ([], [])
+        caught_up.set()
+        await until(lambda: told.kube.said)
+        told.tell("pod/uid-b", PodBound("uid-b", "n2"))
+        await until(lambda: len(told.kube.said) > 1)
+    assert told.kube.said == ["b: waits", "b: Successfully assigned ns/b to n2"]
+    assert not told.announcer.enabled, "the lease is lost"
+
+
+class Reading:
+    """A fold on its way to the end of the log."""
+
+    def __init__(self, caught_up: asyncio.Event) -> None:
+        self.wait_live = caught_up.wait
+
+
 INTENDED = EvictIntended("uid-v", "ns", "v", "uid-p")
 EVICTED = PodEvicted("uid-v", "uid-p")
 ENDED = PodEnded("uid-v", cause="deleted")
