@@ -62,6 +62,7 @@ class NodeReader:
     def __init__(self, spec: NodeSpec, settings: ExporterSettings, source: Source, known: Known | None = None) -> None:
         self._spec = spec
         self._sysfs = Path(spec.sysfs)
+        self._socket = spec.socket.removeprefix("unix://")
         own = str(Path(spec.kubelet_dir) / folders.CONFIG_FILE) if spec.kubelet_dir else ""
         self._config_path = settings.kubelet_config or own
         self._settings = settings
@@ -76,7 +77,7 @@ class NodeReader:
         self._boot_id = ""
         self._machine: tuple[float, Machine] | None = None
         self._facts: tuple[tuple[int, int, int], KubeletFacts] | None = None
-        self._answer: tuple[float, KubeletFacts] | None = None
+        self._answer: tuple[tuple[int, int, int], float, KubeletFacts] | None = None
 
     async def scan(self) -> Scan:
         """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming what is wrong."""
@@ -101,11 +102,10 @@ class NodeReader:
 
     def _offering(self, written: Signature) -> Offering | None:
         """Which kubelet listens, and the healthy devices that it wrote down; None where that cannot be told."""
-        socket = self._spec.socket.removeprefix("unix://")
         stored = self._stored(written)
-        if "://" in socket or checkpoints.DEVICES not in stored.read:
+        if "://" in self._socket or checkpoints.DEVICES not in stored.read:
             return None
-        return folders.signature(socket), {resource: ids for resource, ids in stored.registered.items() if ids}
+        return folders.signature(self._socket), {resource: ids for resource, ids in stored.registered.items() if ids}
 
     def _groups(self, machine: Machine, found: tuple[Device, ...] | None) -> tuple[DynamicGroup, ...] | None:
         """Devices for claims by zone, sorted anew when they or the machine changed."""
@@ -149,20 +149,21 @@ class NodeReader:
         return self._facts[1]
 
     async def _asked(self) -> KubeletFacts:
-        """What the kubelet itself says, asked every `machine_interval_s`; a kubelet that once answered keeps what it said."""
-        now_s = time.monotonic()
-        if self._answer is None or now_s - self._answer[0] >= self._settings.machine_interval_s:
+        """What the kubelet itself says, asked every `machine_interval_s`, and anew where another one listens, which may have been
+        started with another configuration; a kubelet that once answered keeps what it said until it answers again."""
+        now_s, listens = time.monotonic(), folders.signature(self._socket)
+        if self._answer is None or self._answer[0] != listens or now_s >= self._answer[1]:
             settings = self._settings
             endpoint = Endpoint(settings.kubelet_config_uri, settings.kubelet_ca_file, settings.kubelet_token_file)
             try:
                 text = await asyncio.to_thread(configz.fetch, endpoint)
-                facts = self._over(kubelet_config.parse(text, endpoint.uri))
+                facts, pause_s = self._over(kubelet_config.parse(text, endpoint.uri)), settings.machine_interval_s
             except KubeletConfigError:
                 if self._answer is None:
                     raise
-                facts = self._answer[1]
-            self._answer = now_s, facts
-        return self._answer[1]
+                facts, pause_s = self._answer[2], settings.interval_s / 2
+            self._answer = listens, now_s + pause_s, facts
+        return self._answer[2]
 
     def _from_file(self, path: str) -> KubeletFacts:
         """The file's facts, with the kubelet's defaults for what the file leaves out; without a file nothing is known."""

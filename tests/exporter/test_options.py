@@ -145,24 +145,47 @@ def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
     server.server_close()
 
 
-async def test_a_kubelet_is_asked_for_its_configuration_and_flags_go_over_it(endpoint: Endpoint, tmp_path: Path) -> None:
+def reader_of(endpoint: Endpoint, tmp_path: Path, **given: float) -> NodeReader:
+    (tmp_path / "socket").touch()
     settings = ExporterSettings(
         node_name="n1",
+        podresources_socket=str(tmp_path / "socket"),
         kubelet_config_uri=endpoint.uri,
         kubelet_ca_file=endpoint.ca_file,
         kubelet_token_file=endpoint.token_file,
         topology_manager_scope="pod",
-        machine_interval_s=0.0,
+        **given,  # type: ignore[arg-type]
     )
-    source = RecordedSource(tmp_path)
     spec = msgspec.structs.replace(settings.specs()[0], sysfs=str(write_sysfs(tmp_path / "sys")))
     (tmp_path / "list.json").write_text("{}")
     (tmp_path / "allocatable.json").write_text("{}")
-    reader = NodeReader(spec, settings, source)
+    return NodeReader(spec, settings, RecordedSource(tmp_path))
+
+
+async def test_a_kubelet_is_asked_for_its_configuration_and_flags_go_over_it(endpoint: Endpoint, tmp_path: Path) -> None:
+    reader = reader_of(endpoint, tmp_path, machine_interval_s=0.0)
     scan = await reader.scan()
     assert (scan.kubelet.policy, scan.kubelet.scope, scan.kubelet.cpu_policy) == ("restricted", "pod", "static")
     _Kubelet.answers = {}
     assert (await reader.scan()).kubelet == scan.kubelet, "what it once said stands while it does not answer"
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_kubelet_that_listens_anew_is_asked_anew(endpoint: Endpoint, tmp_path: Path, late: bool) -> None:
+    """It may have been restarted with another policy, and answers a moment after its socket is there."""
+    reader = reader_of(endpoint, tmp_path, machine_interval_s=3600.0, interval_s=0.0)
+    assert (await reader.scan()).kubelet.policy == "restricted"
+    config = {"kind": "KubeletConfiguration", "topologyManagerPolicy": "single-numa-node"}
+    answer = {"Bearer secret": (200, json.dumps({"kubeletconfig": config}).encode())}
+    _Kubelet.answers = answer
+    assert (await reader.scan()).kubelet.policy == "restricted", "the same kubelet is not asked again"
+    (tmp_path / "anew").touch()
+    (tmp_path / "anew").replace(tmp_path / "socket")
+    if late:
+        _Kubelet.answers = {}
+        assert (await reader.scan()).kubelet.policy == "restricted"
+        _Kubelet.answers = answer
+    assert (await reader.scan()).kubelet.policy == "single-numa-node"
 
 
 @pytest.mark.parametrize(
