@@ -12,7 +12,7 @@ from itertools import compress, islice, repeat
 import msgspec
 
 from services.scheduler.asked.wire import Offer
-from services.scheduler.deciding.constraints import unhealthy_devices
+from services.scheduler.deciding.constraints import barred_resources
 from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.explanation.wording import headline, remarked
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -109,9 +109,9 @@ def _last_resort(placing: ColumnarPlacing, shape: Shape, names: Sequence[str], b
 
 
 def _barred(placing: ColumnarPlacing, pod: Pod, shape: Shape) -> dict[str, str]:
-    """Node name -> why it takes no such pod, whoever else is evicted: its unhealthy devices, and what was learnt of it."""
-    nodes, sick = placing.around.nodes, unhealthy_devices.barred(pod, placing.around)
-    said = {name: text_of(refusal, explain.bounds_of(placing, nodes[name], shape, refusal)) for name, refusal in sick.items()}
+    """Node name -> why it takes no such pod, whoever is evicted: resources that it gives nobody, and what was learnt of it."""
+    nodes, barred = placing.around.nodes, barred_resources.barred(pod, placing.around)
+    said = {name: text_of(refusal, explain.bounds_of(placing, nodes[name], shape, refusal)) for name, refusal in barred.items()}
     return said | {name: f"set aside for such pods: {aside.cause}" for name, aside in placing.around.asides.of(pod).items()}
 
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from services.scheduler.deciding.columnar import BARRED, Delta, Lifts
 from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.constraints.barred_resources import barring
 from services.scheduler.deciding.constraints.columns import ConstraintColumns
-from services.scheduler.deciding.constraints.constraint import Around
+from services.scheduler.deciding.constraints.constraint import Around, Bar
 from services.scheduler.deciding.constraints.neighbours import Neighbours
 from services.scheduler.deciding.constraints.preferences import Preferences
 from services.scheduler.deciding.constraints.registry import Bars, bars
-from services.scheduler.deciding.constraints.unhealthy_devices import barring
 from services.scheduler.deciding.feasibility.outlook import reserved
 from services.scheduler.deciding.homes import Homes
 from services.scheduler.deciding.judging import Judging
@@ -33,7 +33,6 @@ from services.scheduler.setting_aside.asides import Asides
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
-from shared.domain.refusal import Reason
 from shared.events.scheduling_facts import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
@@ -51,9 +50,9 @@ class Cluster:
         self.judging = Judging(config, self._columns, self._constraints, self._slots)
         self._claims: dict[str, str] = {}
         self._unsettled: set[str] = set()
-        self._unhealthy: dict[str, dict[str, Reason]] = {}
+        self._barred: dict[str, dict[str, Bar]] = {}
         self._barring: dict[str, tuple[str, ...]] = {}
-        self.around = Around(self._by_name, Neighbours(), Asides(), Surroundings(), self._unhealthy)
+        self.around = Around(self._by_name, Neighbours(), Asides(), Surroundings(), self._barred)
         self._preferences = Preferences(config.max_shapes)
         self.homes = Homes()
         self._wanted: tuple[Wanted, ...] = ()
@@ -96,7 +95,7 @@ class Cluster:
     def put_node(self, node: LedgerNode) -> None:
         """Insert or refresh one node from the ledger. Own reservations that the ledger lacks are forgotten."""
         facts = self._by_name.get(node.name)
-        self._note_unhealthy(node.name, barring(node))
+        self._note_barred(node.name, barring(node))
         if facts is None:
             facts = self._enter(node.name)
         elif facts.ledger is node and facts.is_current(node):
@@ -130,7 +129,7 @@ class Cluster:
         self._columns.set_profile(facts.slot, None)
         self._constraints.forget(facts.slot)
         self._preferences.changed(facts.slot, None)
-        self._note_unhealthy(name, {})
+        self._note_barred(name, {})
         self.judging.table.emptied(facts.slot)
 
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
@@ -183,16 +182,16 @@ class Cluster:
         else:
             self._unsettled.discard(facts.name)
 
-    def _note_unhealthy(self, node: str, found: Mapping[str, Reason]) -> None:
-        """Of which resources unhealthy devices bar the node, and why: kept, as few are, and every pod asks."""
+    def _note_barred(self, node: str, found: Mapping[str, Bar]) -> None:
+        """For which resources the node is barred, and why: kept, as few are, and every pod asks."""
         for name in self._barring.pop(node, ()):
-            del self._unhealthy[name][node]
-            if not self._unhealthy[name]:
-                del self._unhealthy[name]
+            del self._barred[name][node]
+            if not self._barred[name]:
+                del self._barred[name]
         if found:
             self._barring[node] = tuple(found)
-        for name, reason in found.items():
-            self._unhealthy.setdefault(name, {})[node] = reason
+        for name, bar in found.items():
+            self._barred.setdefault(name, {})[node] = bar
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """The pod stands where the ledger has it, or nowhere."""

@@ -6,7 +6,7 @@ is one file that implements `Constraint` and one line in `registry`. Must not kn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from services.scheduler.deciding.constraints.neighbours import Neighbours
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -25,15 +25,31 @@ class NotHandled(Exception):
     name."""
 
 
+class Bar(NamedTuple):
+    """Why a node takes nobody of those `who` want a resource: who names it, in an amount of 0, too; of these who is Guaranteed;
+    who asks for some."""
+
+    reason: Reason
+    subject: str
+    remedy: str
+    who: Literal["names", "names, Guaranteed", "asks"]
+
+    def concerns(self, pod: Pod, asked: int) -> bool:
+        """Whether it bars a pod that names so much of the resource."""
+        if self.who == "asks":
+            return asked > 0
+        return self.who == "names" or pod.qos == "Guaranteed"
+
+
 class Around(NamedTuple):
     """What a constraint may look at beside the node: all nodes by name, pods that are placed, what was learnt, what surrounds
-    them (volumes, namespaces), and by resource the nodes that its unhealthy devices bar, and why (`unhealthy_devices`)."""
+    them (volumes, namespaces), and by resource the nodes that are barred for it, and why (`barred_resources`)."""
 
     nodes: Mapping[str, NodeFacts]
     neighbours: Neighbours
     asides: Asides
     surroundings: Surroundings
-    unhealthy: Mapping[str, Mapping[str, Reason]] = {}
+    barred: Mapping[str, Mapping[str, Bar]] = {}
 
     def label(self, node: str, key: str) -> str | None:
         """A label of a node."""

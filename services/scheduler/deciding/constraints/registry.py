@@ -9,13 +9,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from services.scheduler.deciding.constraints.barred_resources import BarredResources
 from services.scheduler.deciding.constraints.constraint import Around, Check, Constraint, NotHandled
 from services.scheduler.deciding.constraints.host_ports import HostPorts
 from services.scheduler.deciding.constraints.nominated import Nominated
 from services.scheduler.deciding.constraints.pod_affinity import PodAffinity, PodAntiAffinity
 from services.scheduler.deciding.constraints.set_aside import SetAside
 from services.scheduler.deciding.constraints.topology_spread import TopologySpread
-from services.scheduler.deciding.constraints.unhealthy_devices import UnhealthyDevices
 from services.scheduler.deciding.constraints.volumes import Volumes
 from services.scheduler.deciding.node_facts import NodeFacts
 from shared.domain.fields import Json
@@ -30,7 +30,7 @@ _ALL: tuple[Constraint, ...] = (
     PodAntiAffinity(),
     TopologySpread(),
     Volumes(),
-    UnhealthyDevices(),
+    BarredResources(),
 )
 
 
