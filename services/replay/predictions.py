@@ -14,6 +14,7 @@ from services.replay.proofs import actual_zones
 from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.explanation.known_within import of_pod
 from services.scheduler.placing.placing import ColumnarPlacing
+from shared.domain.policies import BEST_EFFORT
 from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
@@ -155,7 +156,7 @@ def _difference(waiting: Pending, node: LedgerNode, own: Charge) -> str:
         _named("on the way when it was predicted", [key for key, proven in before.items() if key in now and not proven]),
     ]
     told = [text for text in found if text]
-    return "; ".join(told) or _amounts(waiting.available, _available(node), own)
+    return "; ".join(told) or _amounts(waiting.available, _available(node), own) or _otherwise(node)
 
 
 def _named(what: str, keys: list[str]) -> str:
@@ -172,6 +173,11 @@ def _amounts(before: ZoneAmounts, now: ZoneAmounts, own: Charge) -> str:
             later = now.get(zone, {}).get(name, 0) + mine
             if later != amount:
                 changed.append(f"zone {zone} {name} {format_amount(name, amount)} -> {format_amount(name, later)}")
-    if changed:
-        return "available apart from the pod itself: " + ", ".join(changed[:NAMED])
+    return "available apart from the pod itself: " + ", ".join(changed[:NAMED]) if changed else ""
+
+
+def _otherwise(node: LedgerNode) -> str:
+    """The prediction is the hint that the kubelet merges. Under best-effort its managers need not keep to it."""
+    if node.basis is not None and node.basis.policy == BEST_EFFORT:
+        return "nothing that reports show: under best-effort the merged hint is a wish, and managers take from other zones too"
     return "nothing that reports show: the kubelet chose otherwise than the model"

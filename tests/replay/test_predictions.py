@@ -93,6 +93,15 @@ async def test_a_miss_with_the_same_pods_tells_the_amounts_or_blames_the_model()
     assert "chose otherwise than the model" in (await only_miss(other)).difference
 
 
+async def test_under_best_effort_a_miss_does_not_blame_the_model() -> None:
+    story = Story()
+    await story.node()
+    await story.report(zone(0, 8), zone(1, 8), policy="best-effort")
+    await reserve(story, A, 0)
+    await story.report(zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),), policy="best-effort")
+    assert "is a wish" in (await only_miss(story)).difference
+
+
 async def test_a_miss_names_what_was_known_within_bounds_only(capsys: pytest.CaptureFixture[str]) -> None:
     """As it stood when it was predicted: the kubelet is of a version that is proven since."""
     for version, told in (("v1.35.1", ("another kubelet version",)), ("v1.36.2", ())):
