@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import structlog
 import yaml
 
 from services.embedded.certificates import Certificates, client, ensure
 from shared.kube.client import KubeClient
 from shared.kube.port import Answer
+from shared.telemetry import names
 from tests.kube.test_credentials import REFUSED, kubeconfig
 from tests.kube.test_transport import OK, Server
 
@@ -93,7 +95,7 @@ async def test_an_authority_that_was_added_is_trusted_by_the_next_call_and_watch
 
 
 async def test_a_certificate_that_was_replaced_is_shown_and_half_a_rotation_leaves_the_old_one(
-    tmp_path: Path, first: Certificates, second: Certificates, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, first: Certificates, second: Certificates
 ) -> None:
     shutil.copy(first.ca, tmp_path / "ca.crt")
     old, new = client(first.ca.parent, "one"), client(second.ca.parent, "two")
@@ -102,8 +104,9 @@ async def test_a_certificate_that_was_replaced_is_shown_and_half_a_rotation_leav
         server.answers = [REFUSED]
         await kube.get_pod("ns", "p")
         shutil.copy(new.certificate, old.certificate)
-        await kube.get_pod("ns", "p")
+        with structlog.testing.capture_logs() as lines:
+            await kube.get_pod("ns", "p")
         shutil.copy(new.key, old.key)
         await kube.get_pod("ns", "p")
     assert server.shown == ["one", "one", "two"], "a connection by which we are not known is not used again"
-    assert capsys.readouterr().out.count("kube.certificate") == 1
+    assert [line["event"] for line in lines] == [names.KUBE_CERTIFICATE]

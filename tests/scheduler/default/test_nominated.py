@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.observing.kinds import Kinds
+from services.scheduler.observing.kinds import Kinds, absent
 from services.scheduler.observing.sightings import Sightings
 from shared.domain.fields import Json
 from shared.events import streams
@@ -84,6 +84,6 @@ async def test_our_own_nominees_hold_room_in_the_ledger_and_not_here() -> None:
 async def test_a_nominee_that_a_list_lacks_is_gone() -> None:
     story = await world("n1")
     await shown(story, nominee())
-    kinds, known = Kinds(("topolog",), Sightings()), story.cores[0].followed
-    assert kinds.absent(known, "pods", {"uid-other"}, "9") == []
-    assert kinds.absent(known, "pods", set(), "9") == [SurroundingEnded("nomination", "uid-other", "absent_from_list", "9")]
+    known = story.cores[0].followed
+    assert absent(known, "pods", {"uid-other"}, "9") == []
+    assert absent(known, "pods", set(), "9") == [SurroundingEnded("nomination", "uid-other", "absent_from_list", "9")]
