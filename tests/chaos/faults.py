@@ -1,5 +1,5 @@
 """What may befall a running Topolog: processes killed or paused, servers killed, paused, emptied or without room, connections
-cut, refused and late, an older log restored or promoted.
+cut, refused and late, a primary demoted, an older log restored or promoted.
 
 A fault comes and is over when `befall` returns. Must not know how anybody recovers.
 """
@@ -15,8 +15,10 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
+import asyncpg
 import psutil
 
+from shared.eventlog.postgres_connection import plain_url
 from tests.chaos.proxy import Proxy
 from tests.chaos.restoring import promote, restore
 from tests.chaos.stage import Stage
@@ -136,6 +138,22 @@ def late(which: str) -> Fault:
     return befall
 
 
+async def demote(stage: Stage) -> str:
+    """The server takes no writes for a while, and keeps its connections: so do databases of clouds that make another the
+    primary."""
+    away_s = round(stage.rng.uniform(*AWAY_S), 1)
+    operator = await asyncpg.connect(plain_url(stage.database_url), server_settings={"default_transaction_read_only": "off"})
+    try:
+        await operator.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+        await operator.execute("SELECT pg_reload_conf()")
+        await asyncio.sleep(away_s)
+    finally:
+        await operator.execute("ALTER SYSTEM RESET default_transaction_read_only")
+        await operator.execute("SELECT pg_reload_conf()")
+        await operator.close()
+    return f"for {away_s} s"
+
+
 def full(which: str) -> Fault:
     """The server's disk is full for a while."""
 
@@ -164,6 +182,7 @@ FAULTS: dict[str, Fault] = {
     "nats away": away("nats"),
     "postgres late": late("postgres"),
     "nats late": late("nats"),
+    "postgres demoted": demote,
     "older log restored": restore,
     "replica promoted": promote,
     "disk full under postgres": full("postgres"),
