@@ -73,8 +73,11 @@ ADVICE = {
 }
 """What to do about a warning: by its name where that is here, else by the first word of it."""
 KUBERNETES = (
-    ("event FailedScheduling, condition PodScheduled=False", "no node takes the pod now; the message counts the reasons",
-     "`topolog replay explain POD` names the zones, who holds them, and what would fit"),
+    ("event FailedScheduling, condition PodScheduled=False",
+     "no node took the pod when it was looked at last, as after each change that could have let it in; the message counts the "
+     "reasons",
+     "`topolog replay explain POD` names the zones, who holds them, and what would fit; `topolog replay why-not POD --node NODE` "
+     "tells how it stands now"),
     ("event Scheduled", "the pod was bound", "nothing"),
     ("event AdmittedOnZone", "a report shows on which zone the kubelet put the pod, and whether that was predicted", "nothing"),
     ("event NodeSetAside, at the node", "pods of one kind are not sent there for now; the message says why",
