@@ -32,7 +32,7 @@ def address(fact: Observed) -> Address:
     return Address(streams.pod(uid), uid, uid)
 
 
-def told_once(fact: Observed) -> str:
+def told_apart_by(fact: Observed) -> str:
     """What tells a fact from another one of its kind about the same."""
     if isinstance(fact, NodeEnded):
         return fact.cause

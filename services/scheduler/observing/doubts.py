@@ -18,7 +18,7 @@ from services.scheduler.observing.kinds import Observed, absent, is_set_back, kn
 from shared.kube.port import Kind
 
 
-class Listed(NamedTuple):
+class WholeList(NamedTuple):
     """What a list of a kind has: identities, its version, and the uids of pods that wait there though they are bound."""
 
     kind: Kind
@@ -31,7 +31,7 @@ class Doubt(NamedTuple):
     """What another list must confirm: the one that is doubted, and the uids of whom it was the first to lack. `empty`: it is
     doubted only because it shows nothing."""
 
-    listed: Listed
+    listed: WholeList
     lacked: frozenset[str]
     empty: bool
 
@@ -39,7 +39,7 @@ class Doubt(NamedTuple):
 class Judged(NamedTuple):
     """A list after the one that is doubted, if any: what both lack, what only this one lacks, of so many that are known."""
 
-    listed: Listed
+    listed: WholeList
     before: Doubt | None
     confirmed: list[Observed]
     fresh: list[Observed]
@@ -71,7 +71,7 @@ class Judged(NamedTuple):
         return [*self.confirmed, *self.fresh] if self.doubt is None else self.confirmed
 
 
-def judged(known: Followed, listed: Listed, before: Doubt | None) -> Judged:
+def judged(known: Followed, listed: WholeList, before: Doubt | None) -> Judged:
     """What is to be made of a list, where the one before was doubted or there was none."""
     set_back = is_set_back(known, listed.kind, listed.version)
     lacking = absent(known, listed.kind, listed.present, "" if set_back else listed.version)

@@ -16,7 +16,7 @@ from services.scheduler.core import SchedulerCore
 from services.scheduler.observing import doubts, news
 from services.scheduler.observing.addresses import address
 from services.scheduler.observing.checking import Check
-from services.scheduler.observing.doubts import Doubt, Listed
+from services.scheduler.observing.doubts import Doubt, WholeList
 from services.scheduler.observing.kinds import KINDS, SURROUNDINGS, Kinds, Observed, absent, identity, known_count
 from services.scheduler.observing.sightings import Sightings, Unnoted
 from services.scheduler.observing.teller import BATCH_EVENTS, Relist, Teller
@@ -185,7 +185,7 @@ class Observer:
             self._out.warning(names.UNTOLD_FOUND, kind=kind, shown=len(found) - len(lacking), absent=len(lacking))
         await self._teller.tell(found, lease)
 
-    async def _tell_pages(self, kind: Kind, doubt: Doubt | None, generation: int, lease: Lease) -> Listed:
+    async def _tell_pages(self, kind: Kind, doubt: Doubt | None, generation: int, lease: Lease) -> WholeList:
         """Tell one list part by part. One that is to confirm another is not older, and comes in pages: those are read where
         writes are. Of whom both show waiting the binding is undone."""
         present, version, adrift = set[str](), "", set[str]()
@@ -198,7 +198,7 @@ class Observer:
                         f"list of {kind}: version {version} came after {doubt.listed.version}, which lacked what was known or "
                         "showed nothing; several API servers that disagree?"
                     )
-                self._teller.still(generation)
+                self._teller.require(generation)
                 present.difference_update(identity(kind, obj) for obj in page.gone)
                 present.update(identity(kind, obj) for obj in page.items)
                 if page.gone:
@@ -207,7 +207,7 @@ class Observer:
                 await self._teller.tell([fact for fact in found if fact.uid in once], lease)
                 adrift.update(fact.uid for fact in found)
                 await self._teller.tell(self._shown(kind, page.items), lease)
-        return Listed(kind, present, version, frozenset(adrift))
+        return WholeList(kind, present, version, frozenset(adrift))
 
     async def _watch(self, kind: Kind, version: str, lease: Lease) -> None:
         """Read the watch into a bounded buffer, so that a slow log slows the watch and never the memory."""
@@ -218,7 +218,7 @@ class Observer:
         try:
             while True:
                 batch = await self._batch(buffer, reader)
-                self._teller.still(generation)
+                self._teller.require(generation)
                 await self._tell_seen(kind, batch, lease)
                 if checking.done():
                     await self._tell_check(checking.result(), lease)

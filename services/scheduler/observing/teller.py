@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.observing import recurring
-from services.scheduler.observing.addresses import address, told_once
+from services.scheduler.observing.addresses import address, told_apart_by
 from services.scheduler.observing.kinds import Observed
 from shared.eventlog.port import Commit, Conflict, Draft, EventLog, Fenced, Lease, Place
 from shared.events.cluster_facts import PodObserved
@@ -52,7 +52,7 @@ class Teller:
         """The fold went on. Raises Refold where what was told here was lost with the history that it stood in."""
         self._acknowledged.check(folded)
 
-    def still(self, generation: int) -> None:
+    def require(self, generation: int) -> None:
         """Raises Relist where the log is another one than it was."""
         if generation != self.generation:
             raise Relist
@@ -63,9 +63,9 @@ class Teller:
         for start in range(0, len(facts), BATCH_EVENTS):
             last = await self._append(facts[start : start + BATCH_EVENTS], lease, seen)
             while not await self._projector.wait_for(last, REACH_TIMEOUT_S):
-                self.still(generation)
+                self.require(generation)
                 self._out.warning(names.FOLD_BEHIND, position=last)
-        self.still(generation)
+        self.require(generation)
 
     async def _append(self, facts: Sequence[Observed], lease: Lease, seen: Place) -> int:
         """The position of the last of them."""
@@ -90,7 +90,7 @@ class Teller:
         if isinstance(fact, SurroundingFact):
             suffix = f"@{seen.position}"  # what was ended by false lists may be told again as it was
         return Commit(
-            commit_id=f"kube/{uid}/{type(fact).__name__}/{told_once(fact)}{suffix}",
+            commit_id=f"kube/{uid}/{type(fact).__name__}/{told_apart_by(fact)}{suffix}",
             role=ROLE,
             epoch=lease.epoch,
             time_us=self._clock.now_us(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.scheduler.following import Followed
-from services.scheduler.observing.doubts import Doubt, Judged, Listed, judged
+from services.scheduler.observing.doubts import Doubt, Judged, WholeList, judged
 from services.scheduler.observing.news import MASS_SHARE
 from shared.domain.pod import Pod
 from shared.events.cluster_facts import PodObserved
@@ -25,8 +25,8 @@ def known() -> Followed:
     return Followed(ledger=history.ledger)
 
 
-def of(present: frozenset[str], version: str = "9", adrift: frozenset[str] = frozenset()) -> Listed:
-    return Listed("pods", present, version, adrift)
+def of(present: frozenset[str], version: str = "9", adrift: frozenset[str] = frozenset()) -> WholeList:
+    return WholeList("pods", present, version, adrift)
 
 
 def ended(found: Judged) -> set[str]:
