@@ -55,6 +55,6 @@ def certificates_command(
     for each, own in made.items():
         print(f"client {each}: {own.certificate}, {own.key} (in TOPOLOG_NATS_URL: cert=FILE&key=FILE)")
     if name:
-        return  # not called as NATS is: whose secret it shall be, who named it knows
+        return  # of another server, whose secret has a name of its own
     parts = " ".join(f"--from-file={file}" for file in (files.ca, files.certificate, files.key))
     print(f"kubectl -n topolog create secret generic topolog-nats-tls {parts}")

@@ -23,6 +23,8 @@ _BAR = Bar(
 
 def bars(node: LedgerNode) -> dict[str, Bar]:
     """By resource; of nodes whose Memory Manager's own figures are known."""
-    tables = [zone.free for zone in (node.basis.zones if node.basis is not None else ()) if zone.free]
-    named = {name for table in tables for name in table if is_hugepages(name)}
-    return {name: _BAR for name in sorted(named) if any(name not in table for table in tables)}
+    tables = [zone.free.keys() for zone in (node.basis.zones if node.basis is not None else ()) if zone.free]
+    if all(names == tables[0] for names in tables):  # of nearly every node, at each of its changes
+        return {}
+    everywhere = set(tables[0]).intersection(*tables)
+    return {name: _BAR for name in sorted(set().union(*tables) - everywhere) if is_hugepages(name)}
