@@ -28,6 +28,7 @@ from services.embedded.nats import NatsSettings, TlsFiles
 from services.embedded.nats_credentials import REGISTER, load
 from services.embedded.probes import is_ready
 from services.embedded.servers import EmbeddedServers
+from shared.file_signature import signature
 
 if TYPE_CHECKING:
     from services.embedded.logins import Logins
@@ -105,15 +106,6 @@ async def follow_files(servers: EmbeddedServers, folder: str) -> None:
             else:
                 exporters = len(load(Path(folder))) if folder else 0
                 print(f"nats: credentials taken up anew, of {exporters} exporters", file=sys.stderr, flush=True)
-
-
-def signature(path: str) -> tuple[int, int, int]:
-    """Differs when the file was replaced or written; a mounted secret is replaced through symbolic links."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return (0, 0, 0)
-    return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def given_tls(folder: str, clients_too: bool = False) -> TlsFiles | None:

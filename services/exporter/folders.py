@@ -17,8 +17,6 @@ BOOT_ID_MAX_BYTES = 4096
 CONFIG_FILE = "config.yaml"
 CHECKPOINTS = ("cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint")
 """The kubelet's checkpoints in its folder: CPUs, memory, devices."""
-ABSENT = (0, 0, 0)
-"""The signature of a file that is not there."""
 
 
 class FolderTree:
@@ -63,15 +61,6 @@ def read_bounded(path: Path | str, limit_bytes: int = MAX_FILE_BYTES) -> bytes |
         return None
     finally:
         os.close(descriptor)
-
-
-def signature(path: str) -> tuple[int, int, int]:
-    """What changes when a file is replaced or written: inode, size, time. ABSENT when there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return ABSENT
-    return (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def boot_id(sysfs_root: Path, configured: Path | None) -> str:

@@ -27,10 +27,11 @@ from services.exporter.sysfs import Machine, read_machine
 from services.exporter.sysfs_cpus import read_layout
 from shared.domain.cpus import CpuLayout
 from shared.domain.report import DynamicGroup, Freshness
+from shared.file_signature import ABSENT, Signature, signature
 
-Signature = tuple[tuple[int, int, int], ...]
+Signatures = tuple[Signature, ...]
 Ids = dict[str, frozenset[str]]
-Offering = tuple[tuple[int, int, int], Ids]
+Offering = tuple[Signature, Ids]
 """The podresources socket's signature, and the healthy devices of each resource."""
 
 STEADY_TRIES = 3
@@ -70,14 +71,14 @@ class NodeReader:
         self._devices = known
         self._dynamic: tuple[tuple[Device, ...], Machine, tuple[DynamicGroup, ...]] | None = None
         self._checkpoint_paths = [f"{spec.kubelet_dir}/{name}" for name in folders.CHECKPOINTS] if spec.kubelet_dir else []
-        none_there = (folders.ABSENT,) * len(self._checkpoint_paths)
-        self._checkpoints: tuple[Signature, Checkpoints] = none_there, checkpoints.NOTHING_READ
+        none_there = (ABSENT,) * len(self._checkpoint_paths)
+        self._checkpoints: tuple[Signatures, Checkpoints] = none_there, checkpoints.NOTHING_READ
         self._files = checkpoints.Files()
         self._offered: tuple[Offering | None, float, Allocatable] | None = None
         self._boot_id = ""
         self._machine: tuple[float, Machine] | None = None
-        self._facts: tuple[tuple[int, int, int], KubeletFacts] | None = None
-        self._answer: tuple[tuple[int, int, int], float, KubeletFacts] | None = None
+        self._facts: tuple[Signature, KubeletFacts] | None = None
+        self._answer: tuple[Signature, float, KubeletFacts] | None = None
 
     async def scan(self) -> Scan:
         """One scan. Raises SourceError, SysfsError, KubeletConfigError or ValueError, each naming what is wrong."""
@@ -89,7 +90,7 @@ class NodeReader:
         dynamic = self._groups(machine, self._devices.of(self._spec.name, pods)) if self._devices is not None else None
         return Scan(freshness, machine, allocatable, pods, kubelet, stored, self._settings.kubelet_version, dynamic)
 
-    async def _allocatable(self, written: Signature) -> Allocatable:
+    async def _allocatable(self, written: Signatures) -> Allocatable:
         """What may be handed out, asked at least as often as /sys is read. In between it is what it was while the same kubelet
         listens and its checkpoint has those devices registered that were answered: kubelets write it at each change of a device's
         health (kubelet 1.36, genericDeviceUpdateCallback), and what else it hands out is fixed at its start."""
@@ -100,12 +101,12 @@ class NodeReader:
             self._offered = agreed, now_s + self._settings.machine_interval_s, found
         return self._offered[2]
 
-    def _offering(self, written: Signature) -> Offering | None:
+    def _offering(self, written: Signatures) -> Offering | None:
         """Which kubelet listens, and the healthy devices that it wrote down; None where that cannot be told."""
         stored = self._stored(written)
         if "://" in self._socket or checkpoints.DEVICES not in stored.read:
             return None
-        return folders.signature(self._socket), {resource: ids for resource, ids in stored.registered.items() if ids}
+        return signature(self._socket), {resource: ids for resource, ids in stored.registered.items() if ids}
 
     def _groups(self, machine: Machine, found: tuple[Device, ...] | None) -> tuple[DynamicGroup, ...] | None:
         """Devices for claims by zone, sorted anew when they or the machine changed."""
@@ -143,7 +144,7 @@ class NodeReader:
         """The kubelet's configuration, parsed anew when its file was written, or asked for anew now and then."""
         if self._settings.kubelet_config_uri:
             return await self._asked()
-        found = folders.signature(self._config_path) if self._config_path else folders.ABSENT
+        found = signature(self._config_path) if self._config_path else ABSENT
         if self._facts is None or self._facts[0] != found:
             self._facts = found, self._from_file(self._config_path)
         return self._facts[1]
@@ -151,7 +152,7 @@ class NodeReader:
     async def _asked(self) -> KubeletFacts:
         """What the kubelet itself says, asked every `machine_interval_s`, and anew where another one listens, which may have been
         started with another configuration; a kubelet that once answered keeps what it said until it answers again."""
-        now_s, listens = time.monotonic(), folders.signature(self._socket)
+        now_s, listens = time.monotonic(), signature(self._socket)
         if self._answer is None or self._answer[0] != listens or now_s >= self._answer[1]:
             settings = self._settings
             endpoint = Endpoint(settings.kubelet_config_uri, settings.kubelet_ca_file, settings.kubelet_token_file)
@@ -186,7 +187,7 @@ class NodeReader:
             return known.cpus
         return read_layout(tree, machine.zone_of_cpu)
 
-    async def _list(self, before: Signature) -> tuple[tuple[ListedPod, ...], Checkpoints]:
+    async def _list(self, before: Signatures) -> tuple[tuple[ListedPod, ...], Checkpoints]:
         """List while the checkpoints stand still as they were `before`, so that a pod is not taken for its successor on the same
         CPUs; without the checkpoints when they never do."""
         for _ in range(STEADY_TRIES):
@@ -197,11 +198,11 @@ class NodeReader:
             before = after
         return pods, checkpoints.NOTHING_READ
 
-    def _signature(self) -> Signature:
+    def _signature(self) -> Signatures:
         """The kubelet replaces a file at each change, and its content with it: inode, size and time tell."""
-        return tuple(folders.signature(path) for path in self._checkpoint_paths)
+        return tuple(signature(path) for path in self._checkpoint_paths)
 
-    def _stored(self, signature: Signature) -> Checkpoints:
+    def _stored(self, signature: Signatures) -> Checkpoints:
         """What the checkpoints say; one that was written is read anew."""
         before = self._checkpoints[0]
         if before != signature:

@@ -10,9 +10,9 @@ import asyncio
 
 from services.exporter import unary, wire
 from services.exporter.answers import Allocatable, ListedPod
-from services.exporter.folders import signature
 from services.exporter.podresources import podresources_pb2 as pb
 from services.exporter.unary import CallFailed, Connection
+from shared.file_signature import ABSENT, signature
 
 SERVICE = "/v1.PodResourcesLister"
 DEADLINE_S = 10.0
@@ -38,7 +38,7 @@ class GrpcSource:
         self._deadline_s = deadline_s
         self._lists = wire.Lists()
         self._open: Connection | None = None
-        self._made_for = (0, 0, 0)
+        self._made_for = ABSENT
         self._calls = 0
 
     async def pods(self) -> tuple[ListedPod, ...]:

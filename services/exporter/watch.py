@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from services.exporter.folders import CHECKPOINTS, CONFIG_FILE, signature
+from services.exporter.folders import CHECKPOINTS, CONFIG_FILE
 from services.exporter.inotify import IGNORED, OVERFLOW, Event, Inotify
 from shared.bus.port import Bus
+from shared.file_signature import Signature, signature
 
 BUS_INTERVAL_S = 5.0
 """Reports in full come every few seconds anyway, and one that the bus did not take is sent when it is back."""
@@ -170,7 +171,7 @@ async def _poll(places: list[Place], interval_s: float, changed: Callable[[str],
                 changed(place.node)
 
 
-def _signatures(place: Place) -> list[tuple[int, int, int]]:
+def _signatures(place: Place) -> list[Signature]:
     return [signature(os.path.join(place.folder, name)) for name in sorted(place.names)]
 
 

@@ -7,14 +7,13 @@ until the process ends. Files that cannot be used (half of a rotation) leave the
 
 from __future__ import annotations
 
-import os
 import ssl
-from collections.abc import Sequence
 
 from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.config.models import User
 
+from shared.file_signature import Signature, signature
 from shared.telemetry import logs, names
 from shared.telemetry.reasons import plain
 
@@ -27,14 +26,14 @@ class Certificates:
         authority = config.cluster.certificate_auth
         self._authority = str(config.abs_file(authority)) if authority else ""
         self._files = [str(config.abs_file(path)) for path in (authority, user.client_cert, user.client_key) if path]
-        self._seen = _signatures(self._files)
+        self._seen = self._signatures()
         self._config, self._user = config, user
         self._context = client_adapter.verify_cluster(config.cluster, user, config.abs_file)
         self._out = logs.get("kubernetes")
 
     def context(self) -> ssl.SSLContext:
         """For the next connection."""
-        found = _signatures(self._files)
+        found = self._signatures()
         if found != self._seen:
             self._seen = found
             try:
@@ -51,14 +50,5 @@ class Certificates:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(*shown)
             self._context.load_cert_chain(*shown)
 
-
-def _signatures(files: Sequence[str]) -> list[tuple[int, ...]]:
-    """What changes when a file is replaced or written; a link (a secret's volume) counts as what it leads to."""
-    found: list[tuple[int, ...]] = []
-    for path in files:
-        try:
-            stat = os.stat(path)
-            found.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
-        except OSError:
-            found.append(())
-    return found
+    def _signatures(self) -> list[Signature]:
+        return [signature(path) for path in self._files]

@@ -6,10 +6,9 @@ Files are looked at when a client comes and not by a timer: a port that nobody a
 
 from __future__ import annotations
 
-import os
 import ssl
-from typing import Any
 
+from shared.file_signature import Signature, signature
 from shared.runtime.settings import HttpTls
 from shared.telemetry import logs, names
 from shared.telemetry.reasons import plain
@@ -98,13 +97,5 @@ def _trust(context: ssl.SSLContext, authority: str) -> None:
     context.verify_mode = ssl.CERT_OPTIONAL
 
 
-def _signatures(wanted: HttpTls) -> list[Any]:
-    """What changes when a file is replaced or written; a link (a secret's volume) counts as what it leads to."""
-    found: list[Any] = []
-    for path in (wanted.certificate, wanted.key, wanted.client_ca):
-        try:
-            stat = os.stat(path)
-            found.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
-        except OSError:
-            found.append(None)
-    return found
+def _signatures(wanted: HttpTls) -> list[Signature]:
+    return [signature(path) for path in (wanted.certificate, wanted.key, wanted.client_ca)]

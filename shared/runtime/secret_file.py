@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from shared.file_signature import signature
 from shared.telemetry.reasons import plain
 
 MAX_BYTES = 65_536
@@ -52,12 +53,12 @@ class SecretFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._seen = self._look()
+        self._seen = signature(self._path)
         self._text = read(path)
 
     def __call__(self) -> str:
         """What stands there now."""
-        seen = self._look()
+        seen = signature(self._path)
         if seen != self._seen:
             with suppress(SecretUnreadable):
                 self._text = read(self._path)
@@ -66,13 +67,6 @@ class SecretFile:
 
     def __repr__(self) -> str:
         return f"SecretFile({self._path!r})"
-
-    def _look(self) -> tuple[int, ...]:
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            return ()
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read(path: str) -> str:
