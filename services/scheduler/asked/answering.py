@@ -83,6 +83,18 @@ def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Te
     return found
 
 
+def told(found: Filtered, nominated: str) -> tuple[dict[str, str], dict[str, str]]:
+    """(FailedNodes, FailedAndUnresolvableNodes) of a pod for which kube-scheduler evicts pods on the node `nominated`, if any.
+
+    Whatever stands in FailedNodes kube-scheduler (1.36) tries to preempt on, and its dry run asks no extender: where its own
+    predicates pass already it finds nobody to evict, says so with a text that differs each time, takes the changed condition for
+    news of the pod and tries again, tens of times a second. So a refused node is beyond help, but for the nominated one: called
+    beyond help, it would let kube-scheduler evict elsewhere while the victims there still terminate."""
+    failed = {name: text for name, text in found.failed.items() if name == nominated}
+    beyond = {name: text for name, text in found.failed.items() if name != nominated}
+    return failed, {**found.unresolvable, **beyond}
+
+
 def _refuse(
     found: Filtered, placing: ColumnarPlacing, shape: Shape, names: list[str], barred: Mapping[str, str], told: dict[str, Told]
 ) -> None:

@@ -111,7 +111,8 @@ class Extender:
         self._refused.pop(pod.uid, None)
         if not found.passing:
             _bounded(self._refused)[pod.uid] = None
-        return wire.filtered(found.passing, found.failed, found.unresolvable, asked.cached)
+        failed, unresolvable = answering.told(found, _nominated(asked.pod))
+        return wire.filtered(found.passing, failed, unresolvable, asked.cached)
 
     async def _later(self, pod: Pod, names: Sequence[str], found: answering.Filtered) -> answering.Filtered:
         """The answer once there are news by which the pod fits, or as it is."""
@@ -213,10 +214,19 @@ def _bounded(kept: dict[str, T]) -> dict[str, T]:
     return kept
 
 
+def _status(manifest: Any) -> dict[str, Any]:
+    status = manifest.get("status") if isinstance(manifest, dict) else None
+    return status if isinstance(status, dict) else {}
+
+
+def _nominated(manifest: Any) -> str:
+    """The node on which kube-scheduler has evicted pods for this one; empty for none."""
+    return str(_status(manifest).get("nominatedNodeName") or "")
+
+
 def _waits(manifest: Any) -> bool:
     """Whether kube-scheduler has once found no place for the pod, as its conditions say."""
-    status = manifest.get("status") if isinstance(manifest, dict) else None
-    conditions = status.get("conditions") if isinstance(status, dict) else None
+    conditions = _status(manifest).get("conditions")
     told = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == "PodScheduled"]
     return any(one.get("status") == "False" for one in told)
 

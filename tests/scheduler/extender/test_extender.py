@@ -145,10 +145,23 @@ async def test_filter_names_zone_resource_and_numbers_and_tells_what_eviction_ca
     assert answer["NodeNames"] == ["n2"]
     assert answer["Nodes"] is None
     assert answer["Error"] == ""
-    assert answer["FailedNodes"] == {"n1": "no single zone with 4 cpu free (best: 3 in zone 1)"}
+    assert answer["FailedNodes"] == {}, "kube-scheduler would dry-run evictions there, without asking for zones"
     assert answer["FailedAndUnresolvableNodes"] == {
+        "n1": "no single zone with 4 cpu free (best: 3 in zone 1)",
         "n3": "no zone as large as 4 cpu (best: 2 in zone 0)", "n4": "no topology report", "nobody": "node not seen yet",
     }  # fmt: skip
+
+
+async def test_the_nominated_node_is_not_beyond_help_while_its_victims_end() -> None:
+    nominated = {**pod("p"), "status": {"nominatedNodeName": "n1"}}
+    async with (await small_and_large()).at_work() as world:
+        answer = await world.filter(nominated, "n1")
+        assert list(answer["FailedNodes"]) == ["n1"], "kube-scheduler would evict pods on another node as well"
+        assert answer["FailedAndUnresolvableNodes"] == {}
+        elsewhere = await world.filter(nominated, "n1", "n3")
+        assert list(elsewhere["FailedAndUnresolvableNodes"]) == ["n3"]
+        too_small = await world.filter({**pod("q"), "status": {"nominatedNodeName": "n3"}}, "n3")
+        assert list(too_small["FailedAndUnresolvableNodes"]) == ["n3"], "nobody's end gives it a zone as large"
 
 
 def waiting(made: Json) -> Json:
@@ -172,7 +185,7 @@ async def test_a_pod_for_which_no_room_comes_is_refused_all_the_same(monkeypatch
     monkeypatch.setattr(asking, "LATER_S", 0.05)
     async with (await small_and_large()).at_work() as world:
         answer = await world.filter(waiting(pod("p")), "n1")
-        assert answer["FailedNodes"] == {"n1": "no single zone with 4 cpu free (best: 3 in zone 1)"}
+        assert answer["FailedAndUnresolvableNodes"] == {"n1": "no single zone with 4 cpu free (best: 3 in zone 1)"}
 
 
 async def test_without_node_cache_whole_nodes_come_and_nodes_go_back() -> None:
