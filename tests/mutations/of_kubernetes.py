@@ -116,7 +116,7 @@ KUBERNETES = (
     Mutation(
         "a resize under way counts for nothing",
         "services/scheduler/observing/resized.py",
-        "    return msgspec.structs.replace(pod, containers=containers) if containers != pod.containers else pod",
+        "    return msgspec.structs.replace(pod, containers=containers, pod_level=whole)",
         "    return pod",
         "tests/scheduler/observer/test_resized.py",
     ),

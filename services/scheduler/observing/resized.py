@@ -1,7 +1,8 @@
-"""Pods resized in place (KEP-1287): while a resize is under way a pod may hold what it had and what it asks for.
+"""Pods resized in place (KEP-1287, of `spec.resources` KEP-5419): meanwhile a pod may hold what it had and what it asks for.
 
 As kube-scheduler counts (1.36, component-helpers PodRequests with status): of each resource the most of the spec, of what the
-kubelet allocated and of what runs; where the resize is infeasible the spec's wish counts for nothing. Must not know nodes."""
+kubelet allocated and of what runs, for each container and for the pod's own `spec.resources`; where the resize is infeasible the
+spec's wish counts for nothing. Must not know nodes."""
 
 from __future__ import annotations
 
@@ -16,31 +17,52 @@ from shared.domain.resources import largest as most
 
 Object = dict[str, Any]
 
+_POD = ""
+"""Stands for the pod itself, where the others are containers by their names."""
+
 
 def asked(status: Object) -> Object:
     """The part of a status that changes what a pod counts for: compared with the spec to see news."""
-    held = {name: (allocated, running) for name, allocated, running in _containers(status) if allocated or running}
+    held = {name: [allocated, running] for name, allocated, running in _entries(status) if allocated or running}
     return {"resized": (sorted(held.items()), _infeasible(status))} if held else {}
 
 
 def largest(pod: Pod, status: Object) -> Pod:
     """The pod with what it may hold meanwhile."""
-    held = {name: most(_amounts(allocated), _amounts(running)) for name, allocated, running in _containers(status)}
+    held = {name: most(_amounts(allocated), _amounts(running)) for name, allocated, running in _entries(status)}
     if not any(held.values()):
         return pod
     infeasible = _infeasible(status)
     containers = tuple(_container(each, held.get(each.name, {}), infeasible) for each in pod.containers)
-    return msgspec.structs.replace(pod, containers=containers) if containers != pod.containers else pod
+    whole = pod.pod_level and _pod_level(pod.pod_level, held[_POD], infeasible)
+    if containers == pod.containers and whole == pod.pod_level:
+        return pod
+    return msgspec.structs.replace(pod, containers=containers, pod_level=whole)
 
 
 def _container(container: Container, held: Amounts, infeasible: bool) -> Container:
     if not held:
         return container
-    requests = {**container.requests, **held} if infeasible else most(container.requests, held)
+    requests = _requests(container.requests, held, infeasible)
     if requests == container.requests:
         return container
     limits = {name: max(limit, requests.get(name, 0)) for name, limit in container.limits.items()}
     return msgspec.structs.replace(container, requests=requests, limits=limits)
+
+
+def _pod_level(asked: Amounts, held: Amounts, infeasible: bool) -> Amounts:
+    """Of the resources that `spec.resources` names alone: the status may name what containers ask for beside them."""
+    return _requests(asked, {name: held[name] for name in asked if name in held}, infeasible)
+
+
+def _requests(asked: Amounts, held: Amounts, infeasible: bool) -> Amounts:
+    return {**asked, **held} if infeasible else most(asked, held)
+
+
+def _entries(status: Object) -> list[tuple[str, Object, Object]]:
+    """(name, allocated, running) of the pod itself and of each container that has a status."""
+    running = _part(_part(status, "resources"), "requests")
+    return [(_POD, _part(status, "allocatedResources"), running), *_containers(status)]
 
 
 def _containers(status: Object) -> list[tuple[str, Object, Object]]:

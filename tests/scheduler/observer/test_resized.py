@@ -12,6 +12,15 @@ from shared.events.cluster_facts import PodObserved
 from tests.ledger.given import History
 from tests.scheduler.observer.test_news import Json, pod
 
+COUNTED = [
+    ("4", "2", "2", "", 4000),
+    ("1", "2", "2", "", 2000),
+    ("1", "1", "2", "", 2000),
+    ("4", "2", "2", "Deferred", 4000),
+    ("4", "2", "2", "Infeasible", 2000),
+    ("1", "1", "1", "", 1000),
+]
+
 
 def resizing(asked: str, allocated: str, running: str, reason: str = "") -> Json:
     """A bound pod in the middle of a resize."""
@@ -28,20 +37,39 @@ def cpus(fact: Any) -> int:
     return fact.pod.containers[0].requests["cpu"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "allocated", "running", "reason", "counts"),
-    [
-        ("4", "2", "2", "", 4000),
-        ("1", "2", "2", "", 2000),
-        ("1", "1", "2", "", 2000),
-        ("4", "2", "2", "Deferred", 4000),
-        ("4", "2", "2", "Infeasible", 2000),
-        ("1", "1", "1", "", 1000),
-    ],
-)
+@pytest.mark.parametrize(("asked", "allocated", "running", "reason", "counts"), COUNTED)
 def test_the_most_of_spec_and_status_counts(asked: str, allocated: str, running: str, reason: str, counts: int) -> None:
     ledger = History().ledger
     assert cpus(news.pod_fact(ledger, "topolog", resizing(asked, allocated, running, reason), Sightings())) == counts
+
+
+def resizing_whole(asked: str, allocated: str, running: str, reason: str = "") -> Json:
+    """A bound pod whose `spec.resources` is in the middle of a resize; its container asks for 1 CPU throughout."""
+    made = pod(node="n1", phase="Running", cpu="1")
+    made["spec"]["resources"] = {"requests": {"cpu": asked, "memory": "2Gi"}}
+    made["status"]["allocatedResources"] = {"cpu": allocated, "memory": "2Gi", "example.com/gpu": "1"}
+    made["status"]["resources"] = {"requests": {"cpu": running, "memory": "2Gi"}}
+    if reason:
+        made["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+    return made
+
+
+@pytest.mark.parametrize(("asked", "allocated", "running", "reason", "counts"), COUNTED)
+def test_the_pods_own_resources_count_so_too(asked: str, allocated: str, running: str, reason: str, counts: int) -> None:
+    fact = news.pod_fact(History().ledger, "topolog", resizing_whole(asked, allocated, running, reason), Sightings())
+    assert isinstance(fact, PodObserved)
+    assert fact.pod.pod_level == {"cpu": counts, "memory": 2 << 30}
+    assert cpus(fact) == 1000
+
+
+def test_shrinking_the_pods_own_resources_is_news_when_the_kubelet_has_done_it() -> None:
+    history, sightings, told = History(), Sightings(), []
+    for asked, allocated, running in (("8", "8", "8"), ("4", "8", "8"), ("4", "4", "8"), ("4", "4", "4")):
+        fact = news.pod_fact(history.ledger, "topolog", resizing_whole(asked, allocated, running), sightings)
+        if isinstance(fact, PodObserved):
+            told.append((fact.pod.pod_level or {})["cpu"])
+            history.seen(fact.pod, "n1", phase="Running")
+    assert told == [8000, 4000]
 
 
 def test_every_step_of_a_resize_is_news_and_a_heartbeat_is_none() -> None:
