@@ -21,6 +21,7 @@ class Reason(StrEnum):
     TAINT = "untolerated taint"
     SET_ASIDE = "node set aside for such pods"
     NOMINATED = "kept free for a nominated pod of another scheduler"
+    FEATURE = "feature not declared by the node"
     HOST_PORT = "host port taken"
     POD_AFFINITY = "no pod of its required affinity there"
     POD_ANTI_AFFINITY = "required anti-affinity"

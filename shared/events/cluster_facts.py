@@ -30,6 +30,7 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     `kubelet_version` is status.nodeInfo.kubeletVersion (`v1.36.2`), empty in facts of schema 1. `unhealthy` is how many devices
     status.capacity has beyond status.allocatable: the kubelet offers healthy ones, and counts all (kubelet 1.36, GetCapacity).
+    `declared_features` is status.declaredFeatures: what its kubelet can do that a pod may need (KEP-5328).
     """
 
     name: str
@@ -42,6 +43,7 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     ready: bool = True
     kubelet_version: str = ""
     unhealthy: Amounts = {}
+    declared_features: tuple[str, ...] = ()
 
     @property
     def about(self) -> About:

@@ -208,6 +208,7 @@ def node_fact(ledger: Ledger, obj: Object) -> NodeObserved | None:
         ready=_ready(status),
         kubelet_version=str(_part(status, "nodeInfo").get("kubeletVersion", "")),
         unhealthy=_unhealthy(_amounts(_part(status, "capacity")), allocatable),
+        declared_features=_declared(status.get("declaredFeatures")),
     )
     known = ledger.nodes.get(fact.name)
     return None if known is not None and known.observed is not None and same_node(known.observed, fact) else fact
@@ -228,6 +229,7 @@ def _essence(fact: NodeObserved) -> tuple[object, ...]:
         fact.ready,
         fact.kubelet_version,
         fact.unhealthy,
+        fact.declared_features,
     )
 
 
@@ -253,6 +255,10 @@ def _taints(taints: object) -> tuple[Taint, ...]:
     return tuple(
         Taint(str(t.get("key", "")), str(t.get("value") or ""), str(t.get("effect", ""))) for t in entries if isinstance(t, dict)
     )
+
+
+def _declared(features: object) -> tuple[str, ...]:
+    return tuple(sorted(str(name) for name in features)) if isinstance(features, list) else ()
 
 
 def _ready(status: Object) -> bool:

@@ -74,6 +74,33 @@ async def test_a_host_port_is_taken_once_a_node() -> None:
     assert list(await story.decide()) == ["uid-late"]
 
 
+RESTARTS_ALL: Json = {
+    "container": {"restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}]}
+}
+OWN_USERS_ON_THE_HOSTS_NETWORK: Json = {"hostNetwork": True, "hostUsers": False}
+
+
+@pytest.mark.parametrize(
+    ("spec", "feature"),
+    [
+        (RESTARTS_ALL, "RestartAllContainersOnContainerExits"),
+        (OWN_USERS_ON_THE_HOSTS_NETWORK, "UserNamespacesHostNetworkSupport"),
+    ],
+)
+async def test_a_feature_that_a_pod_needs_is_declared_by_its_node(spec: Json, feature: str) -> None:
+    story = await world("n1", "n2", n2={"declared_features": ("ExtendWebSocketsToKubelet", feature)})
+    assert await placed(story, seen("p", **spec)) == "n2"
+    story = await world("n1")
+    assert f"1 feature not declared by the node: {feature}" in await placed(story, seen("p", **spec))
+    await story.node("n1", labels={HOST: "n1"}, declared_features=(feature,))
+    assert await story.decide() == {"uid-p": "n1"}, "a kubelet that was upgraded"
+
+
+@pytest.mark.parametrize("spec", [{"hostNetwork": True}, {"hostNetwork": True, "hostUsers": True}, {"hostUsers": False}])
+async def test_other_pods_need_no_feature(spec: Json) -> None:
+    assert await placed(await world("n1"), seen("p", **spec)) == "n1"
+
+
 @pytest.mark.parametrize(("own", "taken"), [("", True), ("0.0.0.0", True), ("10.0.0.1", True), ("10.0.0.2", False)])
 async def test_host_ports_of_other_addresses_do_not_clash(own: str, taken: bool) -> None:
     story = await world("n1")

@@ -197,6 +197,16 @@ def test_an_unparsable_quantity_of_a_node_counts_as_none_of_it(watched: Watched)
     assert fact.allocatable["memory"] == 16 * 2**30
 
 
+def test_what_a_nodes_kubelet_declares_is_a_fact_in_any_order(watched: Watched) -> None:
+    fact = watched.node(node(declaredFeatures=["B", "A"]))
+    assert fact is not None
+    assert fact.declared_features == ("A", "B")
+    assert watched.node(node(declaredFeatures=["A", "B"])) is None
+    fact = watched.node(node(declaredFeatures="A"))
+    assert fact is not None
+    assert fact.declared_features == ()
+
+
 def test_devices_that_a_node_counts_and_does_not_offer_are_unhealthy() -> None:
     """Not what it reserves of its own, nor what an object says that contradicts itself."""
     watched = Watched()

@@ -24,6 +24,7 @@ _NAMING = {
     Reason.SET_ASIDE,
     Reason.UNSUPPORTED,
     Reason.NOMINATED,
+    Reason.FEATURE,
     Reason.HOST_PORT,
     Reason.POD_AFFINITY,
     Reason.POD_ANTI_AFFINITY,
