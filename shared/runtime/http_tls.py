@@ -1,4 +1,4 @@
-"""TLS of the HTTP port: the certificate, who signs for clients, which versions and ciphers; read again when a file changes.
+"""TLS of a port: the certificate, who signs for clients, which versions and ciphers; read again when a file changes.
 
 Files are looked at when a client comes and not by a timer: a port that nobody asks costs nothing. New files that cannot be used
 (half of a rotation) leave the old ones in place. Must not know what is served. Source: RFC 8446, 5246, 7525.
@@ -32,12 +32,14 @@ class HttpTlsError(Exception):
 
 
 class Certificates:
-    """What the port shows and trusts, as the files say now. Raises HttpTlsError where they cannot be used at the start."""
+    """What a port shows and trusts, as the files say now. `clients_must` show a certificate of the authority, or may; `event`
+    tells of files that cannot be used. Raises HttpTlsError where they cannot be at the start."""
 
-    def __init__(self, wanted: HttpTls) -> None:
-        self._wanted = wanted
+    def __init__(self, wanted: HttpTls, clients_must: bool = False, event: str = names.HTTP_CERTIFICATE) -> None:
+        self._wanted, self._clients_must, self._event = wanted, clients_must, event
         self._seen = _signatures(wanted)
-        self._newest = self.context = _context(wanted)
+        _check(wanted)
+        self._newest = self.context = _context_of(wanted, clients_must)
         self.context.sni_callback = self._begin
         self._out = logs.get("http")
 
@@ -47,15 +49,10 @@ class Certificates:
         if found != self._seen:
             self._seen = found
             try:
-                self._newest = _context_of(self._wanted)
+                self._newest = _context_of(self._wanted, self._clients_must)
             except HttpTlsError as error:
-                self._out.warning(names.HTTP_CERTIFICATE, problem=str(error))
+                self._out.warning(self._event, problem=str(error))
         connection.context = self._newest
-
-
-def _context(wanted: HttpTls) -> ssl.SSLContext:
-    _check(wanted)
-    return _context_of(wanted)
 
 
 def _check(wanted: HttpTls) -> None:
@@ -66,7 +63,7 @@ def _check(wanted: HttpTls) -> None:
         raise HttpTlsError(f"TOPOLOG_HTTP_TLS_CIPHERS: {unknown[0][:60]!r} is not offered; choose from {', '.join(CIPHERS)}")
 
 
-def _context_of(wanted: HttpTls) -> ssl.SSLContext:
+def _context_of(wanted: HttpTls, clients_must: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     chosen = [CIPHERS[name] for name in wanted.ciphers or CIPHERS if name in CIPHERS]
     newest = wanted.min_version == "1.3" or not chosen
@@ -84,17 +81,18 @@ def _context_of(wanted: HttpTls) -> ssl.SSLContext:
             f"{wanted.certificate} and {wanted.key}: {plain(error)}; give a certificate and its key, in PEM, without a password"
         ) from error
     if wanted.client_ca:
-        _trust(context, wanted.client_ca)
+        _trust(context, wanted.client_ca, clients_must)
     return context
 
 
-def _trust(context: ssl.SSLContext, authority: str) -> None:
-    """Probes have no certificate, so that a handshake without one goes on; `http_access` refuses all but health then."""
+def _trust(context: ssl.SSLContext, authority: str, clients_must: bool) -> None:
+    """Probes of the HTTP port have no certificate, so that a handshake without one goes on; `http_access` refuses all but health
+    then."""
     try:
         context.load_verify_locations(authority)
     except (OSError, ValueError) as error:
         raise HttpTlsError(f"{authority}: {plain(error)}; give the authority of the clients' certificates, in PEM") from error
-    context.verify_mode = ssl.CERT_OPTIONAL
+    context.verify_mode = ssl.CERT_REQUIRED if clients_must else ssl.CERT_OPTIONAL
 
 
 def _signatures(wanted: HttpTls) -> list[Signature]:

@@ -155,7 +155,9 @@ EXTENDER_REQUESTS = counter(
 EXTENDER_SERVES = event("extender.serves", "The extender listens for kube-schedulers; shows the address.")
 EXTENDER_STRANGER = event("extender.stranger", "A client whose certificate has another name was turned away.")
 EXTENDER_FAILED = event("extender.failed", "A request of kube-scheduler failed inside the extender; it is asked again.")
-EXTENDER_CERTIFICATE = event("extender.certificate", "The extender's new certificate cannot be read; the old one goes on.")
+EXTENDER_CERTIFICATE = event(
+    "extender.certificate", "The extender's new certificate, key or authority cannot be used; the old ones go on."
+)
 NODE_SET_ASIDE = event(
     "node.set_aside", "A kubelet rejected, a policy denied, or races were lost: such pods are not sent to the node for now."
 )

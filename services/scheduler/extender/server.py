@@ -1,8 +1,8 @@
 """The extender's own HTTP server: four verbs, TLS with client certificates, bounded bodies. Composition and wire only.
 
 `/bind` reserves, so that nobody but kube-scheduler may ask: beyond the loopback address it is served by TLS to clients with a
-certificate of the given authority, and of one of the given names where names are given. Certificates are read again when their
-files change.
+certificate of the given authority, and of one of the given names where names are given. Certificates and authority are read again
+when their files change.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -25,13 +24,14 @@ from services.scheduler.extender.asking import CannotAnswer, Extender
 from services.scheduler.extender.settings import ExtenderSettings
 from shared.runtime import listening
 from shared.runtime.http import json_response
+from shared.runtime.http_tls import Certificates
+from shared.runtime.settings import HttpTls
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, timed
 
 MAX_BODY_BYTES = 256 << 20
 """Without node cache 5,000 full nodes come with each request."""
 MAX_REQUESTS = 512
-RELOAD_EVERY_S = 30.0
 
 Verb = Callable[[bytes], Awaitable[object]]
 
@@ -48,41 +48,22 @@ class ExtenderServer:
         self._config = uvicorn.Config(
             Starlette(routes=routes), log_config=None, access_log=False, lifespan="off", limit_concurrency=MAX_REQUESTS,
             timeout_keep_alive=75, timeout_graceful_shutdown=3, server_header=False, http=_protocol(settings.clients, self._out),
-            ssl_certfile=settings.certificate or None, ssl_keyfile=settings.key or None, ssl_ca_certs=settings.client_ca or None,
-            ssl_cert_reqs=ssl.CERT_REQUIRED if settings.certificate else ssl.CERT_NONE,
+            ssl_context_factory=_tls(settings) if settings.certificate else None,
         )  # fmt: skip
         self._server = _Server(self._config)
         self.url = ""
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises OSError when the address is taken, ssl.SSLError or OSError for unusable certificates."""
+        """Serve until cancelled. Raises OSError when the address is taken, HttpTlsError for certificates that cannot be used."""
         address = self._settings.host, self._settings.port
         listener = listening.listener(*address)
         host, port = listener.getsockname()[:2]
         self.url = f"{'https' if self._settings.certificate else 'http'}://{host}:{port}"
         self._out.info(names.EXTENDER_SERVES, url=self.url)
-        renewing = asyncio.create_task(self._renew())
         try:
             await self._server.serve(sockets=[listener])
         finally:
             self._server.should_exit = True
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
-
-    async def _renew(self) -> None:
-        """New connections get the newest certificate; a file that cannot be read leaves the old one."""
-        files = [Path(name) for name in (self._settings.certificate, self._settings.key) if name]
-        known = _times(files)
-        while files:
-            await asyncio.sleep(RELOAD_EVERY_S)
-            seen = _times(files)
-            if seen == known or self._config.ssl is None:
-                continue
-            try:
-                self._config.ssl.load_cert_chain(str(files[0]), str(files[1]))
-                known = seen
-            except (ssl.SSLError, OSError) as error:
-                self._out.warning(names.EXTENDER_CERTIFICATE, problem=str(error))
 
     def _endpoint(self, verb: str) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -171,5 +152,8 @@ def _protocol(clients: tuple[str, ...], out: Any) -> type[asyncio.Protocol]:
     return Named if clients else HttpToolsProtocol
 
 
-def _times(files: list[Path]) -> list[float]:
-    return [path.stat().st_mtime if path.exists() else 0.0 for path in files]
+def _tls(settings: ExtenderSettings) -> Callable[[uvicorn.Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]:
+    """Handshakes begin with the files as they are then. Connections that stand go on: kube-scheduler closes idle ones."""
+    wanted = HttpTls(settings.certificate, settings.key, settings.client_ca)
+    certificates = Certificates(wanted, clients_must=True, event=names.EXTENDER_CERTIFICATE)
+    return lambda _config, _default: certificates.context

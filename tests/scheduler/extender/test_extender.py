@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -354,30 +353,6 @@ def test_beyond_loopback_nobody_is_served_without_client_certificates(tmp_path: 
     assert "CLIENT_CA" in ExtenderSettings(port=1, certificate=here, key=here).problems()[0]
     assert ExtenderSettings(port=1, host="0.0.0.0", certificate=here, key=here, client_ca=here).problems() == []
     assert "no file" in ExtenderSettings(port=1, certificate=here, key=here, client_ca="/nowhere").problems()[0]
-
-
-async def test_only_clients_with_a_certificate_of_a_given_name_are_heard(tmp_path: Path) -> None:
-    from tests.scheduler.extender.certificates import Authority
-
-    authority, stranger = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
-    server_pem, kube, other = authority.issue("localhost"), authority.issue("kube-scheduler"), authority.issue("somebody")
-    foreign = stranger.issue("kube-scheduler")
-    settings = {"certificate": server_pem, "key": server_pem, "client_ca": authority.ca, "clients": ("kube-scheduler",)}
-    async with (await small_and_large()).at_work(**settings) as world:
-
-        async def asked(client: str | None) -> int:
-            context = ssl.create_default_context(cafile=authority.ca)
-            context.check_hostname = False
-            if client:
-                context.load_cert_chain(client)
-            async with httpx2.AsyncClient(verify=context, timeout=5) as https:
-                try:
-                    return (await https.post(f"{world.url}/filter", json={"Pod": pod("p"), "NodeNames": ["n2"]})).status_code
-                except httpx2.HTTPError:
-                    return 0
-
-        assert await asked(kube) == 200
-        assert [await asked(each) for each in (None, other, foreign)] == [0, 0, 0]
 
 
 async def test_of_a_restored_log_it_answers_once_the_cluster_was_listed() -> None:
