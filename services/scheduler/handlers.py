@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from services.scheduler.core import SchedulerCore
+from services.scheduler.queue.looking_again import LookingAgain
 from services.scheduler.rejections import REASONS
 from services.scheduler.reserving.proposals import Proposal, together
 from services.scheduler.sharing import Share
@@ -52,6 +53,7 @@ class Decider:
         self._most_pods = self._batch_pods = batch_pods
         self._resync_period_s = resync_period_s
         self._resync_at_s = 0.0
+        self._again = LookingAgain()
         self._woken = asyncio.Event()
         self.heard: Callable[[SchedulerCore], None] | None = None
         self.looked = asyncio.Event()
@@ -108,8 +110,9 @@ class Decider:
                 await set_within(self._woken, IDLE_S)
 
     def _tick(self, core: SchedulerCore) -> None:
-        """Upstream's caches compare what is dirty at a period; a period of 0 is none."""
+        """Upstream's caches compare what is dirty at a period; a period of 0 is none. Who waits is looked at again."""
         now_s = self._clock.monotonic_s()
+        self._again.turn(core.queue, now_s)
         if self._resync_period_s and now_s >= self._resync_at_s:
             self._resync_at_s = now_s + self._resync_period_s
             core.tick()

@@ -11,6 +11,7 @@ import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
+from services.scheduler.queue.looking_again import EVERY_S
 from services.scheduler.reserving.proposals import Proposal
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.memory import MemoryEventLog
@@ -21,7 +22,7 @@ from shared.events.cluster_facts import ClusterListed, NodeObserved, PodEnded, P
 from shared.events.codec import decode
 from shared.events.log_facts import LogOpened
 from shared.events.report_facts import NodeReported, NodeReportExpired
-from shared.events.scheduling_facts import NodeCharged, PodReserved
+from shared.events.scheduling_facts import NodeCharged, PodReserved, PodVerdictChanged
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.held import Held
 from shared.runtime.membership import Membership
@@ -210,6 +211,29 @@ async def test_a_nomination_is_not_sent_where_the_verdict_before_it_was_lost(sce
     await Decider(scene.log, Held(), SYSTEM_CLOCK)._decide(core, Lease("scheduler/topolog/0", "s", 1))
     assert core.counters.conflicts
     assert not [one for one in await scene.log.read(0) if one.type == "PodNominated"]
+
+
+async def test_what_is_said_of_a_pod_that_waits_is_true_again_after_some_minutes(scene: Scene) -> None:
+    """A node that changes for the worse wakes nobody."""
+    await scene.node("n1")
+    await scene.pods(1, cpus=8)
+    core = Slow(CoreConfig())
+    decider, lease = Decider(scene.log, Held(), core), Lease("scheduler/topolog/0", "s", 1)
+
+    async def turn(now_s: float) -> list[str]:
+        core.now_s = now_s
+        await fold_all(scene, core)
+        decider._tick(core)
+        await decider._decide(core, lease)
+        return [fact.message for each in await scene.log.read(0) if isinstance(fact := decode(each), PodVerdictChanged)]
+
+    assert len(await turn(0.0)) == 1
+    await scene.tell(streams.node("n1"), NodeObserved("n1", "uid-n1", allocatable=ROOMY, unschedulable=True))
+    assert len(await turn(EVERY_S - 10)) == 1
+    first, second = await turn(EVERY_S + 10)
+    assert "no zone as large" in first
+    assert "node unschedulable" in second
+    assert len(await turn(2 * EVERY_S + 20)) == 2, "nothing new to say"
 
 
 async def test_a_name_that_no_node_object_has_is_counted_apart_until_it_is_silent(scene: Scene) -> None:

@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.scheduler.queue.looking_again import AT_MOST, EVERY_S, LookingAgain
 from services.scheduler.queue.queue import Queue
 from shared.domain.pod import Pod
 from tests.ledger.given import pod
@@ -97,3 +98,40 @@ def test_the_queue_equals_a_plain_list(steps: list[tuple[str, int, int]]) -> Non
             len(parked),
             len(ready) + len(parked),
         )
+
+
+def test_who_waits_is_looked_at_again_after_a_while_a_few_at_a_time_and_each_once_a_round() -> None:
+    waiting, again, seen = queue(), LookingAgain(), []
+    for arrival in range(AT_MOST + 2):
+        waiting.park(made(f"p{arrival}", cpus=1 + arrival % 2), arrival)
+    for now_s in (0.0, EVERY_S / 2, EVERY_S, EVERY_S + 0.5, EVERY_S + 1, EVERY_S + 2, 2 * EVERY_S - 1):
+        again.turn(waiting, now_s)
+        seen.append(waiting.ready_count())
+        while popped := waiting.pop():
+            waiting.park(*popped)
+    assert seen == [0, 0, AT_MOST, 0, 2, 0, 0]
+    again.turn(waiting, 2 * EVERY_S)
+    assert waiting.ready_count() == AT_MOST
+
+
+def test_who_is_ready_comes_before_those_that_are_looked_at_again() -> None:
+    waiting, again = queue(), LookingAgain()
+    waiting.park(made("waits"), 1)
+    again.turn(waiting, 0.0)
+    waiting.add(made("new"), 2)
+    again.turn(waiting, EVERY_S)
+    assert names(waiting) == ["new"]
+    again.turn(waiting, EVERY_S)
+    assert names(waiting) == ["waits"]
+
+
+def test_a_pod_that_was_placed_since_the_round_began_is_passed_over() -> None:
+    waiting, again = queue(), LookingAgain()
+    again.turn(waiting, 0.0)
+    for arrival in range(2 * AT_MOST):
+        waiting.park(made(f"p{arrival}"), arrival)
+    again.turn(waiting, EVERY_S)
+    for arrival in range(2 * AT_MOST):
+        waiting.remove(f"uid-p{arrival}")
+    again.turn(waiting, EVERY_S + 1)
+    assert names(waiting) == []

@@ -91,6 +91,10 @@ class Queue:
         """One pod of each waiting shape, in order of arrival of the shape."""
         return [(shape, next(iter(group.values()))) for shape, group in self._waiting.items()]
 
+    def waiting_uids(self) -> list[str]:
+        """Who waits, those of a shape one after another."""
+        return [uid for group in self._waiting.values() for uid in group]
+
     def wake_one(self, shape: Shape) -> bool:
         """Make the first waiting pod of the shape ready (highest priority, then arrival). False when none waits."""
         group = self._waiting.get(shape)
