@@ -18,6 +18,7 @@ from shared.events.codec import decode
 from shared.events.scheduling_facts import PodVerdictChanged, ReservationWithdrawn
 from shared.kube.port import Answer, Lost
 from shared.runtime.clock import SYSTEM_CLOCK
+from shared.telemetry import instruments, names
 from tests.binder.words import SETTINGS, Call, Cluster, lost_after, lost_before, times
 from tests.runtime.helpers import until
 from tests.simulator.conftest import api  # noqa: F401 - fixture
@@ -76,8 +77,14 @@ async def test_an_api_that_is_away_keeps_the_charge_and_the_intent(cluster: Clus
     async with cluster.binder():
         await until(lambda: len(cluster.kube.binds) > 3)
         assert "BindRefused" not in await cluster.kinds(uid)
+        assert bindings_open() == 1, "the alert TopologBindingsOpen looks at it"
         cluster.kube.fault = None
         await cluster.ended_with(uid, "PodBound")
+        await until(lambda: bindings_open() == 0)
+
+
+def bindings_open() -> float:
+    return instruments._kept_of(names.BINDINGS_OPEN).values[()]
 
 
 async def test_a_pod_that_stands_elsewhere_is_refused_by_name(cluster: Cluster) -> None:
