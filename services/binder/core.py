@@ -1,9 +1,9 @@
 """The binder's work list and its judgement of answers. Intent in the log, the call, the outcome in the log.
 
 The work list is the fold: reservations without intent, intents without outcome. After an intent only a definite answer
-frees the charge: 404, another uid, a 409 while the pod stands on another node, or a no to the request itself (400, 403, 413,
-422) while the pod stands nowhere. Reading "unbound" after anything else permits only resending to the same node; a 409 on our
-node is success. This module must not know HTTP, the log or a clock.
+frees the charge: 404, another uid, a 409 while the pod stands on another node, a pod that terminates unbound, or a no to the
+request itself (400, 403, 413, 422) while the pod stands nowhere. Reading "unbound" after anything else permits only resending to
+the same node; a 409 on our node is success. This module must not know HTTP, the log or a clock.
 """
 
 from __future__ import annotations
@@ -185,14 +185,15 @@ def stream_of(uid: str) -> str:
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What the API server said: `status` 0 when no answer came. `uid` and `node` are those of the pod read afterwards, where
-    it was read (`read` True; `uid` empty: no such pod). `retry_after_s` is how long it asks to be left alone."""
+    """What the API server said: `status` 0 when no answer came. `uid`, `node` and `terminating` are those of the pod read
+    afterwards, where it was (`read` True; `uid` empty: no such pod). `retry_after_s` is how long it asks to be left alone."""
 
     status: int
     message: str = ""
     read: bool = False
     uid: str = ""
     node: str = ""
+    terminating: bool = False
     retry_after_s: float = 0.0
 
     @property
@@ -242,6 +243,9 @@ def _judge_read(work: Work, reply: Reply) -> Outcome:
         return binding.PodBound(work.uid, work.node, attempts=work.attempts + 1, found=True)
     if reply.node:
         return binding.BindRefused(work.uid, work.node, "other_node", f"stands on {reply.node}: {reply.message}")
+    if reply.terminating:
+        # No deletionTimestamp is ever taken back, and with one no binding is taken, not even a call that is still under way.
+        return binding.BindRefused(work.uid, work.node, "terminating", reply.message)
     if reply.status in DEFINITE:
         return binding.BindRefused(work.uid, work.node, _why(reply), reply.message)
     return binding.BindUncertain(work.uid, work.node, work.attempts + 1, reply.message)

@@ -252,9 +252,10 @@ def _read_reply(answer: Answer | Lost, read: Answer | Lost) -> Reply:
         return reply
     if read.status == 404:
         return Reply(reply.status, reply.message, read=True)
-    uid = str(read.body.get("metadata", {}).get("uid", ""))
+    metadata = read.body.get("metadata", {})
     node = str(read.body.get("spec", {}).get("nodeName") or "")
-    return Reply(reply.status, reply.message, read=True, uid=uid, node=node)
+    terminating = bool(metadata.get("deletionTimestamp"))
+    return Reply(reply.status, reply.message, read=True, uid=str(metadata.get("uid", "")), node=node, terminating=terminating)
 
 
 def _message(answer: Answer | Lost) -> str:

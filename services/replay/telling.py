@@ -141,7 +141,7 @@ def _now(history: History, proofs: list[Proof]) -> str:
         return stage
     text = f"{stage} since {since}"
     reserved = [fact for _, fact in history if isinstance(fact, scheduling.PodReserved)]
-    if stage.startswith("ended") or stage.startswith("waits"):
+    if stage.startswith(("ended", "waits", "is being deleted")):
         return text
     node = _node_now(history)
     for proof in proofs[::-1]:
@@ -169,6 +169,8 @@ def _stage(fact: Fact) -> str:
     match fact:
         case cluster.PodObserved(node="", terminating=False):
             return "waits"
+        case cluster.PodObserved(node="") | binding.BindRefused(cause="terminating"):
+            return "is being deleted"
         case cluster.PodObserved(node=node):
             return f"bound to {node}"
         case scheduling.PodReserved(node=node):

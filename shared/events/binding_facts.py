@@ -38,8 +38,9 @@ class PodBound(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class BindRefused(msgspec.Struct, frozen=True, tag=True):
-    """A definite no, by which the charge is freed: `gone`, `other_uid`, `other_node`, `denied` (an admission policy, to this pod
-    on this node), `forbidden` (the binder lacks a right) or `invalid` (the API server cannot take the Binding)."""
+    """A definite no, by which the charge is freed: `gone`, `other_uid`, `other_node`, `terminating` (the pod is being deleted),
+    `denied` (an admission policy, to this pod on this node), `forbidden` (the binder lacks a right) or `invalid` (the API server
+    cannot take the Binding)."""
 
     uid: str
     node: str

@@ -164,10 +164,13 @@ def bound(ledger: Ledger, fact: binding.PodBound, at: Envelope) -> Touched:
 
 
 def refused(ledger: Ledger, fact: binding.BindRefused, at: Envelope) -> Touched:
-    """A definite no. A pod that is gone leaves the ledger; one that stands elsewhere waits for its observation."""
+    """A definite no. A pod that is gone leaves the ledger; one that stands elsewhere waits for its observation. One that is being
+    deleted waits for its end: the binder may have seen that before the observer did, and it is not decided again."""
     if fact.cause in ("gone", "other_uid"):
         end = cluster.PodEnded(uid=fact.uid, cause="deleted", node=fact.node)
         return ended(ledger, end, at)
+    if fact.cause == "terminating" and fact.uid in ledger.pods:
+        ledger.pods[fact.uid].terminating = True
     return _unreserve(ledger, fact.uid, fact.node, at)
 
 

@@ -19,9 +19,9 @@ from tests.ledger.given import pod
 WORK = Work("uid-a", "n1", reserved_at=7, stage="intended", attempts=2)
 
 
-def read(status: int, uid: str = "", node: str = "") -> Reply:
+def read(status: int, uid: str = "", node: str = "", terminating: bool = False) -> Reply:
     """A bind answer that was no success, and the pod as it was read afterwards (no uid: there is none)."""
-    return Reply(status, "said", read=True, uid=uid, node=node)
+    return Reply(status, "said", read=True, uid=uid, node=node, terminating=terminating)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,13 @@ def read(status: int, uid: str = "", node: str = "") -> Reply:
         (read(500, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
         (read(429, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
         (read(401, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
+        # Being deleted and unbound: the API server takes no binding of it any more, whatever it says of this one.
+        (read(409, "uid-a", terminating=True), binding.BindRefused("uid-a", "n1", "terminating", "said")),
+        (read(0, "uid-a", terminating=True), binding.BindRefused("uid-a", "n1", "terminating", "said")),
+        (read(403, "uid-a", terminating=True), binding.BindRefused("uid-a", "n1", "terminating", "said")),
+        # Being deleted where it was bound, or another pod of the name being deleted.
+        (read(409, "uid-a", "n1", terminating=True), binding.PodBound("uid-a", "n1", attempts=3, found=True)),
+        (read(409, "uid-b", terminating=True), binding.BindRefused("uid-a", "n1", "other_uid", "said")),
         # The request itself was judged: it is not sent again.
         (read(400, "uid-a"), binding.BindRefused("uid-a", "n1", "invalid", "said")),
         (read(403, "uid-a"), binding.BindRefused("uid-a", "n1", "denied", "said")),
@@ -144,6 +151,7 @@ def test_a_withdrawal_before_the_intent_ends_the_work_and_one_after_it_does_not(
         binding.BindRefused("uid-a", "n1", "gone", ""),
         binding.BindRefused("uid-a", "n1", "other_uid", ""),
         binding.BindRefused("uid-a", "n1", "other_node", ""),
+        binding.BindRefused("uid-a", "n1", "terminating", ""),
         PodEnded("uid-a", "deleted"),
     ],
 )

@@ -128,8 +128,8 @@ async def test_a_pod_that_is_gone_is_refused(cluster: Cluster) -> None:
     assert refused.cause == "gone"
 
 
-async def test_a_terminating_pod_is_never_called_bound(cluster: Cluster) -> None:
-    """The API server answers 409 for a pod with a deletionTimestamp; it goes when its owner lets it."""
+async def test_a_terminating_pod_that_a_finalizer_holds_is_refused_at_once(cluster: Cluster) -> None:
+    """The API server answers 409 for a pod with a deletionTimestamp, as long as a finalizer holds it: nothing is to wait for."""
     uid = await cluster.reserved()
     finalizer = [{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/hold"]}]
     patch = {"Content-Type": "application/json-patch+json"}
@@ -137,11 +137,12 @@ async def test_a_terminating_pod_is_never_called_bound(cluster: Cluster) -> None
     assert (await cluster.api.ask("PATCH", path, finalizer, patch)).status_code == 200
     await cluster.api.ask("DELETE", path)
     async with cluster.binder():
-        await until(lambda: len(cluster.kube.binds) > 2)
-        assert "PodBound" not in await cluster.kinds(uid)
-        release = [{"op": "remove", "path": "/metadata/finalizers"}]
-        await cluster.api.ask("PATCH", path, release, patch)
-        await cluster.ended_with(uid, "BindRefused")
+        assert await cluster.ended_with(uid, "BindRefused") == ["BindIntended", "BindRefused"]
+    assert isinstance(refused := (await cluster.facts(uid))[-1], binding.BindRefused)
+    said = 'Operation cannot be fulfilled on pods/binding "a": pod a is being deleted, cannot be assigned to a host'
+    assert (refused.cause, refused.message) == ("terminating", said)
+    assert len(cluster.kube.binds) == 1
+    assert (await cluster.stands())["metadata"]["deletionTimestamp"]
 
 
 async def test_a_restart_finds_the_intent_and_settles_it(cluster: Cluster) -> None:

@@ -351,6 +351,16 @@ def test_a_refused_bind_and_a_withdrawal_free_the_charge() -> None:
     assert history.ledger.pods[first.uid].stage == "pending"
 
 
+def test_a_pod_that_terminates_unbound_holds_nothing_and_is_known_to_terminate_before_the_observer_sees_it() -> None:
+    history = History()
+    made = pod("a", cpus=6)
+    history.report(*two_zones())
+    history.reserve(made)
+    history.tell(streams.pod(made.uid), BindRefused(made.uid, "n1", "terminating", ""))
+    assert (history.free(0), history.free(1)) == (8, 8)
+    assert (history.ledger.pods[made.uid].stage, history.ledger.pods[made.uid].terminating) == ("pending", True)
+
+
 def test_a_foreign_pod_is_charged_from_the_fact_that_shows_it_bound() -> None:
     history = History()
     history.report(*two_zones())

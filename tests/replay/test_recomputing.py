@@ -16,6 +16,8 @@ from services.scheduler.settings import SchedulerSettings
 from services.scheduler.sharing import Share, share_of
 from shared.domain.pod import Pod
 from shared.events import streams
+from shared.events.binding_facts import BindRefused
+from shared.events.cluster_facts import PodObserved
 from shared.events.envelope import Envelope
 from shared.events.scheduling_facts import PodNominated, PodReserved, PodVerdictChanged
 from tests.ledger.given import held, pod, zone
@@ -224,3 +226,15 @@ def test_fingerprints_tell_configurations_apart_and_code_is_that_of_deciding() -
 def test_a_service_names_what_decides(settings: dict[str, object]) -> None:
     made = chosen(SchedulerSettings(**settings)).core.provenance  # type: ignore[arg-type]
     assert len(made.config) == len(made.code) == 16
+
+
+async def test_explain_says_of_a_pod_that_terminates_unbound_that_it_is_being_deleted() -> None:
+    """Not that it waits, nor that it is bound to a node without a name."""
+    story = await decided(pod("a", cpus=5))
+    await story.tell(streams.pod("uid-a"), BindRefused("uid-a", "n0", "terminating", "pod a is being deleted"))
+    (found,) = await explain(story.log, "a")
+    assert found.stands.startswith("is being deleted since ")
+    assert "zone" not in found.stands
+    await story.tell(streams.pod("uid-a"), PodObserved(pod("a", cpus=5), terminating=True))
+    (found,) = await explain(story.log, "a")
+    assert found.stands.startswith("is being deleted since ")

@@ -188,9 +188,10 @@ class Checks:
             self.broken.append(f"S5: the log has pod {fact.uid} on {fact.node}, the API server {self.api.bound.get(fact.uid)}")
 
     def _true_refusal(self, fact: binding.BindRefused) -> None:
-        """A refusal frees the charge, so that it must be final: the pod is gone, or stands elsewhere for good."""
+        """A refusal frees the charge, so that it must be final: the pod is gone, being deleted, or stands elsewhere for good."""
         elsewhere = [node for node in self.api.bound.get(fact.uid, []) if node != fact.node]
-        if not elsewhere and self.api.by_uid(fact.uid) is not None:
+        pod = self.api.by_uid(fact.uid)
+        if not elsewhere and pod is not None and not pod["metadata"].get("deletionTimestamp"):
             self.broken.append(f"S5: pod {fact.uid} may yet be bound to {fact.node}, the log says that it was refused")
 
     def _moment(self, report: Report) -> int:

@@ -91,7 +91,7 @@ async def test_a_proof_wakes_who_waits_for_the_other_zones_of_a_charge() -> None
     assert story.ready() == ["uid-c"]
 
 
-@pytest.mark.parametrize("cause", ["withdrawn", "refused"])
+@pytest.mark.parametrize("cause", ["withdrawn", "gone", "terminating"])
 async def test_a_reservation_that_falls_through_wakes_its_successor(cause: str) -> None:
     story = Story()
     await story.node()
@@ -102,7 +102,7 @@ async def test_a_reservation_that_falls_through_wakes_its_successor(cause: str) 
     fact = (
         ReservationWithdrawn(first.uid, "n1", "node_ended")
         if cause == "withdrawn"
-        else BindRefused(first.uid, "n1", "gone", 'pods "a" not found')
+        else BindRefused(first.uid, "n1", cause, 'pods "a" not found')
     )
     await story.tell(streams.pod(first.uid), fact)
     expected = ["uid-a", "uid-b"] if cause == "withdrawn" else ["uid-b"]
