@@ -390,7 +390,7 @@ class SchedulerCore:
             self._enqueue(entry)
 
     def contested(self, proposal: Proposal) -> None:
-        """A reservation lost a race; after too many in a row its node is set aside."""
+        """A reservation lost a race for its node, which is set aside after too many in a row."""
         entry = self.ledger.pods.get(proposal.uid)
         if entry is not None and proposal.node:
             self.setting_aside.lost(entry.pod, proposal.node, self.asides)

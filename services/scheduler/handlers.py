@@ -15,6 +15,7 @@ from services.scheduler.rejections import REASONS
 from services.scheduler.reserving.proposals import Proposal, together
 from services.scheduler.sharing import Share
 from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Lease, Outcome, Place
+from shared.events import streams
 from shared.events.scheduling_facts import NodeReadmitted, NodeSetAside, PodReadmitted
 from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
@@ -226,7 +227,7 @@ class Decider:
                 self._out.debug(names.POD_RESERVED, pod=proposal.uid, node=proposal.node, position=outcome.last)
         if isinstance(outcome, Appended):
             self._tell_asides(proposal)
-        if isinstance(outcome, Conflict):
+        if isinstance(outcome, Conflict) and outcome.stream == streams.node(proposal.node):
             core.contested(proposal)
         if isinstance(outcome, Conflict | Fenced | Duplicate):
             count(names.DECIDE_CONFLICTS)

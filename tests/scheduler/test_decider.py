@@ -13,6 +13,7 @@ from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
 from services.scheduler.queue.looking_again import EVERY_S
 from services.scheduler.reserving.proposals import Proposal
+from services.scheduler.reserving.setting_aside import CONTESTED_AFTER
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Lease, Outcome
@@ -22,7 +23,7 @@ from shared.events.cluster_facts import ClusterListed, NodeObserved, PodEnded, P
 from shared.events.codec import decode
 from shared.events.log_facts import LogOpened
 from shared.events.report_facts import NodeReported, NodeReportExpired
-from shared.events.scheduling_facts import NodeCharged, PodReserved, PodVerdictChanged
+from shared.events.scheduling_facts import NodeCharged, NodeSetAside, PodReserved, PodVerdictChanged
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.held import Held
 from shared.runtime.membership import Membership
@@ -193,6 +194,24 @@ async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again
     await fold_all(scene, core)
     await decider._decide(core, lease)
     assert len(await scene._reserved()) == 3
+
+
+@pytest.mark.parametrize(("moved", "contested"), [("pod", False), ("node", True)])
+async def test_a_race_that_was_lost_for_the_pod_is_not_held_against_its_node(scene: Scene, moved: str, contested: bool) -> None:
+    """A pod that is deleted while it is decided loses five races within milliseconds: nobody contests the node."""
+    await scene.node("n1")
+    await scene.pods(1)
+    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
+    await fold_all(scene, core)
+    if moved == "pod":
+        await scene.tell(streams.pod("uid-p0"), PodEnded("uid-p0", "deleted"))
+    else:
+        await scene.tell(streams.node("n1"), NodeCharged("n1", "nobody"))
+    for _ in range(CONTESTED_AFTER):
+        await decider._decide(core, Lease("scheduler/topolog/0", "s", 1))
+    assert core.counters.conflicts == CONTESTED_AFTER
+    asides = [draft.fact for each in core.decide(10) for draft in each.drafts if isinstance(draft.fact, NodeSetAside)]
+    assert [fact.cause for fact in asides] == ["contested"] * contested
 
 
 async def test_a_nomination_is_not_sent_where_the_verdict_before_it_was_lost(scene: Scene) -> None:
