@@ -218,6 +218,8 @@ def judge(work: Work, reply: Reply) -> Outcome:
     return "needs_read"
 
 
+LEAVING = frozenset(("gone", "other_uid", "terminating"))
+"""Causes that are a pod's own end: with a thousand pods deleted while they are bound nothing is wrong."""
 DEFINITE = frozenset((400, 403, 405, 413, 415, 422))
 """The request itself was judged, and would be judged so again (recordings H of kube-apiserver 1.36)."""
 _POLICY = "denied request"

@@ -12,7 +12,7 @@ from shared.eventlog.port import EventLog
 from shared.events import cluster_facts as cluster
 from shared.events.setting_aside import Aside
 from shared.ledger.digest import digest
-from shared.ledger.state import Charge, Ledger, LedgerNode
+from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import clamped
 
 REMEDY = "topolog replay at head, or at 1"
@@ -36,9 +36,14 @@ async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
         "hash": digest(ledger),
         "pods": len(ledger.pods),
         "set_aside": list(aside.streams.values()),
-        "waiting": sorted(entry.pod.key for entry in ledger.pods.values() if entry.stage == "pending"),
+        "waiting": sorted(entry.pod.key for entry in ledger.pods.values() if _waits(entry)),
         "nodes": [node_state(ledger, ledger.nodes[name]) for name in shown],
     }
+
+
+def _waits(entry: LedgerPod) -> bool:
+    """One that is being deleted, and held by a finalizer, waits for no node."""
+    return entry.stage == "pending" and not entry.terminating
 
 
 def node_state(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:

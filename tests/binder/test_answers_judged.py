@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
+import structlog
 
 from shared.events import binding_facts as binding
 from shared.kube.port import Answer, Lost
+from shared.telemetry import names
 from tests.binder import words
 from tests.binder.test_core import NO_RIGHT, POLICY
 from tests.binder.test_evictions import Scene
@@ -61,6 +63,20 @@ async def test_a_no_to_the_request_is_one_fact_one_event_with_its_remedy_and_not
     assert remedy in events[0]["message"]
     (condition,) = (await cluster.stands())["status"]["conditions"]
     assert (condition["type"], condition["reason"]) == ("PodScheduled", "SchedulerError")
+
+
+@pytest.mark.parametrize(
+    ("answer", "level"), [(Answer(404, "NotFound", 'pods "a" not found'), "info"), (Answer(422, "Invalid", POLICY), "warning")]
+)
+async def test_a_refusal_that_is_the_pods_own_end_is_no_warning(cluster: Cluster, answer: Answer, level: str) -> None:
+    """A namespace that is emptied while its pods are bound would fill the log with them."""
+    cluster.kube.fault = always(answer)
+    uid = await cluster.reserved()
+    with structlog.testing.capture_logs() as lines:
+        async with cluster.binder():
+            await cluster.ended_with(uid, "BindRefused")
+            await until(lambda: any(line["event"] == names.BIND_REFUSED for line in lines))
+    assert [line["log_level"] for line in lines if line["event"] == names.BIND_REFUSED] == [level]
 
 
 async def test_a_right_that_a_server_misses_for_a_moment_is_no_refusal(cluster: Cluster) -> None:
