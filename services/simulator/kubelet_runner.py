@@ -198,15 +198,16 @@ class KubeletRunner:
         if obj["status"].get("phase") in _ENDED:
             agent.end(uid)
         elif obj["metadata"].get("deletionTimestamp"):
-            self._terminate(agent, uid, namespace, name)
+            self._terminate(agent, obj)
         elif not agent.knows(uid):
             self._assign(agent, node, obj)
 
-    def _terminate(self, agent: KubeletAgent, uid: str, namespace: str, name: str) -> None:
+    def _terminate(self, agent: KubeletAgent, obj: Json) -> None:
+        uid = obj["metadata"]["uid"]
         if agent.knows(uid):
             agent.terminate(uid)
         else:
-            self._cluster.delete("pods", name, namespace, grace_s=0, uid=uid)
+            self._let_go(obj)
 
     def _assign(self, agent: KubeletAgent, node: str, obj: Json) -> None:
         pod = pod_from_manifest(obj)
@@ -242,12 +243,18 @@ class KubeletRunner:
     def stopped(self, pod: Pod) -> None:
         """Finish a deletion: the containers ended, the object may go."""
         obj = self._current(pod)
-        if obj is None:
-            return
-        if obj["status"].get("phase") == "Running":
-            status = pod_status.succeeded(obj, now_text())
-            self._cluster.replace_status("pods", pod.name, pod.namespace, status, pod.uid)
-        self._cluster.delete("pods", pod.name, pod.namespace, grace_s=0, uid=pod.uid)
+        if obj is not None:
+            self._let_go(obj)
+
+    def _let_go(self, obj: Json) -> None:
+        """Post how the pod ended, and delete it: a finalizer may keep the object."""
+        metadata, phase = obj["metadata"], obj["status"].get("phase")
+        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        if phase not in _ENDED:
+            ran = phase == "Running"
+            status = pod_status.succeeded(obj, now_text()) if ran else pod_status.never_started(obj)
+            self._cluster.replace_status("pods", name, namespace, status, uid)
+        self._cluster.delete("pods", name, namespace, grace_s=0, uid=uid)
 
     def _refuse(self, node: str, obj: Json, reason: str, message: str) -> None:
         metadata = obj["metadata"]

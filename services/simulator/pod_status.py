@@ -33,6 +33,11 @@ def succeeded(pod: Json, now: str) -> Json:
     return status
 
 
+def never_started(pod: Json) -> Json:
+    """The status of a pod that was deleted before its containers ran (kubelet 1.36, TerminatePod)."""
+    return {**pod["status"], "phase": "Failed", "observedGeneration": _generation(pod)}
+
+
 def refused(pod: Json, reason: str, message: str, now: str) -> Json:
     """The status of a pod that was not admitted: no conditions, no containers."""
     return {**_base(pod, "Failed", now), "message": f"Pod was rejected: {message}", "reason": reason}

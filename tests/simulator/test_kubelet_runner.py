@@ -181,6 +181,23 @@ async def test_deleted_pod_ends_gracefully(cluster: Cluster) -> None:
     assert held(await cluster.report()) == []
 
 
+async def test_a_pod_deleted_before_it_ran_has_failed_where_a_finalizer_keeps_it(tmp_path: Path) -> None:
+    """Its object stays, and would look as if it were still to start (kubelet 1.36, TerminatePod)."""
+    delays = Delays(listed_s=60.0)
+    cluster = await Cluster(tmp_path, ClusterStore(), "single-numa-node", delays).start()
+    try:
+        cluster.run("a")
+        cluster.store.patch("pods", "a", "default", {"metadata": {"finalizers": ["example.com/hold"]}}, form="merge")
+        await eventually(lambda: any(known.pod.name == "a" for known in cluster.kubelets.agent(NODE).node.pods.values()))
+        cluster.store.delete("pods", "a", "default")
+        await eventually(lambda: cluster.phase("a") == "Failed")
+        assert not cluster.kubelets.agent(NODE).node.pods
+        cluster.store.patch("pods", "a", "default", {"metadata": {"finalizers": None}}, form="merge")
+        await eventually(lambda: cluster.phase("a") == "gone")
+    finally:
+        await cluster.stop()
+
+
 async def test_force_deleted_pod_leaves_the_list_at_once(cluster: Cluster) -> None:
     cluster.run("a")
     await eventually(lambda: cluster.phase("a") == "Running")
