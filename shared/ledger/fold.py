@@ -89,6 +89,8 @@ def _released(ledger: Ledger, fact: report.NodeReleased, at: Envelope) -> Touche
 
 def _node_observed(ledger: Ledger, fact: cluster.NodeObserved, at: Envelope) -> Touched:
     node = node_of(ledger, fact.name)
+    if node.observed is None or node.observed.uid != fact.uid:
+        node.observed_at = at.position
     node.observed, node.gone = fact, False
     return (fact.name,)
 

@@ -123,6 +123,7 @@ class Freed(msgspec.Struct, frozen=True, gc=False):
 class LedgerNode(msgspec.Struct, gc=False):
     """One node: its object, its current report, the charges on it, and the bounds that follow.
 
+    `observed_at`: where in the log its Node object of this uid was seen first.
     `report` is the newest, `basis` the one that the bounds stand on: the newest too, or, where reports carry no placements,
     the last that a fingerprint match settled. `listed` holds the newest report's placements by `namespace/name` (None: it
     carries none; both reports are kept without theirs). `ended` holds names of ended pods that reports may still list.
@@ -136,6 +137,7 @@ class LedgerNode(msgspec.Struct, gc=False):
 
     name: str
     observed: NodeObserved | None = None
+    observed_at: int = 0
     report: Report | None = None
     report_version: int = 0
     report_position: int = 0

@@ -43,7 +43,7 @@ SIMULATED = (
         'take(ledger, entry, at.position, fact.cause != "rejected", fact.finished_s)',
         "pass",
         "S9|ledger|L2",
-        90002,
+        90023,
     ),
     Mutation(
         "another pod of the name counts as bound",

@@ -1,4 +1,5 @@
-"""Reservations whose node is gone: taken back before they are bound, so that the pod is decided again.
+"""Reservations whose node is gone: taken back before they are bound, so that the pod is decided again. What came back under the
+name is another machine, with other labels, taints and zones.
 
 A withdrawal competes with the binder's intent by the version of the pod's stream: one of the two is appended. Once intended, only
 the API server's answer counts. Must not know why the node went.
@@ -12,19 +13,23 @@ from services.scheduler.reserving.proposals import Proposal
 from shared.eventlog.port import Draft
 from shared.events import streams
 from shared.events.scheduling_facts import ReservationWithdrawn, WithdrawCause
-from shared.ledger.state import Ledger
+from shared.ledger.state import Ledger, LedgerNode, LedgerPod
 
 
 def withdrawals(ledger: Ledger, changed: Iterable[str], versions: Mapping[str, int]) -> list[Proposal]:
-    """What to take back on those of the changed nodes that ended."""
+    """What to take back on those of the changed nodes that ended, whether or not another came in their place."""
     found = []
     for name in changed:
         node = ledger.nodes.get(name)
-        if node is None or node.observed is not None:
+        if node is None:
             continue
-        uids = [uid for uid in sorted(node.charges) if ledger.pods[uid].stage == "reserved"]
+        uids = [uid for uid in sorted(node.charges) if _is_left(node, ledger.pods[uid])]
         found += [withdrawal(uid, name, ledger.position, versions, "node_ended") for uid in uids]
     return found
+
+
+def _is_left(node: LedgerNode, entry: LedgerPod) -> bool:
+    return entry.stage == "reserved" and (node.observed is None or entry.reserved_at < node.observed_at)
 
 
 def withdrawal(uid: str, node: str, position: int, versions: Mapping[str, int], cause: WithdrawCause) -> Proposal:

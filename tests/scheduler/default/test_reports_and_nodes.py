@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from shared.events import streams
-from shared.events.binding_facts import BindIntended
+from shared.events.binding_facts import BindIntended, PodBound
 from shared.events.cluster_facts import PodEnded
 from shared.events.report_facts import NodeReportExpired
 from shared.events.scheduling_facts import ReservationWithdrawn
@@ -103,6 +103,7 @@ class TestR8NodesThatComeAndGo:
         first = pod("a", cpus=6)
         await story.arrives(first)
         await story.decide()
+        await story.tell("pod/uid-a", PodBound("uid-a", "n1"))
         await story.node(uid="uid-second")
         await story.report(zone(0, 8), boot="boot-2")
         await story.arrives(pod("b", cpus=6))
@@ -120,6 +121,31 @@ class TestR8NodesThatComeAndGo:
         await story.node_goes()
         assert await story.decide() == {"uid-a": "n2"}
         assert [fact.cause for fact in await story.facts(ReservationWithdrawn)] == ["node_ended"]  # type: ignore[attr-defined]
+
+    async def test_default_takes_a_reservation_back_when_another_node_has_come_in_its_nodes_place(self, story: Story) -> None:
+        """While the binder was away: bound to the new one, the pod would stand where its selector does not match."""
+        await story.node(labels={"disk": "fast"})
+        await story.report(zone(0, 8))
+        made = pod("a", cpus=6)
+        asks = msgspec.structs.replace(made.constraints, node_selector={"disk": "fast"})
+        await story.arrives(msgspec.structs.replace(made, constraints=asks))
+        assert await story.decide() == {"uid-a": "n1"}
+        await story.node_goes()
+        await story.node(uid="uid-second")
+        await story.report(zone(0, 8), boot="boot-2")
+        assert await story.decide() == {}
+        assert [fact.cause for fact in await story.facts(ReservationWithdrawn)] == ["node_ended"]  # type: ignore[attr-defined]
+        await story.node(uid="uid-second", labels={"disk": "fast"})
+        assert await story.decide() == {"uid-a": "n1"}
+
+    async def test_default_keeps_a_reservation_on_a_node_that_only_changes(self, story: Story) -> None:
+        await story.node()
+        await story.report(zone(0, 8))
+        await story.arrives(pod("a", cpus=6))
+        await story.decide()
+        await story.node(labels={"disk": "fast"})
+        assert await story.decide() == {}
+        assert await story.facts(ReservationWithdrawn) == []
 
     async def test_default_leaves_an_intended_binding_to_the_api_server_when_its_node_goes(self, story: Story) -> None:
         await story.node()
