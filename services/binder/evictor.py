@@ -137,15 +137,21 @@ class Evictor:
         return self._tries.get(eviction.uid, Tries()).at_s <= self._clock.monotonic_s()
 
     async def _rehearse(self, victims: Sequence[Eviction], turn: Turn) -> None:
-        """Ask for all at once; intend all or none. A no that lasts is the outcome of the victim that it concerns."""
-        outcomes = await self._ask_all(victims)
-        for each, outcome in zip(victims, outcomes, strict=True):
+        """Ask for all at once; intend all or none. A no that lasts is the outcome of the victim that it concerns.
+
+        An answer may take seconds. Who ended meanwhile need not go, and nobody need where the nomination has ended."""
+        preemptor = victims[0].preemptor
+        outcomes = dict(zip([each.uid for each in victims], await self._ask_all(victims), strict=True))
+        asked = self._projector.state.evictions
+        still = [each for each in victims if asked.get(each.uid) is each and each.preemptor == preemptor]
+        for each in still:
+            outcome = outcomes[each.uid]
             if isinstance(outcome, binding.EvictRefused):
                 await self._append([self._outcome(each, outcome, turn)])
                 return
-        if "again" in outcomes:
+        if not still or any(outcomes[each.uid] == "again" for each in still):
             return
-        await self._append([self._intent(each, turn) for each in victims])
+        await self._append([self._intent(each, turn) for each in still])
         crash_point("binder.after_evict_intent")
 
     async def _ask_all(self, victims: Sequence[Eviction]) -> list[Outcome | evicting.Again]:

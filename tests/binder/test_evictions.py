@@ -27,7 +27,7 @@ from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Fold, Folded, Projector
 from tests.ledger.given import pod
-from tests.runtime.helpers import QUICK, running
+from tests.runtime.helpers import QUICK, running, until
 
 SETTINGS = BinderSettings(resend_after_s=0.02, resend_at_most_every_s=0.05, evict_attempts=3)
 BUDGET = Answer(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
@@ -194,6 +194,46 @@ async def test_a_restart_takes_up_intents_without_outcome_and_nothing_else() -> 
     async with scene.leading():
         await asyncio.sleep(0.1)
     assert scene.api.asked == [("a", False)]
+
+
+class Slow(Api):
+    """Its rehearsals are answered when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = asyncio.Event()
+
+    async def evict(self, namespace: str, name: str, uid: str, dry_run: bool = False) -> Answer | Lost:
+        answer = await super().evict(namespace, name, uid, dry_run)
+        await self.go_on.wait()
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "evicted"),
+    [
+        (("uid-p", NominationWithdrawn("uid-p", "n1", "changed")), []),
+        (("uid-a", PodEnded("uid-a", "deleted")), ["b"]),
+        (("uid-p", PodNominated("uid-p", "n1", ("uid-b",))), ["b"]),
+    ],
+)
+async def test_what_ends_while_a_rehearsal_is_answered_is_not_intended(meanwhile: tuple[str, Fact], evicted: list[str]) -> None:
+    """The real server takes 10 s for some. Of a pod that had ended an intent named neither namespace nor name."""
+    scene = Scene()
+    scene.api = api = Slow()
+    await scene.nominate("a", "b")
+    async with scene.leading():
+        await until(lambda: len(api.asked) == 2)
+        await scene.tell(*meanwhile)
+        await asyncio.sleep(0.1)
+        api.go_on.set()
+        found = await scene.until(2 * len(evicted))
+    assert found == [
+        each
+        for name in evicted
+        for each in (EvictIntended(f"uid-{name}", "ns", name, "uid-p"), PodEvicted(f"uid-{name}", "uid-p"))
+    ]
+    assert api.evicted == evicted
 
 
 async def test_a_withdrawn_nomination_calls_off_what_was_not_called_yet() -> None:
