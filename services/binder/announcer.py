@@ -84,10 +84,13 @@ class Announcer:
             await asyncio.sleep(max(AGAIN_AFTER_S, unjudged.retry_after_s if isinstance(unjudged, Answer) else 0.0))
 
     async def _announce(self, waiting: Waiting) -> Answer | Lost | None:
-        """Say it; the answer that judged nothing, if there was one: it is to be said again."""
+        """Say it; the answer that judged nothing, if there was one: it is said again. Of a pod that is gone nobody reads."""
         pod, unjudged = waiting.pod, None
         if waiting.kind in LASTING:
-            unjudged = _unjudged(await self._kube.patch_pod_status(pod.namespace, pod.name, self._patch(waiting)))
+            patched = await self._kube.patch_pod_status(pod.namespace, pod.name, self._patch(waiting))
+            unjudged = _unjudged(patched)
+            if isinstance(patched, Answer) and patched.status == 404:
+                return None
         if waiting.kind == "nominated":
             return unjudged
         event = self._event(waiting)

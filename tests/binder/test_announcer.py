@@ -160,6 +160,20 @@ async def test_what_is_refused_for_good_is_told_once(monkeypatch: pytest.MonkeyP
         assert len(told.kube.said) == tries
 
 
+async def test_of_a_pod_that_is_gone_there_is_no_event() -> None:
+    """In a storm on a real API server every sixth event was one."""
+    told = Told()
+    told.kube.go.set()
+    told.kube.patched = Answer(404, "NotFound", 'pods "a" not found')
+    told.verdict("a", "first")
+    async with running(told.announcer.run()):
+        await until(lambda: len(told.kube.patches) == 1)
+        told.kube.patched = None
+        told.verdict("b", "second")
+        await until(lambda: told.kube.said)
+    assert told.kube.said == ["b: second"]
+
+
 async def test_a_standby_tells_what_still_holds_when_it_leads() -> None:
     """The leader may have died between the fact and the call."""
     told = Told()
