@@ -7,13 +7,14 @@ the API server's answer counts. Must not know why the node went.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 
 from services.scheduler.reserving.proposals import Proposal
 from shared.eventlog.port import Draft
 from shared.events import streams
 from shared.events.scheduling_facts import ReservationWithdrawn, WithdrawCause
-from shared.ledger.state import Ledger, LedgerNode, LedgerPod
+from shared.ledger.state import Ledger, LedgerNode
 
 
 def withdrawals(ledger: Ledger, changed: Iterable[str], versions: Mapping[str, int]) -> list[Proposal]:
@@ -23,13 +24,15 @@ def withdrawals(ledger: Ledger, changed: Iterable[str], versions: Mapping[str, i
         node = ledger.nodes.get(name)
         if node is None:
             continue
-        uids = [uid for uid in sorted(node.charges) if _is_left(node, ledger.pods[uid])]
-        found += [withdrawal(uid, name, ledger.position, versions, "node_ended") for uid in uids]
+        uids = [uid for uid in _before(node) if ledger.pods[uid].stage == "reserved"]
+        found += [withdrawal(uid, name, ledger.position, versions, "node_ended") for uid in sorted(uids)]
     return found
 
 
-def _is_left(node: LedgerNode, entry: LedgerPod) -> bool:
-    return entry.stage == "reserved" and (node.observed is None or entry.reserved_at < node.observed_at)
+def _before(node: LedgerNode) -> list[str]:
+    """Who was charged before this machine was seen: of a node that stays, nobody that is on the way. Asked at each change."""
+    since = node.observed_at if node.observed is not None else sys.maxsize
+    return [uid for uid, charge in node.charges.items() if charge.charged_at < since]
 
 
 def withdrawal(uid: str, node: str, position: int, versions: Mapping[str, int], cause: WithdrawCause) -> Proposal:
