@@ -157,8 +157,8 @@ SIMULATED = (
         "services/scheduler/observing/doubts.py",
         "        return [*self.confirmed, *self.fresh] if self.doubt is None else self.confirmed",
         "        return [*self.confirmed, *self.fresh] if self.doubt is None and self.before is None else self.confirmed",
-        "S9|L1|L2|L3|L",
-        90152,
+        "S9",
+        90001,
     ),
     Mutation(
         "a victim is evicted before it is rehearsed and intended",

@@ -100,6 +100,7 @@ class Checks:
                 self.audit.see(envelope)
                 self._note(envelope, fact)
         self._equal_hashes()
+        self._nobody_outlives_a_list()
         if self._steps % FULL_EVERY == 0:
             self.audit.finish()
             self._let_go()
@@ -221,6 +222,12 @@ class Checks:
             silent = node.report is None or (node.gone and node.expired)
             if node.observed is None and silent and not node.charges and not node.claims:
                 self.broken.append(f"S9: {name} left, nothing is there, and the ledger keeps it")
+
+    def _nobody_outlives_a_list(self) -> None:
+        """S9: whom a list lacks that is believed nobody knows any more once it is told."""
+        for scheduler in self.schedulers:
+            self.broken += [f"S9: {scheduler.name} believes in {each}" for each in scheduler.outlived]
+            scheduler.outlived.clear()
 
     def _equal_hashes(self) -> None:
         """S6, and the audit's own fold stands for one more replica."""

@@ -78,6 +78,10 @@ NEWEST_THEMES = (
 )  # fmt: skip
 """The fifth: pods of two containers that are long half admitted, reported meanwhile, and return under names that others had."""
 
+UNSEEN = 6.0
+"""How often in these worlds a pod goes while a list is in doubt, where pods are deleted at all. It is not drawn: worlds in which
+no list is doubted stay what they were."""
+
 CHECKED = 96_000
 """Seeds from here on know lists beside the watch while faults go on; in all later worlds they come once faults have stopped."""
 
@@ -147,6 +151,8 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     if seed >= THEMED:
         faults, work = ({name: weight * theme(seed).get(name, 1.0) for name, weight in each.items()} for each in (faults, work))
     faults |= {name: OFTEN * known[name] for name in fixed.often}
+    if seed >= NEWEST:
+        work["go unseen"] = UNSEEN if work["delete"] else 0.0
     return Profile(
         nodes,
         listing,

@@ -9,6 +9,7 @@ from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
 from services.scheduler.observing.checking import Check
 from services.scheduler.observing.kinds import absent, identity
+from services.scheduler.observing.news import is_mass, is_younger
 from services.scheduler.observing.observer import Observer
 from services.scheduler.observing.teller import ROLE, Relist
 from shared.eventlog.port import Lease
@@ -29,18 +30,20 @@ CHECKS = tuple(f"check {kind}" for kind in KINDS)
 
 
 class Follow:
-    """The watch of one kind: a list that waits to be told, then events in order. `watching` begins where the list was true.
-    `checked` is a list beside the watch that waits to be told."""
+    """The watch of one kind: a list that waits to be told, then events in order. `watching` begins where the list was true, and
+    `there` is what there was then. `checked` is a list beside the watch that waits to be told."""
 
     def __init__(self) -> None:
         self.listed: Listed | None = None
         self.watching = False
+        self.there: set[str] = set()
         self.events: list[Seen] = []
         self.checked: Check | None = None
 
 
 class SchedulerProcess(Process):
-    """`lease` is what the observer believes to hold. `asks`: its lists are calls, which may fail, come late, or lie."""
+    """`lease` is what the observer believes to hold. `asks`: its lists are calls, which may fail, come late, or lie. `outlived`
+    are those whom a list that it believed, and has told, lacked, and who live on in its fold."""
 
     def __init__(
         self, name: str, log: SimLog, clock: SimClock, api: Api, batch: int, mark: Callable[[str], None], asks: bool = False
@@ -50,6 +53,7 @@ class SchedulerProcess(Process):
         self.lease: Lease | None = None
         self.follows: dict[str, Follow] = {}
         self.hashes: list[tuple[int, str]] = []
+        self.outlived: list[str] = []
         api.hear.append(self._heard)
         self.begin()
 
@@ -174,19 +178,48 @@ class SchedulerProcess(Process):
         """Ask for a list; it is told later, the watch begins here."""
         if self.asks:
             assert self.lease is not None
-            self.spawn(kind, self.observer._list(cast(Any, kind), self.lease))
+            self.spawn(kind, self._list_until_believed(kind, self.lease))
             return "asked"
         follow = self.follows[kind]
         follow.listed = self._answers(kind)
         return f"{len(follow.listed.items)} at {follow.listed.resource_version}"
+
+    async def _list_until_believed(self, kind: str, lease: Lease) -> None:
+        """Afterwards the watch goes on where the last list was true: whom that lacked no event will ever end."""
+        version = await self.observer._list(cast(Any, kind), lease)
+        outlived = sorted(self._known(kind, version) - self.follows[kind].there)
+        self.outlived += [f"{each}, whom the list of {kind} at {version} lacked" for each in outlived]
+
+    def _known(self, kind: str, version: str) -> set[str]:
+        """Whom the fold believes in, but for those who are surely younger than the list."""
+        ledger = self.state.ledger
+        known = (
+            {uid: pod.resource_version for uid, pod in ledger.pods.items()}
+            if kind == "pods"
+            else {name: node.observed.resource_version for name, node in ledger.nodes.items() if node.observed is not None}
+        )
+        return {each for each, since in known.items() if not is_younger(since, version)}
+
+    def between_lists(self) -> set[str]:
+        """Pods that are known and were listed, where the list is yet to be read that is to confirm it. Nobody once one has gone,
+        nor where one is much: without it that list, too, would be doubted."""
+        follow = self.follows.get("pods")
+        asks = [fiber.ask for fiber in self.fibers if fiber.name == "pods" and fiber.ask is not None]
+        unread = any(ask.kind == "sleep" or (ask.kind == "list" and ask.answer is None) for ask in asks)
+        if follow is None or not follow.watching or not unread:
+            return set()
+        known = set(self.state.ledger.pods)
+        gone = {seen.object["metadata"]["uid"] for seen in follow.events if seen.type == "DELETED"}
+        return set() if known & gone or is_mass(1, len(known)) else known & follow.there
 
     def _answers(self, kind: str) -> Listed:
         """What the API server has now; the watch begins here."""
         if self.runs(f"check {kind}"):
             return self.api.listed(kind)
         follow = self.follows.get(kind, Follow())
-        follow.watching, follow.events = True, []
-        return self.api.listed(kind)
+        follow.watching, follow.events, listed = True, [], self.api.listed(kind)
+        follow.there = {identity(cast(Any, kind), obj) for obj in listed.items}
+        return listed
 
     def tell(self, kind: str, most: int) -> str:
         """Tell the list, or the next events."""

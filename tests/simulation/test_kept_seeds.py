@@ -33,6 +33,7 @@ RARE = {
     "reconciled empty": "a comparison of a node without pods",
     "delete missed": "a DELETE that no observer saw",
     "ended absent_from_list": "the list that made up for it",
+    "did go unseen": "a pod that went between a list that was doubted and the next",
     "ended rejected": "a kubelet's refusal",
     "NodeEnded": "a node that went",
     "ReservationWithdrawn": "a reservation taken back because its node went",
