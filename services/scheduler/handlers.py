@@ -1,19 +1,22 @@
 """The deciding loop: wait for the fold, decide, append, hear the outcomes.
 
 A decision is made only under a lease, and only when the fold has reached everything this process appended before, so that own
-reservations never count twice and never go missing. Must not know Kubernetes or how the log is stored.
+reservations never count twice and never go missing, and whatever it lost a race to, so that no race is lost twice to one fact.
+Must not know Kubernetes or how the log is stored.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.queue.looking_again import LookingAgain
 from services.scheduler.rejections import REASONS
 from services.scheduler.reserving.proposals import Proposal, together
 from services.scheduler.sharing import Share
+from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import Appended, Commit, Conflict, Duplicate, EventLog, Fenced, Lease, Outcome, Place
 from shared.events import streams
 from shared.events.scheduling_facts import NodeReadmitted, NodeSetAside, PodReadmitted
@@ -186,7 +189,14 @@ class Decider:
         for proposal in later:
             if proposal.chained & lost:
                 core.conflicted(proposal)
+        if any(isinstance(outcome, Conflict) for outcome in outcomes):
+            await self._must_see_the_winners()
         return [proposal for proposal in later if not proposal.chained & lost]
+
+    async def _must_see_the_winners(self) -> None:
+        """Decided again on what was folded already, a proposal loses to the same fact once more."""
+        with suppress(LogUnavailable):
+            self._must_reach = max(self._must_reach, await self._log.head())
 
     def _complain(self, core: SchedulerCore) -> None:
         for uid, problem in core.undecidable.items():

@@ -214,6 +214,18 @@ async def test_a_race_that_was_lost_for_the_pod_is_not_held_against_its_node(sce
     assert [fact.cause for fact in asides] == ["contested"] * contested
 
 
+async def test_after_a_lost_race_it_reads_on_before_it_decides_again(scene: Scene) -> None:
+    """Decided at once on what it knows, the pod would lose to the same fact again and again, and its node be set aside for it."""
+    await scene.node("n1")
+    await scene.pods(1)
+    core, decider = SchedulerCore(CoreConfig()), Decider(scene.log, Held(), SYSTEM_CLOCK)
+    await fold_all(scene, core)
+    await scene.tell(streams.node("n1"), NodeCharged("n1", "nobody"))
+    await decider._decide(core, Lease("scheduler/topolog/0", "s", 1))
+    assert core.counters.conflicts == 1
+    assert decider._must_reach == await scene.log.head()
+
+
 async def test_a_nomination_is_not_sent_where_the_verdict_before_it_was_lost(scene: Scene) -> None:
     """The pod ended meanwhile: its end made the version that the nomination expects of the verdict."""
     await scene.node("n1")
