@@ -35,7 +35,8 @@ SIMULATED = (
         "        if key not in live:",
         "        if True:",
         "S11",
-        90021,
+        90089,
+        295,
     ),
     Mutation(
         "a pod that ended keeps its charge",
@@ -60,8 +61,8 @@ SIMULATED = (
         "    if reply.node == work.node:",
         "    if reply.node:",
         "S5|S7|S4",
-        90003,
-        353,
+        90101,
+        197,
     ),
     Mutation(
         "an intent does not compete with a withdrawal",
@@ -69,7 +70,8 @@ SIMULATED = (
         "Draft(stream, fact) if version is None else Draft(stream, fact, version)",
         "Draft(stream, fact)",
         "S4|S7|S9",
-        90011,
+        90089,
+        202,
     ),
     Mutation(
         "reservations on a node that ended stay",
@@ -77,7 +79,7 @@ SIMULATED = (
         "    for name in changed:\n        node",
         "    for name in ():\n        node",
         "L5",
-        90053,
+        90099,
     ),
     Mutation(
         "a node that left is kept for ever",
@@ -112,8 +114,8 @@ SIMULATED = (
         "if 0 < commit.epoch < current:",
         "if False:",
         "S3",
-        90000,
-        322,
+        90183,
+        66,
     ),
     Mutation(
         "a dirty mark moves its node before the reservations of its batch",
@@ -130,8 +132,8 @@ SIMULATED = (
         "not commit.follows or appended.get(commit.follows, False)",
         "True",
         "S12",
-        90003,
-        400,
+        90022,
+        65,
     ),
     Mutation(
         "a lost answer is taken for a no",
@@ -140,8 +142,8 @@ SIMULATED = (
         "    if reply.status in (0, 503):\n        return binding.BindRefused(work.uid, work.node, 'other_node', reply.message)\n"
         "    if reply.read:\n        return _judge_read(work, reply)\n",
         "S5",
-        90003,
-        352,
+        90158,
+        133,
     ),
     Mutation(
         "one list that lacks much ends what runs",
