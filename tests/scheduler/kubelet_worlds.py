@@ -17,6 +17,7 @@ from services.scheduler.deciding.feasibility.verdict import searched
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.preemption.picks import admissions
 from services.simulator import reading
+from shared.domain.effective import effective_request
 from shared.domain.pod import Container, ContainerKind, Pod, Qos
 from shared.domain.refusal import Reason
 from shared.domain.report import Freshness, Report
@@ -353,6 +354,9 @@ def measured(
         else:
             seen, cases = scene(seed, policy, scope, unsettled=unsettled, **settings), ()
             world = world_of(seen, CycleConfig(), checkpoints)
+        if _exceeds_the_node(seen):
+            found.refused += 1
+            continue
         expected = searched_truth(seen, checkpoints) if by_search else truth(seen)
         refusal = world.cluster.verdict(seen.pod, NODE)
         assert isinstance(world.cluster.place(seen.pod), Placed) is (refusal is None), seed
@@ -372,3 +376,12 @@ def measured(
             assert told or not names or refusal.reason not in DEPENDS_ON_STATE, seed
             (found.refused_within_bounds if names else found.refused_needlessly).append(seed)
     return found
+
+
+def _exceeds_the_node(seen: Scene) -> bool:
+    """More CPUs than the node allocates: scheduler and kubelet (OutOfcpu) refuse that by the node's amounts, which these scenes
+    leave out. The CPU Manager alone may admit it: of sockets of unequal size it counts one with reserved CPUs as free and takes
+    it whole (kubelet 1.36, isSocketFree compares with the mean size)."""
+    manager = seen.base.kubelet.cpu
+    allocatable = (manager.topology.every & ~manager.reserved).bit_count()
+    return effective_request(seen.pod).get("cpu", 0) > 1000 * allocatable
