@@ -216,8 +216,10 @@ class Binder:
             self._due.pop(outcome.uid, None)
             count(names.BIND_REFUSALS, cause=outcome.cause)
             said = {"pod": outcome.uid, "node": outcome.node, "cause": outcome.cause, "position": position}
-            say = self._out.info if outcome.cause in core.LEAVING else self._out.warning
-            say(names.BIND_REFUSED, **said, problem=outcome.message, remedy=announcements.remedy(outcome.cause))
+            if outcome.cause in core.LEAVING:
+                self._out.info(names.BIND_REFUSED, **said, problem=outcome.message)
+            else:
+                self._out.warning(names.BIND_REFUSED, **said, problem=outcome.message, remedy=announcements.remedy(outcome.cause))
 
     async def _append(self, commits: Sequence[Commit]) -> list[Outcome]:
         return await append_fenced(self._log, self._clock, self._out, commits)
