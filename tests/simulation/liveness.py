@@ -81,8 +81,8 @@ def _pause(world: World, pause_s: float) -> None:
 
 
 def _nodes_gone_while_nobody_binds(world: World) -> None:
-    """L5: what is reserved on a node that is gone is taken back, and waits for no binder. Few nodes are gone in the end: in every
-    second world one goes on which something is reserved, where there is one."""
+    """L5: what is reserved on a node that is gone, or that another replaced, is taken back, and waits for no binder. Few nodes
+    are gone in the end: in every second world one goes on which something is reserved, where there is one."""
     for node in world.nodes if world.seed % 2 else ():
         if not node.down and _reserved_on(world, node.name):
             world.do("remove node", node.name, node.remove)
@@ -94,9 +94,11 @@ def _nodes_gone_while_nobody_binds(world: World) -> None:
             world.do("crash", binder.name, binder.crash)
     _repair(world, world.binders)
     _rest(world, frozenset({"start", "rejoin"}))
+    pods = world.checks.audit.ledger.pods
     for name, ledger_node in world.checks.audit.ledger.nodes.items():
-        if ledger_node.observed is None and (waiting := _reserved_on(world, name)):
-            raise Broken(f"L5: {name} is gone, and still reserved there are {waiting}")
+        since = ledger_node.observed_at if ledger_node.observed is not None else world.checks.audit.ledger.position
+        if waiting := [uid for uid in _reserved_on(world, name) if pods[uid].reserved_at <= since]:
+            raise Broken(f"L5: {name} is gone or another, and still reserved there are {waiting}")
 
 
 def _reserved_on(world: World, name: str) -> list[str]:
