@@ -9,6 +9,34 @@ ASKED, VOLUMES = "tests/scheduler/default/test_constraints.py", "tests/scheduler
 
 KUBERNETES = (
     Mutation(
+        "the binding of a pod that terminates is sent as long as a finalizer holds the pod",
+        "services/binder/core.py",
+        "    if reply.terminating:",
+        "    if False:",
+        "tests/binder/test_core.py",
+    ),
+    Mutation(
+        "a reservation outlives its node where another came in its place",
+        "services/scheduler/reserving/withdrawals.py",
+        "    since = node.observed_at if node.observed is not None else sys.maxsize",
+        "    since = 0 if node.observed is not None else sys.maxsize",
+        "tests/scheduler/default/test_reports_and_nodes.py -k in_its_nodes_place",
+    ),
+    Mutation(
+        "a race that was lost for a pod is held against its node",
+        "services/scheduler/handlers.py",
+        " and outcome.stream == streams.node(proposal.node):",
+        ":",
+        "tests/scheduler/test_decider.py -k lost_for_the_pod",
+    ),
+    Mutation(
+        "victims go though their nomination ended while it was rehearsed",
+        "services/binder/evictor.py",
+        "if asked.get(each.uid) is each and each.preemptor == preemptor]",
+        "]",
+        "tests/binder/test_evictions.py -k rehearsal_is_answered",
+    ),
+    Mutation(
         "the rule of a running pod is not held against newcomers",
         f"{CONSTRAINTS}/pod_affinity.py",
         "        for held, nodes in around.neighbours.keeping(self.name):",
