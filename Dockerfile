@@ -5,7 +5,8 @@ RUN python -m venv /opt/topolog
 COPY pyproject.toml requirements.lock ./
 COPY scripts/runtime_lock.py scripts/
 RUN python scripts/runtime_lock.py . > runtime.lock \
-    && /opt/topolog/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r runtime.lock
+    && /opt/topolog/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r runtime.lock \
+    && /opt/topolog/bin/python -m pip uninstall --yes --quiet setuptools pip
 
 FROM python:3.11-slim-bookworm
 # Postgres refuses root, and initdb asks the password database for its user.
@@ -27,6 +28,6 @@ ENV PYTHONPATH=/opt/topolog/app \
     PATH=/opt/topolog/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
+# No VOLUME: every container without a volume there, most of them, would leave a nameless one behind.
 USER 10001:10001
-VOLUME /var/lib/topolog
 CMD ["topolog", "--help"]

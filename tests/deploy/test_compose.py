@@ -246,6 +246,18 @@ def test_the_image_has_both_commands_and_code_asks_for_no_metadata_which_it_lack
     assert not [path for path in code if "importlib.metadata" in path.read_text(encoding="utf-8")]
 
 
+def test_a_container_leaves_no_nameless_volume_behind() -> None:
+    """What the image declares as a volume is made anew for each container that mounts nothing there, and stays after `down`."""
+    assert "VOLUME" not in {line.split(" ")[0] for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()}
+
+
+def test_the_image_brings_no_installer_of_packages() -> None:
+    image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    build, _, final = image.rpartition("\nFROM ")
+    assert "pip uninstall --yes --quiet setuptools pip" in build
+    assert "pip install" not in final
+
+
 @pytest.fixture(scope="module")
 def runtime_lock() -> Any:
     spec = importlib.util.spec_from_file_location("runtime_lock", ROOT / "scripts" / "runtime_lock.py")
