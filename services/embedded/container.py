@@ -1,6 +1,7 @@
-"""What both container entry points share: settings from the environment, running until asked to stop.
+"""What the container entry points share: settings from the environment, running until asked to stop.
 
-Everything wrong with the environment is named at once. Knows nothing of either server.
+Everything wrong with the environment is named at once. Of the servers it knows the ports. Loads what a health check needs, and
+no more.
 """
 
 import asyncio
@@ -13,11 +14,12 @@ from pathlib import Path
 
 from services.embedded.child import ChildEvent
 from services.embedded.errors import ChildFailedError, EmbeddedError
+from services.embedded.postgres import PORT
 from services.embedded.supervisor import Supervisor
 from shared.runtime.secret_file import SecretUnreadable, given
-from shared.telemetry.logs import scrub_text
 
 DEFAULT_DATA_DIR = "/var/lib/topolog"
+MONITOR_PORT = 8222
 _EXIT_CONFIGURATION = 2
 _EXIT_SERVER = 1
 
@@ -57,6 +59,16 @@ def number(name: str, default: int, low: int, high: int) -> int:
     return int(text)
 
 
+def monitor_port() -> int:
+    """The port of NATS' monitoring pages."""
+    return number("TOPOLOG_NATS_MONITOR_PORT", MONITOR_PORT, 1, 65_535)
+
+
+def postgres_port() -> int:
+    """Postgres' TCP port, which also names the socket."""
+    return number("TOPOLOG_POSTGRES_PORT", PORT, 1, 65_535)
+
+
 def print_event(event: ChildEvent) -> None:
     """One line for the container's log."""
     code = "" if event.exit_code is None else f" exit_code={event.exit_code}"
@@ -86,6 +98,8 @@ def main(serve: Callable[[], Awaitable[None]]) -> int:
         try:
             await serve()
         except EmbeddedError as error:
+            from shared.telemetry.logs import scrub_text
+
             print(scrub_text(f"error: {error}"), file=sys.stderr)
             return _EXIT_SERVER if isinstance(error, ChildFailedError) else _EXIT_CONFIGURATION
         return 0

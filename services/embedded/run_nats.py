@@ -21,12 +21,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from services.embedded.child import HttpReady
-from services.embedded.container import data_dir_setting, main, number, print_event, required, run_until_stopped, secret
+from services.embedded.container import (
+    data_dir_setting,
+    main,
+    monitor_port,
+    number,
+    print_event,
+    required,
+    run_until_stopped,
+    secret,
+)
 from services.embedded.errors import EmbeddedError
 from services.embedded.nats import NatsSettings, TlsFiles
 from services.embedded.nats_credentials import REGISTER, load
-from services.embedded.probes import is_ready
 from services.embedded.servers import EmbeddedServers
 from shared.file_signature import signature
 
@@ -34,7 +41,6 @@ if TYPE_CHECKING:
     from services.embedded.logins import Logins
 
 PORT = 4222
-MONITOR_PORT = 8222
 EVERYWHERE = "0.0.0.0"
 PASSWORDS = ("TOPOLOG_NATS_PASSWORD", "TOPOLOG_NATS_EXPORTER_PASSWORD")
 CREDENTIALS_EVERY_S = 2.0
@@ -135,15 +141,5 @@ def publish(ca: str, folder: str) -> None:
         raise EmbeddedError(f"TOPOLOG_NATS_CA_DIR={folder} cannot be written: {error}", "Name a folder that can") from error
 
 
-def monitor_port() -> int:
-    """The port of the monitoring pages."""
-    return number("TOPOLOG_NATS_MONITOR_PORT", MONITOR_PORT, 1, 65_535)
-
-
-def check() -> int:
-    """0 when the server says that it is healthy."""
-    return 0 if asyncio.run(is_ready(HttpReady(f"http://127.0.0.1:{monitor_port()}/healthz"), 0)) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(check() if sys.argv[1:] == ["--check"] else main(serve))
+    sys.exit(main(serve))

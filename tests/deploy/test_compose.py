@@ -140,6 +140,12 @@ def test_health_asks_for_readiness() -> None:
         assert "/readyz" in SERVICES[name]["healthcheck"]["test"][-1]
 
 
+def test_health_of_servers_is_asked_by_a_command_that_loads_nothing_of_them() -> None:
+    """It runs every few seconds for as long as the stack does."""
+    for name in ("postgres", "nats"):
+        assert SERVICES[name]["healthcheck"]["test"] == ["CMD", "python", "-m", "services.embedded.run_check", name]
+
+
 def test_prometheus_scrapes_every_service_under_the_name_that_the_dashboard_expects() -> None:
     (jobs,) = yaml.safe_load_all((ROOT / "compose" / "prometheus.yaml").read_text(encoding="utf-8"))
     topolog, _ = jobs["scrape_configs"]

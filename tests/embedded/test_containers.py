@@ -64,12 +64,12 @@ def wait_ready(process: subprocess.Popen[str], name: str) -> None:
     raise AssertionError("".join(seen))
 
 
-def wait_healthy(module: str, variables: dict[str, str]) -> None:
+def wait_healthy(server: str, variables: dict[str, str]) -> None:
     """A health check may come in the moment before the database exists; like a container runtime, ask again."""
     for _ in range(20):
-        if entry(module, "--check", **variables).wait(timeout=60) == 0:
+        if entry("run_check", server, **variables).wait(timeout=60) == 0:
             return
-    raise AssertionError(f"{module} never healthy")
+    raise AssertionError(f"{server} never healthy")
 
 
 async def test_the_nats_container_makes_its_certificates_and_shares_its_authority(folder: Path) -> None:
@@ -87,7 +87,7 @@ async def test_the_nats_container_makes_its_certificates_and_shares_its_authorit
     process = entry("run_nats", **variables)
     try:
         wait_ready(process, "nats")
-        wait_healthy("run_nats", variables)
+        wait_healthy("nats", variables)
         bus = JetStreamBus(f"tls://topolog:all@127.0.0.1:{port}?ca={shared_folder}/ca.crt")
         await bus.ensure_streams()
         await bus.close()
@@ -175,11 +175,11 @@ async def test_the_postgres_container_is_healthy_asks_tcp_clients_for_the_passwo
         "TOPOLOG_POSTGRES_SHARED_BUFFERS_MB": "32",
         "TOPOLOG_POSTGRES_PORT": str(port),
     }
-    assert entry("run_postgres", "--check", **variables).wait(timeout=60) == 1
+    assert entry("run_check", "postgres", **variables).wait(timeout=60) == 1
     process = entry("run_postgres", **variables)
     try:
         wait_ready(process, "postgres")
-        wait_healthy("run_postgres", variables)
+        wait_healthy("postgres", variables)
         where = {"host": "127.0.0.1", "port": port, "user": "postgres", "database": "topolog", "ssl": False}
         connection = await asyncpg.connect(password="it's secret", **where)
         assert await connection.fetchval("select 1") == 1
@@ -200,11 +200,11 @@ def test_the_nats_container_is_healthy_stops_and_shows_its_state_to_its_own_mach
         "TOPOLOG_NATS_PORT": str(free_port()),
         "TOPOLOG_NATS_MONITOR_PORT": str(free_port()),
     }
-    assert entry("run_nats", "--check", **variables).wait(timeout=60) == 1
+    assert entry("run_check", "nats", **variables).wait(timeout=60) == 1
     process = entry("run_nats", **variables)
     try:
         wait_ready(process, "nats")
-        wait_healthy("run_nats", variables)
+        wait_healthy("nats", variables)
         beside = "127.0.0.2"
         socket.create_connection((beside, int(variables["TOPOLOG_NATS_PORT"]))).close()
         with pytest.raises(ConnectionRefusedError):
@@ -256,3 +256,21 @@ def test_passwords_with_quotes_survive_the_configuration(folder: Path) -> None:
     text = render_config(NatsAddress(4222, 8222, hostile), folder, NatsSettings(exporter_password=hostile))
     users = msgspec.json.decode(text)["authorization"]["users"]
     assert [user["password"] for user in users] == [hostile, hostile]
+
+
+def test_a_health_check_loads_nothing_of_what_serving_needs() -> None:
+    """Two of them run every two seconds in the Compose stack."""
+    code = "import sys, services.embedded.run_check; print(*sys.modules)"
+    loaded = set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+        ).stdout.split()
+    )
+    assert "services.embedded.postgres" in loaded
+    assert not loaded & {"structlog", "opentelemetry", "nats", "nacl", "sqlalchemy", "asyncpg", "pydantic"}
+
+
+def test_a_health_check_is_told_which_server() -> None:
+    process = entry("run_check", "mysql")
+    _, words = process.communicate(timeout=60)
+    assert (process.returncode, words) == (2, "error: name one of nats, postgres\n")
