@@ -20,7 +20,8 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if service["image"].startswith("${TOPOLOG_IMAGE")}
 
 BOTH_VERSIONS_READ = {
-    "image", "build", "command", "environment", "volumes", "ports", "depends_on", "healthcheck", "profiles", "init", "user",
+    "image", "build", "pull_policy", "command",
+    "environment", "volumes", "ports", "depends_on", "healthcheck", "profiles", "init", "user",
     "entrypoint", "read_only", "tmpfs", "cap_drop", "cap_add", "security_opt", "stop_grace_period", "restart", "secrets",
 }  # fmt: skip
 ROOTS = {"exporter-real", "kubeconfig", "credentials-real"}
@@ -31,6 +32,14 @@ def test_only_keys_that_compose_1_and_2_both_read() -> None:
     assert {key for key in COMPOSE if not key.startswith("x-")} == {"services", "volumes", "secrets"}
     for name, service in SERVICES.items():
         assert service.keys() <= BOTH_VERSIONS_READ, name
+
+
+def test_the_first_service_builds_the_image_of_all_and_nobody_asks_a_registry_for_it() -> None:
+    """Compose 1 makes images in the order of the file, and of the services that depend on nothing."""
+    assert [name for name, service in SERVICES.items() if "build" in service] == [next(iter(SERVICES))]
+    assert "depends_on" not in next(iter(SERVICES.values()))
+    assert all(service["pull_policy"] == "never" for service in OURS.values())
+    assert len({service["image"] for service in OURS.values()}) == 1
 
 
 def test_a_plain_up_runs_every_part_and_a_cluster_beside_it() -> None:
