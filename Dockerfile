@@ -9,10 +9,12 @@ RUN python scripts/runtime_lock.py . > runtime.lock \
     && /opt/topolog/bin/python -m pip uninstall --yes --quiet setuptools pip
 
 FROM python:3.11-slim-bookworm
-# Postgres refuses root, and initdb asks the password database for its user.
+# Postgres refuses root, and initdb asks the password database for its user. Folders are here for the volumes, which take their owner
+# from them: root may be the first to write a seed (credentials-real), and others must be able to after it.
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/topolog --shell /usr/sbin/nologin topolog \
     && install -d -m 0700 -o topolog -g topolog /var/lib/topolog /traces \
-    && install -d -m 0755 -o topolog -g topolog /etc/topolog/nats /etc/topolog/credentials
+    && install -d -m 0755 -o topolog -g topolog /etc/topolog/nats /etc/topolog/credentials \
+    && install -d -m 0711 -o topolog -g topolog /etc/topolog/credentials/seeds
 COPY --from=build /opt/topolog /opt/topolog
 WORKDIR /opt/topolog/app
 COPY migrations migrations

@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -67,20 +70,33 @@ def keep(
     listed = [(name, tuple(sorted(set(nodes)))) for name, nodes in wanted]
     dropped = tuple(drop)
     _check(listed, dropped)
-    found = {each.name: each for each in load(folder) if each.name not in dropped}
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-        (folder / SEEDS).mkdir(exist_ok=True, mode=0o711)
-        for name, nodes in listed:
-            found[name] = Credential(name, nodes, nkeys.public(_seed(folder, name, renew)))
-        for name in dropped:
-            seed_file(folder, name).unlink(missing_ok=True)
-        made = [found[name] for name in sorted(found)]
-        write(folder / USERS, users_text(made).encode(), 0o644)
-        write(folder / REGISTER, msgspec.json.format(msgspec.json.encode(made)) + b"\n", 0o644)
+        with _alone(folder):
+            found = {each.name: each for each in load(folder) if each.name not in dropped}
+            (folder / SEEDS).mkdir(exist_ok=True, mode=0o711)
+            for name, nodes in listed:
+                found[name] = Credential(name, nodes, nkeys.public(_seed(folder, name, renew)))
+            for name in dropped:
+                seed_file(folder, name).unlink(missing_ok=True)
+            made = [found[name] for name in sorted(found)]
+            write(folder / USERS, users_text(made).encode(), 0o644)
+            write(folder / REGISTER, msgspec.json.format(msgspec.json.encode(made)) + b"\n", 0o644)
     except OSError as error:
         raise DataFolderError(f"credentials cannot be kept in {folder}: {error}", "Name a folder that can be written") from error
     return made
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time, where the file system has locks: who reads the register and writes it back forgets nobody."""
+    opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 class _Node(msgspec.Struct):

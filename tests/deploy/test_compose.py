@@ -71,6 +71,21 @@ def test_dependencies_name_services_whose_condition_can_come_true_and_that_run_w
             assert SERVICES[name].get("profiles", service.get("profiles")) == service.get("profiles")
 
 
+def needed(name: str) -> set[str]:
+    """A service and all that it waits for."""
+    return {name}.union(*(needed(each) for each in SERVICES[name].get("depends_on", {})))
+
+
+def test_an_outside_cluster_comes_without_the_simulated_one() -> None:
+    ours = {"topology-store", "scheduler", "binder", "migrations", "postgres", "nats"}
+    assert needed("exporter-real") == {"exporter-real", "credentials-real", "kubeconfig"} | ours
+
+
+def test_folders_of_keys_are_their_user_s_before_root_writes_one() -> None:
+    image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert "install -d -m 0711 -o topolog -g topolog /etc/topolog/credentials/seeds" in image
+
+
 def secret(name: str) -> str:
     """What stands in a file of the checkout, which another folder may hold instead."""
     declared = COMPOSE["secrets"][name]["file"]

@@ -4,13 +4,17 @@ client and by a bare one."""
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import os
 import subprocess
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 from nats.aio.client import Client
 from nats.errors import MaxPayloadError
@@ -194,6 +198,20 @@ def test_credentials_are_kept_replaced_and_withdrawn_and_seeds_are_their_owners_
     assert [(seed.name, seed.stat().st_mode & 0o777) for seed in seeds] == [("n1.nk", 0o600), ("n3.nk", 0o600)]
     for seed in seeds:
         assert nkeys.read(seed).seed not in "".join(path.read_text() for path in tmp_path.iterdir() if path.is_file())
+
+
+def test_whoever_makes_keys_at_the_same_time_waits_and_forgets_nobody(tmp_path: Path) -> None:
+    """Compose makes the key of the simulated nodes and the one of a machine side by side."""
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    other = threading.Thread(target=nats_credentials.keep, args=(tmp_path, [("n1", ["n1"])]))
+    other.start()
+    other.join(0.5)
+    held = nats_credentials.Credential("n2", ("n2",), "key")
+    (tmp_path / nats_credentials.REGISTER).write_bytes(msgspec.json.encode([held]))
+    os.close(folder)
+    other.join(60)
+    assert [each.name for each in nats_credentials.load(tmp_path)] == ["n1", "n2"]
 
 
 @pytest.mark.parametrize("name", ["", "../n1", "n1\n", "a b", ">", "n" * 300])
