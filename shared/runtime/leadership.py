@@ -50,6 +50,7 @@ class Leadership:
         self._ttl_s = ttl_s
         self._clock = clock
         self._another_s = -math.inf
+        self._trouble = ""
         self._out = logs.get(f"leadership {role}")
         if health is not None:
             health.check(f"role {role}", self._waiting_for)
@@ -73,12 +74,19 @@ class Leadership:
             try:
                 lease = await self._claim()
             except LogUnavailable as error:
-                self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
+                self._hear_of_log(str(error))
             else:
+                self._hear_of_log("")
                 if lease is not None:
                     return lease, asked_s
                 self._another_s = self._clock.monotonic_s()
             await self._clock.sleep(min(STANDBY_S, self._ttl_s / 4))
+
+    def _hear_of_log(self, problem: str) -> None:
+        """Tell what is wrong with the log when it is news: it is asked several times a second. Empty: it answered."""
+        if problem and problem != self._trouble:
+            self._out.warning(names.LOG_UNAVAILABLE, problem=problem)
+        self._trouble = problem
 
     async def _claim(self) -> Lease | None:
         """The lease, if it is free."""

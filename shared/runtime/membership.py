@@ -107,8 +107,9 @@ class Membership(Leadership):
         try:
             members = await self._log.members(self._shared)
         except LogUnavailable as error:
-            self._out.warning(names.LOG_UNAVAILABLE, problem=str(error))
+            self._hear_of_log(str(error))
             return False
+        self._hear_of_log("")
         if lease not in members:
             raise LeaseLost(f"{lease.role}: counted out by another member")
         if self._leaves_to(members):

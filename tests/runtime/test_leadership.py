@@ -6,21 +6,32 @@ import asyncio
 import gc
 
 import pytest
+import structlog
 
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Fenced, Lease
 from shared.runtime.health import Health
 from shared.runtime.leadership import Leadership, LeaseLost
+from shared.runtime.membership import Membership
+from shared.telemetry import names
 from tests.eventlog.words import commit
 from tests.runtime.helpers import FaultyLog, running, until
 
 
 class LeasedLog(FaultyLog):
-    """Leases go away with the log."""
+    """Leases and members go away with the log, which counts how often it is asked for them."""
+
+    asked = 0
 
     async def acquire(self, role: str, holder: str, ttl_s: float) -> Lease | None:
+        self.asked += 1
         await self._here()
         return await super().acquire(role, holder, ttl_s)
+
+    async def members(self, role: str) -> list[Lease]:
+        self.asked += 1
+        await self._here()
+        return await super().members(role)
 
 
 class Work:
@@ -148,3 +159,30 @@ async def test_work_that_ends_while_its_lease_is_renewed_leaves_no_error_behind(
         await asyncio.sleep(0.05)
         gc.collect()
     assert told == []
+
+
+async def test_a_log_that_is_away_is_told_once_and_again_when_it_went_away_again() -> None:
+    log, work = LeasedLog(), Work()
+    leader = Leadership(log, "role", "a", ttl_s=0.4)
+
+    async def outage() -> int:
+        await until(lambda: bool(work.now))
+        asked, log.away = log.asked, True
+        await until(lambda: log.asked > asked + 5)
+        log.away = False
+        return sum(line["event"] == names.LOG_UNAVAILABLE for line in lines)
+
+    with structlog.testing.capture_logs() as lines:
+        async with running(leader.run(work.of("a"))):
+            assert [await outage(), await outage()] == [1, 2]
+
+
+async def test_a_member_tells_once_that_the_log_is_away() -> None:
+    log, work = LeasedLog(), Work()
+    member = Membership(log, "role", "a", ttl_s=600.0)
+    with structlog.testing.capture_logs() as lines:
+        async with running(member.run(work.of("a"))):
+            await until(lambda: bool(work.now))
+            asked, log.away = log.asked, True
+            await until(lambda: log.asked > asked + 3)
+    assert sum(line["event"] == names.LOG_UNAVAILABLE for line in lines) == 1
