@@ -189,6 +189,22 @@ def test_every_service_that_may_be_scaled_publishes_a_range_of_ports() -> None:
         assert last - first == 9
 
 
+def test_the_head_asks_for_the_port_that_a_container_has_now() -> None:
+    """Of a range Docker gives the next port at each start: none of them is the scheduler's for good."""
+    head = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").split("x-image:", 1)[0]
+    (asked,) = re.findall(r"docker compose port (\S+) (\d+)", head)
+    assert SERVICES[asked[0]]["ports"][0].endswith(f":{asked[1]}")
+    assert not re.findall(r"127\.0\.0\.1:8[1-9]\d\d", head)
+
+
+def test_the_head_names_services_and_settings_that_there_are() -> None:
+    head, body = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").split("x-image:", 1)
+    commands = " ".join(head.replace("#", " ").split())
+    named = re.findall(r"(?:docker compose (?:exec|run --rm|restart|port) |--scale |--profile real up )([a-z][a-z-]+)", commands)
+    assert {"scheduler", "migrations", "exporter-real", "postgres", "topology-store"} <= set(named) <= set(SERVICES)
+    assert all(f"${{{name}:-" in body for name in re.findall(r"\b(?:TOPOLOG_[A-Z_]+|NODE_NAME|KUBECONFIG_FILE)\b", head))
+
+
 def test_prometheus_reads_the_collector_of_spans() -> None:
     (jobs,) = yaml.safe_load_all((ROOT / "compose" / "prometheus.yaml").read_text(encoding="utf-8"))
     _, spans = jobs["scrape_configs"]
