@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from services.doctor.finding import Finding, note, problem, warning
-from shared.eventlog.inspection import Inspection
+from shared.eventlog.inspection import GIVEN_UP_S, Inspection
 from shared.eventlog.revisions import is_ours
 
 ABOUT = "database"
@@ -64,6 +64,8 @@ def _lease(role: str, seen: Inspection) -> Iterator[Finding]:
     left_s = seen.leases.get(role)
     if left_s is None or left_s < 0:
         since = "was never held" if left_s is None else f"has had no holder for {-left_s:.0f} s"
+        if left_s == GIVEN_UP_S:
+            since = "was given up, and nobody has taken it"
         yield problem(ABOUT, f"the role {role} {since}", "kubectl -n topolog get pods; see docs/operate.md, TopologNoLeader")
 
 

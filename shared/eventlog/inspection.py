@@ -13,6 +13,9 @@ from shared.eventlog.revisions import newest_revision, revisions, works
 SPAN_FACTS = 100_000
 """Growth is measured over at most so many of the newest facts."""
 
+GIVEN_UP_S = -1e9
+"""The time left of a lease that its holder gave up: it has none to have ended at."""
+
 
 class Inspection(msgspec.Struct, frozen=True):
     """`works`: this release works on the schema, its own or a newer one; else nothing more is known. `rank` says as what the
@@ -65,7 +68,7 @@ async def inspect(url: str) -> Inspection:
             relayed=int(await connection.fetchval("SELECT coalesce(max(position), 0) FROM checkpoint WHERE consumer = 'relay'")),
             size_bytes=int(await connection.fetchval("SELECT pg_database_size(current_database())")),
             clock_skew_s=skew_s,
-            leases={row["role"]: max(float(row["left_s"]), -1e9) for row in leases},
+            leases={row["role"]: max(float(row["left_s"]), GIVEN_UP_S) for row in leases},
             longest_stream=longest["stream"] if longest else "",
             longest_facts=longest["version"] if longest else 0,
             span_facts=span["facts"],

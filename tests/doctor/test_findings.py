@@ -60,6 +60,7 @@ def test_a_database_that_is_well_yields_its_growth_alone() -> None:
         ({"revision": "", "works": False}, "problem", "revision none"),
         ({"rank": "the owner of the log"}, "warning", "is the owner of the log"),
         ({"leases": {**WELL.leases, "observer": -7.0}}, "problem", "no holder for 7 s"),
+        ({"leases": {**WELL.leases, "observer": -1e9}}, "problem", "observer was given up, and nobody has taken it"),
         ({"leases": {role: 1.0 for role in WELL.leases if role != "observer"}}, "problem", "observer was never held"),
         ({"leases": {**WELL.leases, "scheduler/topolog/1": -1.0}}, "problem", "scheduler has no member"),
         ({"relayed": 5}, "warning", "999995 facts behind"),
