@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from services.embedded import run_check
 from services.embedded.container import (
     data_dir_setting,
     main,
@@ -142,4 +143,4 @@ def publish(ca: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(serve))
+    sys.exit(run_check.main(["nats"]) if sys.argv[1:] == ["--check"] else main(serve))

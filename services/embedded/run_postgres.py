@@ -1,12 +1,13 @@
 """`python -m services.embedded.run_postgres`: Postgres in a container, reachable by TCP with a password.
 
 Environment: TOPOLOG_POSTGRES_PASSWORD (required), TOPOLOG_DATA_DIR, TOPOLOG_POSTGRES_SHARED_BUFFERS_MB,
-TOPOLOG_POSTGRES_PORT.
+TOPOLOG_POSTGRES_PORT. `--check` is `run_check postgres`, for manifests that still say so: a probe must not start a server.
 """
 
 import asyncio
 import sys
 
+from services.embedded import run_check
 from services.embedded.container import data_dir_setting, main, number, postgres_port, print_event, required, run_until_stopped
 from services.embedded.postgres import PostgresSettings
 from services.embedded.servers import EmbeddedServers
@@ -29,4 +30,4 @@ def settings() -> PostgresSettings:
 
 
 if __name__ == "__main__":
-    sys.exit(main(serve))
+    sys.exit(run_check.main(["postgres"]) if sys.argv[1:] == ["--check"] else main(serve))

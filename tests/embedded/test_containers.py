@@ -176,6 +176,7 @@ async def test_the_postgres_container_is_healthy_asks_tcp_clients_for_the_passwo
         "TOPOLOG_POSTGRES_PORT": str(port),
     }
     assert entry("run_check", "postgres", **variables).wait(timeout=60) == 1
+    assert entry("run_postgres", "--check", **variables).wait(timeout=60) == 1, "as manifests of earlier releases ask"
     process = entry("run_postgres", **variables)
     try:
         wait_ready(process, "postgres")
@@ -201,6 +202,7 @@ def test_the_nats_container_is_healthy_stops_and_shows_its_state_to_its_own_mach
         "TOPOLOG_NATS_MONITOR_PORT": str(free_port()),
     }
     assert entry("run_check", "nats", **variables).wait(timeout=60) == 1
+    assert entry("run_nats", "--check", **variables).wait(timeout=60) == 1, "as manifests of earlier releases ask"
     process = entry("run_nats", **variables)
     try:
         wait_ready(process, "nats")
