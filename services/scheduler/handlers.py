@@ -28,7 +28,7 @@ from shared.runtime.held import Held
 from shared.runtime.projector import Folded, Projector
 from shared.runtime.waiting import set_within
 from shared.telemetry import logs, names
-from shared.telemetry.instruments import count, observe, set_gauge, timed
+from shared.telemetry.instruments import count, observe, set_gauge, timed, worked
 from shared.telemetry.propagation import trace_of
 
 ROLE = "scheduler"
@@ -128,7 +128,7 @@ class Decider:
         seen = self._place
         core.take_share(self._share)
         began_s = self._clock.monotonic_s()
-        with timed(names.DECIDE_LATENCY):
+        with timed(names.DECIDE_LATENCY), worked(names.DECIDE_CPU):
             proposals = core.decide(self._batch_pods, began_s)
         self._batch_pods = next_batch(self._batch_pods, self._clock.monotonic_s() - began_s, self._most_pods)
         self._complain(core)

@@ -1,4 +1,4 @@
-"""Recording: `count`, `observe`, `set_gauge`, `timed`, each by a name declared in `names`.
+"""Recording: `count`, `observe`, `set_gauge`, `timed`, `worked`, each by a name declared in `names`.
 
 An instrument is made at first use; a meter provider that the process sets later takes over those that are there. Counts and
 gauges are kept here and read when somebody collects: an SDK that is told of each costs ten times as much (opentelemetry-sdk 1.45,
@@ -67,6 +67,16 @@ def timed(metric: Metric, **labels: str) -> Iterator[None]:
         yield
     finally:
         observe(metric, time.perf_counter() - start_s, **labels)
+
+
+@contextmanager
+def worked(metric: Metric, **labels: str) -> Iterator[None]:
+    """Count the CPU time that this thread spent in the block, in seconds, whether or not it raised."""
+    start_s = time.thread_time()
+    try:
+        yield
+    finally:
+        count(metric, time.thread_time() - start_s, **labels)
 
 
 def _key(metric: Metric, labels: dict[str, str]) -> tuple[str, ...]:

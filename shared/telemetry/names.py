@@ -90,6 +90,7 @@ RELAY_OVERTAKEN = event("relay.overtaken", "Another relay moved the position: th
 
 # The scheduler.
 DECIDE_LATENCY = seconds("topolog_decide_latency", "How long one deciding batch took, without I/O.")
+DECIDE_CPU = counter("topolog_decide_cpu_seconds", "CPU time of deciding; what the latency has beyond it, other processes took.")
 DECIDE_BATCH = sizes("topolog_decide_batch_proposals", "How many proposals one deciding batch made.")
 DECIDE_CONFLICTS = counter("topolog_decide_conflicts", "Proposals that lost a race, or were sent twice, and are decided again.")
 OVER_BUDGET = counter(

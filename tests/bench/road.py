@@ -5,7 +5,8 @@ workload is the openb trace at a low load and a fixed speed, so that `--rate` po
 bound. Rates are those of the middle 80 % of the pods; latencies are real milliseconds from the request that creates a pod.
 CPU is counted from ready to the last pod's end, start-up excluded. `machine_cores` near `of_cores` says that CPU limits, and by
 how much it exceeds `road_cores`, that others use the machine and inflate every number; `busiest_cores` near 1 names the process
-that limits. `decide_ms_per_pod` is what the scheduler itself measures of its deciding batches, by the clock and without I/O.
+that limits. `decide_ms_per_pod` is what the scheduler itself measures of its deciding batches, by the clock and without I/O, and
+`decide_cpu_ms_per_pod` its CPU time of that.
 
 The kubelets are the simulator's, and their CPU with it; the exporters that read them are Topolog's. `reports_per_pod` far below 2
 or `failed_scans` say that kubelets did not answer: a road without reports is cheap, and not one that was to be measured. What the
@@ -44,7 +45,7 @@ IDLE_S = 15.0
 MANY = 101
 REST_S = 10.0
 POSITION = 'topolog_consumer_position{consumer="scheduler"}'
-DECIDING = "topolog_decide_latency_seconds_sum"
+DECIDING, DECIDING_CPU = "topolog_decide_latency_seconds_sum", "topolog_decide_cpu_seconds_total"
 SCANS, FAILED_SCANS = "topolog_exporter_scans_total", 'topolog_exporter_scans_total{result="failed"}'
 REPORTS = 'topolog_bus_published_total{stream="reports"}'
 SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level")
@@ -105,6 +106,7 @@ class Told(msgspec.Struct, frozen=True):
 
     facts: float
     decided_s: float
+    decided_cpu_s: float
     scans: float
     failed_scans: float
     reports: float
@@ -120,7 +122,7 @@ def _told(road: Road) -> Told:
     scheduler = _metrics(road, "scheduler")
     exporters = [line for name in road.services() if name.startswith("exporter") for line in _metrics(road, name)]
     counted = [_summed(exporters, name) for name in (SCANS, FAILED_SCANS, REPORTS)]
-    return Told(_summed(scheduler, POSITION), _summed(scheduler, DECIDING), *counted)
+    return Told(_summed(scheduler, POSITION), _summed(scheduler, DECIDING), _summed(scheduler, DECIDING_CPU), *counted)
 
 
 def _metrics(road: Road, name: str) -> list[str]:
@@ -181,6 +183,7 @@ def _report(
         failed_scans=int(told.failed_scans),
         reports_per_pod=round(told.reports / max(1, ran), 2),
         decide_ms_per_pod=round(told.decided_s * 1e3 / max(1, ran), 3),
+        decide_cpu_ms_per_pod=round(told.decided_cpu_s * 1e3 / max(1, ran), 3),
         seconds=round(seconds, 1),
         **shares(rows),
         **limits(began, ended, rows),

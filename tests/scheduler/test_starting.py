@@ -107,6 +107,7 @@ def test_observer_relay_and_metrics_are_there_after_the_first_look(log_url: str)
             "topolog_kube_ready 0.0",
             'topolog_snapshots_total{projection="scheduler",result="absent"} 1.0',
             "topolog_decide_latency_seconds_count",
+            "topolog_decide_cpu_seconds_total",
         ):
             assert shown in page
 
