@@ -28,7 +28,7 @@ def manifest(rng: random.Random, name: str, rich: bool = False, small: str = "")
     if first:
         spec["initContainers"] = first
     if rich:
-        spec["priority"] = rng.choice((0, 0, 0, 100, 1000))
+        spec["priority"] = rng.choice((0, 0, 100, 100, 1000))
     if rich and rng.random() < 0.3:
         _enrich(rng, spec["containers"][0]["resources"], guaranteed)
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
