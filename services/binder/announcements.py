@@ -34,15 +34,17 @@ def refused(node: str, cause: str, message: str) -> str:
     return f"binding to {node} was {cause}: {message}; {_REMEDIES[cause]}" if cause in _REMEDIES else ""
 
 
-def condition(uid: str, message: str, since_us: int, reason: str = "Unschedulable") -> dict[str, Any]:
-    """The status patch that says why the pod waits, and since when. `SchedulerError` is kube-scheduler's reason for a failed
-    binding. The uid is a precondition: a namesake that came since, and may run already, is not told that it waits (422)."""
-    entry = {
+def condition(uid: str, message: str, since_us: int, reason: str = "Unschedulable", generation: int = 0) -> dict[str, Any]:
+    """The status patch that says why the pod waits, since when, and of which generation of its spec (KEP-5067; 0: not known).
+    `SchedulerError` is kube-scheduler's reason for a failed binding. The uid is a precondition: a namesake that came since, and
+    may run already, is not told that it waits (422)."""
+    entry: dict[str, Any] = {
         "type": "PodScheduled",
         "status": "False",
         "reason": reason,
         "message": message,
         "lastTransitionTime": _moment(since_us // 1_000_000),
+        **({"observedGeneration": generation} if generation else {}),
     }
     return {"metadata": {"uid": uid}, "status": {"conditions": [entry]}}
 

@@ -105,7 +105,8 @@ class Announcer:
         if waiting.kind == "nominated":
             return announcements.nominated(waiting.uid, waiting.node)
         reason = "SchedulerError" if waiting.kind == "refused" else "Unschedulable"
-        return announcements.condition(waiting.uid, waiting.message, self.untold.since_us(waiting), reason)
+        since_us = self.untold.since_us(waiting)
+        return announcements.condition(waiting.uid, waiting.message, since_us, reason, waiting.pod.generation)
 
     def _event(self, waiting: Waiting) -> Object | None:
         """None where enough of its kind were written."""

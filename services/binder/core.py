@@ -32,13 +32,14 @@ POSITION_ANNOTATION = "topolog.io/reserved-at"
 
 class Identity(msgspec.Struct):
     """A live pod's name, and the version its stream stands at. `node` is where it stands, as far as the log knows, `scheduler`
-    the `spec.schedulerName` that it asked for."""
+    the `spec.schedulerName` that it asked for, `generation` that of the spec which was seen last (0: not told)."""
 
     namespace: str
     name: str
     version: int = 0
     node: str = ""
     scheduler: str = ""
+    generation: int = 0
 
 
 class Work(msgspec.Struct):
@@ -140,6 +141,7 @@ def _observed(state: BinderState, fact: cluster.PodObserved) -> None:
     known = state.pods.setdefault(fact.pod.uid, Identity(fact.pod.namespace, fact.pod.name))
     known.scheduler = fact.pod.scheduler_name
     known.node = fact.node or known.node
+    known.generation = fact.generation
 
 
 def _withdrawn(state: BinderState, uid: str) -> None:

@@ -68,7 +68,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     `node` is spec.nodeName: a pod seen bound is charged from this fact on, whoever bound it. `problem` names why the
     manifest cannot be scheduled (an unparsable quantity, an unsupported constraint), empty when it can. `started_s` as in
-    PodRunning.
+    PodRunning. `generation` is metadata.generation of that spec, 0 where none is told (before Kubernetes 1.33).
     """
 
     pod: Pod
@@ -79,6 +79,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     terminating: bool = False
     problem: str = ""
     started_s: int = 0
+    generation: int = 0
 
     @property
     def about(self) -> About:

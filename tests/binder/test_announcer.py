@@ -294,3 +294,16 @@ async def test_another_reason_to_wait_is_no_transition_of_the_condition() -> Non
     said = [patch["status"]["conditions"][0] for patch in told.kube.patches]
     assert [one["message"] for one in said] == ["too little cpu", "too little memory"]
     assert [one["lastTransitionTime"] for one in said] == ["1970-01-01T00:01:00Z"] * 2
+
+
+async def test_the_condition_names_the_generation_of_the_spec_that_was_seen_last() -> None:
+    """And none where the API server told none: of a server before Kubernetes 1.33."""
+    told = Told()
+    told.kube.go.set()
+    async with running(told.announcer.run()):
+        for generation in (0, 1, 2):
+            told.tell("pod/uid-a", PodObserved(pod("a"), generation=generation))
+            told.verdict("a", f"waits {generation}")
+            await until(lambda expected=f"a: waits {generation}": told.kube.said[-1:] == [expected])
+    said = [patch["status"]["conditions"][0] for patch in told.kube.patches]
+    assert [one.get("observedGeneration") for one in said] == [None, 1, 2]

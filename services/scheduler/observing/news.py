@@ -96,7 +96,13 @@ def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserv
         terminating=bool(metadata.get("deletionTimestamp")),
         problem=problem,
         started_s=started_s(_part(obj, "status")),
+        generation=_generation(metadata),
     )
+
+
+def _generation(metadata: Object) -> int:
+    told = metadata.get("generation")
+    return told if isinstance(told, int) and 0 <= told < 1 << 63 else 0
 
 
 def read(obj: Object) -> tuple[Pod, str]:

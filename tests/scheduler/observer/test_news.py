@@ -197,6 +197,21 @@ def test_an_unparsable_quantity_of_a_node_counts_as_none_of_it(watched: Watched)
     assert fact.allocatable["memory"] == 16 * 2**30
 
 
+def test_the_generation_of_a_spec_is_told_with_it_and_is_no_news_by_itself() -> None:
+    watched = Watched()
+    fact = watched.pod(pod("a", generation=1))
+    assert isinstance(fact, PodObserved)
+    assert fact.generation == 1
+    assert watched.pod(pod("a", version=6, generation=2)) is None, "an image, say: nothing that placement depends on"
+    fact = watched.pod(pod("a", version=7, cpu="3", generation=3))
+    assert isinstance(fact, PodObserved)
+    assert fact.generation == 3
+    for strange in (None, "4", -1, 1 << 64):
+        fact = watched.pod(pod(f"b{strange}", generation=strange))
+        assert isinstance(fact, PodObserved)
+        assert fact.generation == 0
+
+
 def test_what_a_nodes_kubelet_declares_is_a_fact_in_any_order(watched: Watched) -> None:
     fact = watched.node(node(declaredFeatures=["B", "A"]))
     assert fact is not None
