@@ -21,6 +21,7 @@ from services.embedded.errors import DataFolderError, ServerBinaryError
 from services.embedded.identity import choose_identity, give_to
 from services.embedded.postmaster import clear_leftovers
 from services.embedded.spawn import run_tool
+from shared.telemetry.reasons import plain
 
 PORT = 5432
 DATABASE = "topolog"
@@ -100,6 +101,7 @@ class EmbeddedPostgres:
         give_to(self._identity, self.socket_dir)
         if (self._cluster / "PG_VERSION").exists():
             give_to(self._identity, self._cluster)
+            _close(self._cluster)
         else:
             self._make_cluster(self._binaries, self._identity)
 
@@ -200,6 +202,17 @@ def _make_socket_dir(path: Path) -> None:
             f"the socket folder {path} belongs to another user", "Remove it, or choose another folder with --data-dir"
         )
     path.chmod(0o700)
+
+
+def _close(cluster: Path) -> None:
+    """Postgres refuses a folder that its group may write to, which a kubelet makes it at each mount of a volume (`fsGroup`)."""
+    try:
+        if cluster.stat().st_mode & 0o027:
+            cluster.chmod(0o700)
+    except OSError as error:
+        raise DataFolderError(
+            f"the folder {cluster} cannot be closed to others ({plain(error)})", f"chmod 0700 {cluster}"
+        ) from error
 
 
 def _remove_tree(path: Path) -> None:

@@ -167,6 +167,17 @@ async def test_a_half_made_database_is_made_again(folder: Path) -> None:
     assert not draft.exists()
 
 
+async def test_a_volume_that_a_kubelet_opened_to_its_group_is_closed_again(folder: Path) -> None:
+    """With `fsGroup` every file becomes 0660 and every folder 2770 at a mount, and Postgres refuses a folder like that."""
+    async with postgres_only(folder) as servers:
+        await query(servers.database_url, "create table kept as select 42 as n")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o2770 if path.is_dir() else 0o660))
+    async with postgres_only(folder) as servers:
+        assert await query(servers.database_url, "select n from kept") == 42
+    assert (folder / "postgres").stat().st_mode & 0o7777 == 0o700
+
+
 async def test_two_data_folders_run_side_by_side(folder: Path) -> None:
     other = folder.with_name("other")
     async with EmbeddedServers(folder, postgres_settings=SMALL) as one, EmbeddedServers(other, postgres_settings=SMALL) as two:
