@@ -354,6 +354,18 @@ def test_services_of_the_overlay_for_development_do_not_log_in_as_the_owner() ->
     assert b64decode(secrets["topolog-postgres-owner"]["service-password"]).decode() == url.password
 
 
+def test_a_volume_that_was_opened_to_the_group_once_is_not_gone_through_at_each_start() -> None:
+    """The kubelet makes every folder of it 2770 else, and Postgres refuses such a one."""
+    contexts = {name_of(workload): pod_of(workload)["securityContext"] for workload in workloads() if claims(workload)}
+    assert {name: context["fsGroupChangePolicy"] for name, context in contexts.items()} == dict.fromkeys(
+        ("nats", "postgres"), "OnRootMismatch"
+    )
+
+
+def claims(workload: Document) -> bool:
+    return bool(workload["spec"].get("volumeClaimTemplates"))
+
+
 def test_probes_ask_a_named_port_of_their_container() -> None:
     for container in (container for workload in workloads() for container in containers(workload)):
         names = {port["name"] for port in container.get("ports", [])}
