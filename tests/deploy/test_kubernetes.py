@@ -45,6 +45,9 @@ OVERLAYS = [folder for folder in KUSTOMIZATIONS if folder.parent.name == "overla
 COMPONENTS = [folder for folder in KUSTOMIZATIONS if folder.parent.name == "components"]
 
 
+OF_THE_CLUSTER = ("Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "SecurityContextConstraints")
+
+
 def called(folder: Path) -> str:
     return str(folder.relative_to(K8S))
 
@@ -68,6 +71,14 @@ def test_a_kustomization_names_what_is_there_and_all_of_it(folder: Path) -> None
     assert all((folder / entry).exists() for entry in named)
     assert {path.name for path in folder.glob("*.yaml")} - {KUSTOMIZATION} <= set(named)
     assert (found["kind"] == "Component") == (folder in COMPONENTS)
+
+
+@pytest.mark.parametrize("folder", COMPONENTS, ids=called)
+def test_a_component_brings_its_objects_into_the_namespace_of_the_services(folder: Path) -> None:
+    """Whatever overlay adds it: in one that names no namespace they would be made in `default`."""
+    found = kustomization(folder)
+    kinds = {document["kind"] for entry in found.get("resources", []) for document in documents(folder / entry)}
+    assert found.get("namespace", "topolog" if kinds <= set(OF_THE_CLUSTER) else None) == "topolog"
 
 
 def test_the_image_is_named_in_overlays_alone_and_once_in_each() -> None:
@@ -408,7 +419,7 @@ def check_whole(objects: list[Document]) -> None:
     """What any installation must be: one namespace, no object twice, every reference to a secret of a known name, one image."""
     keys = [(found["kind"], found["metadata"].get("namespace", ""), name_of(found)) for found in objects]
     assert len(set(keys)) == len(keys)
-    assert {namespace for _kind, namespace, _name in keys} == {"", "topolog"}
+    assert {namespace for kind, namespace, _name in keys if kind not in OF_THE_CLUSTER} == {"topolog"}
     accounts = {name_of(found) for found in objects if found["kind"] == "ServiceAccount"}
     images = set()
     for found in objects:
