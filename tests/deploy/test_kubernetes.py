@@ -445,6 +445,14 @@ def test_the_overlay_for_development_brings_every_secret_that_it_uses() -> None:
     assert needed <= made <= {(name, key) for name, key, _optional in references}
 
 
+def test_a_trial_leaves_most_of_a_small_machine_to_pods() -> None:
+    """On a node with two CPUs, one of them exclusive, a pod that asks for that one fits beside it."""
+    started = [found for found in built(K8S / "overlays" / "dev") if found["kind"] in WORKLOADS]
+    asked = [container["resources"]["requests"]["cpu"] for found in started for container in containers(found)]
+    assert all(part.endswith("m") for part in asked)
+    assert sum(int(part.removesuffix("m")) for part in asked) <= 400
+
+
 def test_in_the_overlay_for_development_each_exporter_logs_in_by_its_pods_token() -> None:
     objects = built(K8S / "overlays" / "dev")
     secrets = {name_of(found): found["data"] for found in objects if found["kind"] == "Secret"}
