@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -30,6 +32,16 @@ class StreamState(msgspec.Struct, frozen=True):
     lagging: tuple[str, ...] = ()
 
 
+def size_of(told: Iterable[str]) -> int:
+    """How many servers a cluster has that told these HOST:PORT; a server of two address families is there with both."""
+    kinds = Counter("6" if host[:1] == "[" else "4" if host.replace(".", "").isdecimal() else "name" for host in map(_host, told))
+    return max(kinds.values(), default=1)
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
+
+
 async def describe(url: str) -> list[StreamState]:
     """Ask once. Raises what the client raises when nobody answers."""
     servers, found_credentials = split_credentials(url)
@@ -55,7 +67,7 @@ async def describe(url: str) -> list[StreamState]:
                     max_bytes=info.config.max_bytes or -1,
                     keeps_newest_of_each=info.config.max_msgs_per_subject == 1,
                     replicas=info.config.num_replicas or 1,
-                    servers=max(len(client.discovered_servers) + 1, len(peers) + 1),
+                    servers=max(size_of(client.servers_told), len(peers) + 1),
                     lagging=tuple(peer.name for peer in peers if peer.name and not peer.current),
                 )
             )

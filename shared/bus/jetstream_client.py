@@ -36,6 +36,8 @@ class Insistent(Client):
     def __init__(self, address: Address) -> None:
         super().__init__()
         self._address = address
+        self.servers_told: tuple[str, ...] = ()
+        """HOST:PORT of every server of its cluster, as the server said last; empty without a cluster."""
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """The first word of a server, at every connection."""
@@ -47,6 +49,7 @@ class Insistent(Client):
                     "give it a certificate, or write nats:// without ca="
                 )
             self.options["tls"] = context(url)
+        self.servers_told = tuple(info.get("connect_urls") or ())
         await super()._process_info(info, initial_connection)
 
     def _connect_command(self) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from shared.bus import subjects
+from shared.bus.description import describe, size_of
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import BusUnavailable
 from shared.bus.streams import StreamLimits
@@ -49,6 +50,26 @@ async def leader_of(bus: JetStreamBus, stream: str) -> str:
     assert info.cluster is not None
     assert info.cluster.leader
     return info.cluster.leader
+
+
+async def test_servers_behind_one_name_are_counted_once_each(servers: Servers, bus: JetStreamBus) -> None:
+    """As a Service names them: the name is none of them."""
+    url = servers["n1"].url.replace("127.0.0.1", "localhost")
+    assert "localhost" in url
+    assert {(stream.replicas, stream.servers) for stream in await describe(url)} == {(3, 3)}
+
+
+@pytest.mark.parametrize(
+    ("told", "size"),
+    [
+        ([], 1),
+        (["10.0.0.1:4222", "10.0.0.2:4222"], 2),
+        (["10.0.0.1:4222", "[fd00::1]:4222", "10.0.0.2:4222", "[fd00::2]:4222"], 2),
+        (["nats-0.nats:4222", "nats-1.nats:4222", "nats-2.nats:4222"], 3),
+    ],
+)
+def test_a_server_that_tells_an_address_of_either_family_is_one(told: list[str], size: int) -> None:
+    assert size_of(told) == size
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
