@@ -338,15 +338,20 @@ class Checks:
     def _unforeseen(self, node: SimNode, uid: str, reserved: Reserved, again: bool) -> set[str]:
         """Ends and bindings by others that the decision could not know, where the kubelet would have admitted the pod without
         them; at a readmission, and where a restart lies between, any. Of a pod that only the report had told the decision knew
-        what it holds, and not what it asks for: with or without it, the kubelet would have admitted."""
+        what it holds, and not what it asks for: with or without it, the kubelet would have admitted. Whom the kubelet turned
+        away, as the decision knew, has no place without them either."""
         ends = {other for other in node.ended if self._ended_at.get(other, NEVER) > reserved.based_on}
         foreign = {other for other in node.arrived if other != uid and self._foreign_since(other, node.name, reserved.based_on)}
         reported = {other for other in foreign if node.admitted_ms.get(other, NEVER) < reserved.report_ms}
         informed = {other for other in node.arrived if other != uid and self._knew_one_of(ends, other)}
-        ways = (foreign | informed, (foreign - reported) | informed)
+        turned_away = {other for other in node.arrived if other not in node.admitted_ms and self._known_to_end(other, reserved)}
+        ways = (foreign | informed | turned_away, (foreign - reported) | informed | turned_away)
         if not again and all(node.past.refused_without(uid, ends, way) for way in ways):
             return set()
         return {cause for cause, found in (("pod ended", ends), ("foreign bind", foreign)) if found}
+
+    def _known_to_end(self, uid: str, reserved: Reserved) -> bool:
+        return self._ended_at.get(uid, NEVER) <= reserved.based_on
 
     def _foreign_since(self, uid: str, node: str, position: int) -> bool:
         if position >= self._restored_at and uid in self._bound_then:
