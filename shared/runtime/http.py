@@ -26,6 +26,7 @@ from shared.runtime.http_reading import READ_LIMIT_S, TimedProtocol
 from shared.runtime.http_tls import Certificates
 from shared.runtime.secret_file import Token
 from shared.runtime.settings import HttpTls
+from shared.telemetry import logs, names
 from shared.telemetry.setup import Telemetry
 
 NO_TLS = HttpTls()
@@ -129,13 +130,16 @@ class HttpServer:
 
     async def start(self) -> None:
         """Bind and serve. Raises OSError when the address is taken, HttpTlsError for certificates that cannot be used."""
-        tls = Certificates(self._wanted) if self._wanted != NO_TLS else None
+        tls = Certificates(self._wanted, self._tell_of_files) if self._wanted != NO_TLS else None
         listener = listening.listener(*self._address)
         host, port = listener.getsockname()[:2]
         name = f"[{host}]" if ":" in host else host
         self.url = f"{'https' if tls else 'http'}://{name}:{port}"
         self._server = _Server(self._config, listener, tls)
         self._task = asyncio.create_task(self._server.serve(), name="http")
+
+    def _tell_of_files(self, problem: str) -> None:
+        logs.get("http").warning(names.HTTP_CERTIFICATE, problem=problem)
 
     async def close(self) -> None:
         """Finish what is being answered, then stop."""

@@ -7,10 +7,10 @@ Files are looked at when a client comes and not by a timer: a port that nobody a
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 
 from shared.file_signature import Signature, signature
 from shared.runtime.settings import HttpTls
-from shared.telemetry import logs, names
 from shared.telemetry.reasons import plain
 
 CIPHERS = {
@@ -32,16 +32,15 @@ class HttpTlsError(Exception):
 
 
 class Certificates:
-    """What a port shows and trusts, as the files say now. `clients_must` show a certificate of the authority, or may; `event`
-    tells of files that cannot be used. Raises HttpTlsError where they cannot be at the start."""
+    """What a port shows and trusts, as the files say now. `tell` hears why new files cannot be used. `clients_must` show a
+    certificate of the authority, or may. Raises HttpTlsError where the files cannot be used at the start."""
 
-    def __init__(self, wanted: HttpTls, clients_must: bool = False, event: str = names.HTTP_CERTIFICATE) -> None:
-        self._wanted, self._clients_must, self._event = wanted, clients_must, event
+    def __init__(self, wanted: HttpTls, tell: Callable[[str], None], clients_must: bool = False) -> None:
+        self._wanted, self._tell, self._clients_must = wanted, tell, clients_must
         self._seen = _signatures(wanted)
         _check(wanted)
         self._newest = self.context = _context_of(wanted, clients_must)
         self.context.sni_callback = self._begin
-        self._out = logs.get("http")
 
     def _begin(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         """A handshake begins (OpenSSL tells so whether or not the client names a server): let it have the newest files."""
@@ -51,7 +50,7 @@ class Certificates:
             try:
                 self._newest = _context_of(self._wanted, self._clients_must)
             except HttpTlsError as error:
-                self._out.warning(self._event, problem=str(error))
+                self._tell(str(error))
         connection.context = self._newest
 
 

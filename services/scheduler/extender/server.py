@@ -48,7 +48,7 @@ class ExtenderServer:
         self._config = uvicorn.Config(
             Starlette(routes=routes), log_config=None, access_log=False, lifespan="off", limit_concurrency=MAX_REQUESTS,
             timeout_keep_alive=75, timeout_graceful_shutdown=3, server_header=False, http=_protocol(settings.clients, self._out),
-            ssl_context_factory=_tls(settings) if settings.certificate else None,
+            ssl_context_factory=_tls(settings, self._tell_of_files) if settings.certificate else None,
         )  # fmt: skip
         self._server = _Server(self._config)
         self.url = ""
@@ -64,6 +64,9 @@ class ExtenderServer:
             await self._server.serve(sockets=[listener])
         finally:
             self._server.should_exit = True
+
+    def _tell_of_files(self, problem: str) -> None:
+        self._out.warning(names.EXTENDER_CERTIFICATE, problem=problem)
 
     def _endpoint(self, verb: str) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -152,8 +155,10 @@ def _protocol(clients: tuple[str, ...], out: Any) -> type[asyncio.Protocol]:
     return Named if clients else HttpToolsProtocol
 
 
-def _tls(settings: ExtenderSettings) -> Callable[[uvicorn.Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]:
+def _tls(
+    settings: ExtenderSettings, tell: Callable[[str], None]
+) -> Callable[[uvicorn.Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]:
     """Handshakes begin with the files as they are then. Connections that stand go on: kube-scheduler closes idle ones."""
     wanted = HttpTls(settings.certificate, settings.key, settings.client_ca)
-    certificates = Certificates(wanted, clients_must=True, event=names.EXTENDER_CERTIFICATE)
+    certificates = Certificates(wanted, tell, clients_must=True)
     return lambda _config, _default: certificates.context
