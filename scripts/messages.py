@@ -75,8 +75,7 @@ ADVICE = {
 KUBERNETES = (
     ("event FailedScheduling, condition PodScheduled=False",
      "no node took the pod when it was looked at last, as after each change that could have let it in, and every few "
-     "minutes; the message counts the "
-     "reasons",
+     "minutes; the message counts the reasons",
      "`topolog replay explain POD` names the zones, who holds them, and what would fit; `topolog replay why-not POD --node NODE` "
      "tells how it stands now"),
     ("event Scheduled", "the pod was bound", "nothing"),

@@ -60,13 +60,18 @@ def _login() -> str:
     return "topolog database roles --password-dir DIR; the URL of topolog_service goes into the secret topolog-postgres"
 
 
+def _since(left_s: float | None) -> str:
+    if left_s is None:
+        return "was never held"
+    return "was given up, and nobody has taken it" if left_s == GIVEN_UP_S else f"has had no holder for {-left_s:.0f} s"
+
+
 def _lease(role: str, seen: Inspection) -> Iterator[Finding]:
     left_s = seen.leases.get(role)
     if left_s is None or left_s < 0:
-        since = "was never held" if left_s is None else f"has had no holder for {-left_s:.0f} s"
-        if left_s == GIVEN_UP_S:
-            since = "was given up, and nobody has taken it"
-        yield problem(ABOUT, f"the role {role} {since}", "kubectl -n topolog get pods; see docs/operate.md, TopologNoLeader")
+        yield problem(
+            ABOUT, f"the role {role} {_since(left_s)}", "kubectl -n topolog get pods; see docs/operate.md, TopologNoLeader"
+        )
 
 
 def _growth(seen: Inspection) -> str:

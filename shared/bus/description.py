@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -34,12 +35,15 @@ class StreamState(msgspec.Struct, frozen=True):
 
 def size_of(told: Iterable[str]) -> int:
     """How many servers a cluster has that told these HOST:PORT; a server of two address families is there with both."""
-    kinds = Counter("6" if host[:1] == "[" else "4" if host.replace(".", "").isdecimal() else "name" for host in map(_host, told))
-    return max(kinds.values(), default=1)
+    return max(Counter(map(_family, told)).values(), default=1)
 
 
-def _host(address: str) -> str:
-    return address.rpartition(":")[0]
+def _family(address: str) -> int:
+    """4 or 6; 0 of a name."""
+    try:
+        return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).version
+    except ValueError:
+        return 0
 
 
 async def describe(url: str) -> list[StreamState]:

@@ -360,4 +360,4 @@ class Checks:
 
     def _knew_one_of(self, ends: Iterable[str], uid: str) -> bool:
         decided = self.reserved.get(uid)
-        return decided is not None and any(self._ended_at.get(each, NEVER) <= decided.based_on for each in ends)
+        return decided is not None and any(self._known_to_end(each, decided) for each in ends)

@@ -83,7 +83,7 @@ def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Te
     return found
 
 
-def told(found: Filtered, nominated: str) -> tuple[dict[str, str], dict[str, str]]:
+def refusals(found: Filtered, nominated: str) -> tuple[dict[str, str], dict[str, str]]:
     """(FailedNodes, FailedAndUnresolvableNodes) of a pod for which kube-scheduler evicts pods on the node `nominated`, if any.
 
     Whatever stands in FailedNodes kube-scheduler (1.36) tries to preempt on, and its dry run asks no extender: where its own

@@ -111,7 +111,7 @@ class Extender:
         self._refused.pop(pod.uid, None)
         if not found.passing:
             _bounded(self._refused)[pod.uid] = None
-        failed, unresolvable = answering.told(found, _nominated(asked.pod))
+        failed, unresolvable = answering.refusals(found, _nominated(asked.pod))
         return wire.filtered(found.passing, failed, unresolvable, asked.cached)
 
     async def _later(self, pod: Pod, names: Sequence[str], found: answering.Filtered) -> answering.Filtered:

@@ -23,7 +23,7 @@ _POD = ""
 
 def asked(status: Object) -> Object:
     """The part of a status that changes what a pod counts for: compared with the spec to see news."""
-    held = {name: [allocated, running] for name, allocated, running in _entries(status) if allocated or running}
+    held = {name: (allocated, running) for name, allocated, running in _entries(status) if allocated or running}
     return {"resized": (sorted(held.items()), _infeasible(status))} if held else {}
 
 

@@ -20,13 +20,16 @@ class LookingAgain:
 
     def __init__(self) -> None:
         self._round: list[str] = []
-        self._next_s = self._few_from_s = -1.0
+        self._next_s: float | None = None
+        self._few_from_s = 0.0
 
     def turn(self, queue: Queue, now_s: float) -> None:
         """Make the next few ready, if it is time; `now_s` is monotonic."""
-        if not self._round and now_s >= self._next_s:
-            self._round = queue.waiting_uids()[::-1] if self._next_s >= 0 else []
+        if self._next_s is None:
             self._next_s = now_s + EVERY_S
+        if not self._round and now_s >= self._next_s:
+            self._next_s = now_s + EVERY_S
+            self._round = queue.waiting_uids()[::-1]
         if self._round and now_s >= self._few_from_s and not queue.ready_count():
             self._few_from_s = now_s + WITHIN_S
             for _ in range(min(AT_MOST, len(self._round))):
