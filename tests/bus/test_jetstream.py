@@ -15,7 +15,7 @@ from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus, split_credentials
 from shared.bus.port import Bus, BusUnavailable
 from shared.telemetry import logs, names
-from tests.bus.contract import LIMIT_S, BusContract, fact_message, gather, rung_up_to
+from tests.bus.contract import LIMIT_S, BusContract, fact_message, gather, reported_up_to, rung_up_to
 from tests.bus.nats_process import NatsProcess
 
 PATIENCE_S = 60.0
@@ -68,9 +68,7 @@ async def test_a_killed_server_is_found_again_and_nothing_acknowledged_is_lost(b
     server.start()
     await sending
     await bus.publish_many([fact_message(7)])
-    found = await gather(batches, 1)
-    while not any(message.data == b"2" for message in found):
-        found += await gather(batches, 1)
+    assert await reported_up_to(batches, b"2")
     assert (await rung_up_to(positions, 7))[-1] == 7
 
 
@@ -107,9 +105,7 @@ async def test_a_consumer_that_vanishes_in_silence_is_made_anew(bus: JetStreamBu
         await client.jsm().delete_consumer(subjects.REPORT_STREAM, consumer.name)
     await client.close()
     await bus.publish(subjects.report("b"), b"2", {})
-    found = await gather(batches, 1)
-    while not any(message.data == b"2" for message in found):
-        found += await gather(batches, 1)
+    assert await reported_up_to(batches, b"2")
 
 
 async def test_streams_are_bounded(bus: JetStreamBus, server: NatsProcess) -> None:

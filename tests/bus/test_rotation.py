@@ -15,7 +15,7 @@ from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import BusUnavailable
 from shared.domain.secret_url import bus_trouble
 from shared.runtime.secret_file import UrlFile
-from tests.bus.contract import gather
+from tests.bus.contract import gather, reported_up_to
 from tests.fixtures.servers import short_folder
 
 PATIENCE_S = 60.0
@@ -55,9 +55,7 @@ async def test_a_bus_goes_on_with_the_new_password(tmp_path: Path, monkeypatch: 
                 assert not sending.done(), "it got in with a password that is no more"
                 rotating.tell_clients(servers, password)
                 await sending
-                found = await gather(batches, 1)
-                while not any(message.data == password.encode() for message in found):
-                    found += await gather(batches, 1)
+                assert await reported_up_to(batches, password.encode())
             following.cancel()
             await bus.close()
 
