@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from services.embedded.errors import EmbeddedError
+from services.embedded.postgres import PostgresSettings
 from services.embedded.run_migrations import serve
+from services.embedded.servers import EmbeddedServers
 from shared.eventlog.postgres import PostgresEventLog
 from tests.embedded.test_containers import entry
+from tests.fixtures.ports import free_port
+from tests.fixtures.servers import short_folder
 
 
-def run(url: str) -> tuple[int, str]:
-    process = entry("run_migrations", TOPOLOG_DATABASE_URL=url)
+def run(url: str, wait_s: int = 0) -> tuple[int, str]:
+    process = entry("run_migrations", TOPOLOG_DATABASE_URL=url, TOPOLOG_DATABASE_WAIT_S=str(wait_s))
     _, words = process.communicate(timeout=120)
     return process.returncode, words
 
@@ -37,6 +43,27 @@ def test_the_process_ends_well_where_there_is_something_to_do(database_url: str)
 def test_a_database_that_cannot_be_reached_is_one_line_that_names_the_variable(url: str) -> None:
     code, words = run(url)
     assert (code, "TOPOLOG_DATABASE_URL" in words, "Traceback" in words) == (2, True, False)
+
+
+async def test_a_database_that_starts_beside_it_is_waited_for() -> None:
+    """As at the first start of a cluster, where a Job that ends is started again after ten seconds, twenty, forty."""
+    port = free_port()
+    process = entry("run_migrations", TOPOLOG_DATABASE_URL=f"postgresql://postgres:pw@127.0.0.1:{port}/topolog")
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("waiting for the database: ")
+    with short_folder() as folder:
+        settings = PostgresSettings(listen_addresses="127.0.0.1", password="pw", port=port, durable=False)
+        async with EmbeddedServers(folder / "data", want_nats=False, postgres_settings=settings) as servers:
+            assert servers.postgres is not None
+            await asyncio.to_thread(servers.postgres.apply_password)
+            _, words = await asyncio.to_thread(process.communicate, timeout=120)
+    assert (process.returncode, words) == (0, "")
+
+
+def test_it_is_not_waited_for_for_ever() -> None:
+    code, words = run("postgresql://postgres@127.0.0.1:9/topolog", wait_s=1)
+    assert code == 2
+    assert [line.partition(":")[0] for line in words.splitlines()] == ["waiting for the database", "error"]
 
 
 async def test_nothing_is_done_without_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
