@@ -118,14 +118,22 @@ def advice(event: str) -> str:
 
 
 def warned() -> set[str]:
-    """Names of `shared.telemetry.names` that are logged at warning or error somewhere."""
+    """Names of `shared.telemetry.names` that are logged at warning or above somewhere."""
+    return logged("warning", "error", "critical")
+
+
+def logged(*levels: str) -> set[str]:
+    """Names of `shared.telemetry.names` that are logged at one of these levels. The call itself must name them: one
+    that is handed to it as a value is not found."""
     found = set()
     for _, tree in _sources():
         for call in _calls(tree):
-            if isinstance(call.func, ast.Attribute) and call.func.attr in ("warning", "error", "critical") and call.args:
-                first = call.args[0]
-                if isinstance(first, ast.Attribute) and isinstance(first.value, ast.Name) and first.value.id == "names":
-                    found.add(first.attr)
+            if isinstance(call.func, ast.Attribute) and call.func.attr in levels and call.args:
+                found |= {
+                    name.attr
+                    for name in ast.walk(call.args[0])
+                    if isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name) and name.value.id == "names"
+                }
     return found
 
 

@@ -12,6 +12,8 @@ import pytest
 from services.comparison.cells import Result
 from services.comparison.runner import run_cell
 from services.comparison.side_by_side import NAMES, cell
+from shared.telemetry import names
+from shared.telemetry.declare import EVENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +30,12 @@ def script(name: str) -> ModuleType:
 def test_every_message_is_on_the_page_of_messages() -> None:
     messages = script("messages")
     assert (ROOT / "docs" / "messages.md").read_text() == messages.page(), "run: make docs"
+
+
+def test_each_event_is_named_where_it_is_logged() -> None:
+    """One that is handed on as a value would be missing on the page of messages, whatever its level."""
+    found = script("messages").logged("debug", "info", "warning", "error", "critical", "exception")
+    assert {getattr(names, name) for name in found} >= set(EVENTS)
 
 
 def test_a_warning_that_nobody_gave_advice_for_is_told() -> None:
