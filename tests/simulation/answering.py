@@ -33,7 +33,7 @@ class Outside:
         self.lied: set[str] = set()
         self.binding: Callable[[str, str], None] = lambda _uid, _node: None
         self.evicting: Callable[[str], None] = lambda _uid: None
-        self.appended: Callable[[list[Commit], list[Outcome]], None] = lambda _commits, _outcomes: None
+        self.appended: Callable[[Ask, list[Outcome]], None] = lambda _ask, _outcomes: None
 
     def abandoned(self, ask: Ask) -> None:
         """The asker is gone: its call may be lost, or still under way."""
@@ -58,8 +58,8 @@ class Outside:
 
         if ask.kind == "append":
             what = " ".join(commit.commit_id for commit in ask.args[0])[:90]
-            offer("append", what, lambda: self._append(fiber, ask.args[0]))
-            offer("append lost", what, lambda: self._append_unheard(fiber, ask.args[0]))
+            offer("append", what, lambda: self._append(fiber, ask))
+            offer("append lost", what, lambda: self._append_unheard(fiber, ask))
             offer("append down", what, lambda: fiber.throw(LogUnavailable("the log is down")))
         elif ask.kind == "reach":
             if process.position >= ask.args[0]:
@@ -121,22 +121,23 @@ class Outside:
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
-    def append(self, commits: list[Commit]) -> list[Outcome]:
+    def append(self, ask: Ask) -> list[Outcome]:
         """Append and note how it went."""
+        commits: list[Commit] = ask.args[0]
         outcomes = self.log.append_now(commits)
-        self.appended(commits, outcomes)
+        self.appended(ask, outcomes)
         for commit, outcome in zip(commits, outcomes, strict=True):
             if not isinstance(outcome, Appended):
                 self.mark(f"{type(outcome).__name__} {commit.role.partition('/')[0]}")
         return outcomes
 
-    def _append(self, fiber: Fiber, commits: list[Commit]) -> str:
-        outcomes = self.append(commits)
+    def _append(self, fiber: Fiber, ask: Ask) -> str:
+        outcomes = self.append(ask)
         fiber.resume(outcomes)
         return " ".join(_said(outcome) for outcome in outcomes)
 
-    def _append_unheard(self, fiber: Fiber, commits: list[Commit]) -> str:
-        outcomes = self.append(commits)
+    def _append_unheard(self, fiber: Fiber, ask: Ask) -> str:
+        outcomes = self.append(ask)
         fiber.throw(LogUnavailable("the answer was lost"))
         return "unheard: " + " ".join(_said(outcome) for outcome in outcomes)
 
@@ -171,7 +172,7 @@ class Outside:
     def _execute_stray(self, ask: Ask) -> str:
         self.strays.remove(ask)
         if ask.kind == "append":
-            return "stray: " + " ".join(_said(outcome) for outcome in self.append(ask.args[0]))
+            return "stray: " + " ".join(_said(outcome) for outcome in self.append(ask))
         return f"stray: {self._execute(ask)}"
 
 

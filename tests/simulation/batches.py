@@ -7,39 +7,38 @@ know what is decided.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from weakref import WeakKeyDictionary
 
-from shared.eventlog.port import Appended, Commit, Conflict, Outcome, Place
+from shared.eventlog.port import Appended, Commit, Conflict, Outcome
 from shared.events import streams
+from tests.simulation.fibers import Ask, Fiber
 from tests.simulation.log import SimLog
 
 ROLE = "scheduler/"
 
 
 class Batches:
-    """`_together` is who appended, and what they had seen -> the commits of theirs that stand. A role and an epoch alone name
-    nobody: a log that was set back gives the same epoch again."""
+    """`_together` is the turn of a loop in which commits were decided -> those of them that stand. Role, epoch and what was seen
+    name nobody: a log that was set back gives the same epoch again."""
 
     def __init__(self) -> None:
-        self._together: dict[tuple[str, int, Place | None], set[str]] = {}
+        self._together: WeakKeyDictionary[Fiber, set[str]] = WeakKeyDictionary()
 
-    def misplaced(self, log: SimLog, commits: Sequence[Commit], outcomes: Sequence[Outcome]) -> Iterator[str]:
+    def misplaced(self, log: SimLog, ask: Ask, outcomes: Sequence[Outcome]) -> Iterator[str]:
         """What breaks S12."""
-        both = list(zip(commits, outcomes, strict=True))
+        assert ask.asker is not None
+        both: list[tuple[Commit, Outcome]] = list(zip(ask.args[0], outcomes, strict=True))
         standing = {commit.commit_id for commit, outcome in both if isinstance(outcome, Appended)}
-        for commit in commits:
-            self._together.setdefault(_decided(commit), set()).update(standing & {commit.commit_id})
+        together = self._together.setdefault(ask.asker, set())
+        together |= standing
         for commit, outcome in both:
             alone = bool(commit.follows) and commit.follows not in standing
             if alone and isinstance(outcome, Appended):
                 yield f"S12: {commit.commit_id} stands, and {commit.follows}, which it was decided with, does not"
             elif not alone and isinstance(outcome, Conflict) and outcome.stream != streams.LOG and commit.role.startswith(ROLE):
                 rivals = _moved_by(log, commit)
-                if rivals and all(each in self._together[_decided(commit)] for each in rivals):
+                if rivals and together.issuperset(rivals):
                     yield f"S12: {commit.commit_id} lost its place to {rivals[-1]} of its own scheduler"
-
-
-def _decided(commit: Commit) -> tuple[str, int, Place | None]:
-    return commit.role, commit.epoch, commit.seen
 
 
 def _moved_by(log: SimLog, commit: Commit) -> list[str]:

@@ -14,7 +14,7 @@ import msgspec
 from services.replay.verifying import Audit
 from shared.domain.pod import Pod
 from shared.domain.report import Report, ZonedAmount
-from shared.eventlog.port import Commit, Outcome
+from shared.eventlog.port import Outcome
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events import report_facts as reports
@@ -29,6 +29,7 @@ from shared.ledger.state import LedgerNode
 from tests.simulation.afresh import EVERY, differing
 from tests.simulation.batches import Batches
 from tests.simulation.cluster import ENDED, Api
+from tests.simulation.fibers import Ask
 from tests.simulation.log import SimClock, SimLog
 from tests.simulation.node import SimNode
 from tests.simulation.schedulers import SchedulerProcess
@@ -239,9 +240,9 @@ class Checks:
             if self._hashes.setdefault(position, value) != value:
                 self.broken.append(f"S6 at {position}: two replicas differ")
 
-    def appended(self, commits: Sequence[Commit], outcomes: Sequence[Outcome]) -> None:
+    def appended(self, ask: Ask, outcomes: Sequence[Outcome]) -> None:
         """S12, of what one scheduler decided together."""
-        self.broken += self._batches.misplaced(self.log, commits, outcomes)
+        self.broken += self._batches.misplaced(self.log, ask, outcomes)
 
     def binding(self, uid: str, _node: str) -> None:
         """S7 in truth: a binding call is carried out only after its intent stands in the log."""

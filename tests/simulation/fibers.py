@@ -12,12 +12,13 @@ from typing import Any
 
 
 class Ask:
-    """One question of a fiber. `answer` is set once the outside has acted but the answer is still under way."""
+    """One question of a fiber, its `asker`. `answer` is set once the outside has acted but the answer is still under way."""
 
     def __init__(self, kind: str, *args: Any) -> None:
         self.kind = kind
         self.args = args
         self.answer: Any = None
+        self.asker: Fiber | None = None
 
     def __await__(self) -> Generator[Ask, Any, Any]:
         return (yield self)
@@ -57,6 +58,7 @@ class Fiber:
     def _step(self, go: Any) -> None:
         try:
             self.ask = self._context.run(go)
+            self.ask.asker = self
         except StopIteration:
             self.ask = None
         except Exception as error:
