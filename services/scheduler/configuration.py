@@ -40,7 +40,8 @@ def chosen(settings: SchedulerSettings) -> Choice:
         raise SettingsInvalid(problems)
     made = provenance(choice.core.cycle, choice.core.upstream)
     asked_by = settings.extender.schedulers if settings.extender.port else ()
-    core = msgspec.structs.replace(choice.core, provenance=made, shadow=settings.shadow, asked_by=asked_by)
+    delegated = settings.extender.delegated
+    core = msgspec.structs.replace(choice.core, provenance=made, shadow=settings.shadow, asked_by=asked_by, delegated=delegated)
     return msgspec.structs.replace(choice, core=core)
 
 

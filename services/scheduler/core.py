@@ -43,13 +43,12 @@ class Instead(Protocol):
 
     def placing(self, cycle: CycleConfig) -> Placing:
         """A fresh one."""
-        ...
 
 
 class CoreConfig(msgspec.Struct, frozen=True):
     """What the core must be told: its name as a scheduler, the cycle's settings, the rejections that make a node dirty, the
     upstream plugin's arguments where its caches decide instead of the ledger, and what its decisions name as what made them.
-    `asked_by` are the schedulers whose pods it reserves when they ask."""
+    `asked_by` are the schedulers whose pods it reserves when they ask, `delegated` the resources that DRA drivers give them."""
 
     scheduler_name: str = "topolog"
     cycle: CycleConfig = CycleConfig()
@@ -58,6 +57,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
     provenance: Provenance = Provenance()
     shadow: bool = False
     asked_by: tuple[str, ...] = ()
+    delegated: tuple[str, ...] = ()
 
 
 class Counters(msgspec.Struct):
@@ -92,7 +92,7 @@ class SchedulerCore:
         self.counters = Counters()
         self.marks = Marks(config.dirty_after_rejections)
         self.nominations = Nominations(self.ledger)
-        self.binds, self.shadow = Binds(), Shadow()
+        self.binds, self.shadow = Binds(config.delegated), Shadow()
         self.rejections = Rejections(() if config.shadow else (config.scheduler_name, *config.asked_by))
         self.share = Share()
         self.provenance = config.provenance

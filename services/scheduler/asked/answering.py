@@ -11,6 +11,7 @@ from itertools import compress, islice, repeat
 
 import msgspec
 
+from services.scheduler.asked.delegated import NOTHING, Delegated
 from services.scheduler.asked.wire import Offer
 from services.scheduler.deciding.constraints import barred_resources
 from services.scheduler.deciding.explanation import explain
@@ -63,9 +64,19 @@ class Texts:
         return found
 
 
-def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts) -> Filtered:
+def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts, delegated: Delegated = NOTHING) -> Filtered:
     """The verdict of each node. Refusals of a kind have one text, since kube-scheduler counts nodes by it."""
-    shape, found = placing.judging.shape(unconstrained(pod)), Filtered()
+    found = Filtered()
+    for judged, theirs in delegated.parted(pod, names, placing.around.nodes):
+        part = _filtered(placing, pod, unconstrained(judged), theirs, texts)
+        found.passing += part.passing
+        found.failed |= part.failed
+        found.unresolvable |= part.unresolvable
+    return found
+
+
+def _filtered(placing: ColumnarPlacing, pod: Pod, judged: Pod, names: Sequence[str], texts: Texts) -> Filtered:
+    shape, found = placing.judging.shape(judged), Filtered()
     if shape.problem:
         found.unresolvable = dict.fromkeys(names, shape.problem)
         return found
@@ -122,7 +133,7 @@ def _last_resort(placing: ColumnarPlacing, shape: Shape, names: Sequence[str], b
 
 def _barred(placing: ColumnarPlacing, pod: Pod, shape: Shape) -> dict[str, str]:
     """Node name -> why it takes no such pod, whoever is evicted: resources that it gives nobody, and what was learnt of it."""
-    nodes, barred = placing.around.nodes, barred_resources.barred(pod, placing.around)
+    nodes, barred = placing.around.nodes, barred_resources.barred(shape.pod, placing.around)
     said = {name: text_of(refusal, explain.bounds_of(placing, nodes[name], shape, refusal)) for name, refusal in barred.items()}
     return said | {name: f"set aside for such pods: {aside.cause}" for name, aside in placing.around.asides.of(pod).items()}
 
@@ -175,9 +186,16 @@ def _spare_those_on_their_way(placing: ColumnarPlacing, shape: Shape, most: int)
         placing.judging.judge(shape, facts)
 
 
-def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dict[str, int]:
+def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str], delegated: Delegated = NOTHING) -> dict[str, int]:
     """Node name -> 0..100 by the configured strategy; 0 for nodes that are not known or do not fit."""
-    shape = placing.judging.shape(unconstrained(pod))
+    found: dict[str, int] = {}
+    for judged, theirs in delegated.parted(pod, names, placing.around.nodes):
+        found |= _prioritized(placing, unconstrained(judged), theirs)
+    return found
+
+
+def _prioritized(placing: ColumnarPlacing, judged: Pod, names: Sequence[str]) -> dict[str, int]:
+    shape = placing.judging.shape(judged)
     if shape.problem:
         return dict.fromkeys(names, 0)
     _bring_up_to_date(placing, shape)
@@ -189,29 +207,32 @@ def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dic
     return found
 
 
-def preempted(placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod, offers: Mapping[str, Offer]) -> dict[str, Offer]:
+def preempted(
+    placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod, offers: Mapping[str, Offer], delegated: Delegated = NOTHING
+) -> dict[str, Offer]:
     """The offers by which the pod gets its zones, with more victims where kube-scheduler's do not free one; the others are left
     out."""
-    bare = unconstrained(pod)
-    shape, found = placing.judging.shape(bare), {}
-    barred = _barred(placing, pod, shape)
-    for name, offer in offers.items():
-        facts = placing.node(name)
-        if facts is None or name in barred:
-            continue
-        victims = widened(bare, shape, facts, offer.uids, pods, placing.config)
-        if victims is not None:
-            found[name] = Offer(victims, offer.violations)
+    found = {}
+    for judged, theirs in delegated.parted(pod, offers, placing.around.nodes):
+        bare = unconstrained(judged)
+        shape = placing.judging.shape(bare)
+        barred = _barred(placing, pod, shape)
+        for name in theirs:
+            facts, offer = placing.node(name), offers[name]
+            if facts is None or name in barred:
+                continue
+            victims = widened(bare, shape, facts, offer.uids, pods, placing.config)
+            if victims is not None:
+                found[name] = Offer(victims, offer.violations)
     return found
 
 
-def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
+def placed_on(placing: ColumnarPlacing, pod: Pod, node: str, delegated: Delegated = NOTHING) -> Placed | str:
     """The pod on exactly this node, judged as the log stands now; or why not."""
     facts = placing.node(node)
-    bare = unconstrained(pod)
-    shape = placing.judging.shape(bare)
     if facts is None:
         return f"{node}: node not seen yet"
+    shape = placing.judging.shape(unconstrained(delegated.judged(pod, facts)))
     barred = _barred(placing, pod, shape).get(node)
     if barred is not None:
         return f"{node}: {barred}"

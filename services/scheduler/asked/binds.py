@@ -5,11 +5,12 @@ any more is withdrawn if the binder has not taken it up. Must not know HTTP, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from services.scheduler.asked.answering import placed_on
+from services.scheduler.asked.delegated import Delegated
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.reserving.proposals import Proposal
@@ -34,9 +35,10 @@ class Request(msgspec.Struct):
 
 class Binds:
     """Requests by uid: `_asked` wait for a decision, `_sent` for the outcome of an append. `answers` are for those who asked: ""
-    is success."""
+    is success. `delegated` is what of a pod's request others give."""
 
-    def __init__(self) -> None:
+    def __init__(self, delegated: Iterable[str] = ()) -> None:
+        self.delegated = Delegated(delegated)
         self.answers: dict[str, str] = {}
         self._asked: dict[str, Request] = {}
         self._sent: dict[str, Request] = {}
@@ -101,7 +103,7 @@ class Binds:
             return self._standing(request, entry, ledger, versions)
         del self._asked[uid]
         pod = entry.pod if entry is not None else request.pod
-        placed = placed_on(placing, pod, request.node)
+        placed = placed_on(placing, pod, request.node, self.delegated)
         if isinstance(placed, str):
             self.answers[uid] = placed
             return None

@@ -99,13 +99,13 @@ class Extender:
 
     async def filter(self, body: bytes) -> object:
         """Who may take the pod; where nobody may, perhaps a moment later."""
-        asked, core = _decoded(wire.asked, body), self._core()
+        asked = _decoded(wire.asked, body)
         pod, problem = news.read(asked.pod)
         names = asked.node_names()
         if problem:
             return wire.filtered([], {}, dict.fromkeys(names, f"unreadable manifest: {problem}"), asked.cached)
         self._remember(pod)
-        found = answering.filtered(_placing(core), pod, names, self._texts)
+        found = self._filtered(pod, names)
         if not found.passing and found.failed and (pod.uid in self._refused or _waits(asked.pod)):
             found = await self._later(pod, names, found)
         self._refused.pop(pod.uid, None)
@@ -113,6 +113,10 @@ class Extender:
             _bounded(self._refused)[pod.uid] = None
         failed, unresolvable = answering.refusals(found, _nominated(asked.pod))
         return wire.filtered(found.passing, failed, unresolvable, asked.cached)
+
+    def _filtered(self, pod: Pod, names: Sequence[str]) -> answering.Filtered:
+        core = self._core()
+        return answering.filtered(_placing(core), pod, names, self._texts, core.binds.delegated)
 
     async def _later(self, pod: Pod, names: Sequence[str], found: answering.Filtered) -> answering.Filtered:
         """The answer once there are news by which the pod fits, or as it is."""
@@ -127,7 +131,7 @@ class Extender:
                         self._news.clear()
                         await self._news.wait()
                         await asyncio.sleep(TOGETHER_S)
-                        found = answering.filtered(_placing(self._core()), pod, names, self._texts)
+                        found = self._filtered(pod, names)
         finally:
             self._later_from_s = clock() + LATER_EVERY_S
         return found
@@ -137,14 +141,18 @@ class Extender:
         asked, core = _decoded(wire.asked, body), self._core()
         pod, problem = news.read(asked.pod)
         names = asked.node_names()
-        return wire.prioritized(dict.fromkeys(names, 0) if problem else answering.prioritized(_placing(core), pod, names))
+        if problem:
+            return wire.prioritized(dict.fromkeys(names, 0))
+        return wire.prioritized(answering.prioritized(_placing(core), pod, names, core.binds.delegated))
 
     def preempt(self, body: bytes) -> object:
         """Which offers of victims give the pod its zones."""
         asked, core = _decoded(wire.preempt, body), self._core()
         pod, problem = news.read(asked.pod)
-        kept = {} if problem else answering.preempted(_placing(core), core.ledger.pods, pod, asked.offers())
-        return wire.preempted(kept)
+        if problem:
+            return wire.preempted({})
+        pods, delegated = core.ledger.pods, core.binds.delegated
+        return wire.preempted(answering.preempted(_placing(core), pods, pod, asked.offers(), delegated))
 
     async def bind(self, body: bytes) -> object:
         """Reserve, bind, and say what became of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,8 @@ class World:
     async def tell(self, stream: str, fact: Fact) -> None:
         await self.log.append([Commit(f"told/{await self.log.head()}", "test", 0, 0, (Draft(stream, fact),))])
 
-    async def node(self, name: str, *zones: Zone, **fields: object) -> None:
-        await self.tell(streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=ROOMY))
+    async def node(self, name: str, *zones: Zone, offers: Mapping[str, int] = ROOMY, **fields: object) -> None:
+        await self.tell(streams.node(name), NodeObserved(name, f"uid-{name}", allocatable={**offers}))
         made = msgspec.structs.replace(report(*zones, tracked=("cpu",), **fields), node=name)  # type: ignore[arg-type]
         await self.tell(streams.report(name), NodeReported(made))
 
@@ -99,8 +99,9 @@ class World:
             for each in extenders:
                 each.folded(core, page)
 
-        projector: Projector[SchedulerCore] = Projector("scheduler", self.log, fold_of(CoreConfig()), after=after, options=QUICK)
         chosen = ExtenderSettings(port=port, **{"bind_within_s": 5.0, **settings})
+        fold = fold_of(CoreConfig(delegated=chosen.delegated))
+        projector: Projector[SchedulerCore] = Projector("scheduler", self.log, fold, after=after, options=QUICK)
         extender = Extender(projector, decider.wake, chosen.bind_within_s)
         extenders.append(extender)
         decider.heard = extender.answered

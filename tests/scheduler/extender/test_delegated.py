@@ -1,0 +1,65 @@
+"""Extended resources that DRA drivers give: not judged where a node's device plugins have none of them; its zones are."""
+
+from __future__ import annotations
+
+from shared.events.scheduling_facts import PodReserved
+from tests.ledger.given import zone
+from tests.scheduler.extender.test_extender import ROOMY, Json, World, pod
+
+GPU, NIC = "example.com/gpu", "deviceclass.resource.kubernetes.io/nic.example.com"
+
+
+def asking(devices: dict[str, str], cpus: int = 4, name: str = "p") -> Json:
+    made = pod(name, cpus)
+    made["spec"]["containers"][0]["resources"]["requests"].update(devices)
+    made["spec"]["containers"][0]["resources"]["limits"].update(devices)
+    return made
+
+
+async def mixed() -> World:
+    """Of "plugin" a device plugin offers two GPUs, of "gone" none any more, and of "claims" nobody ever spoke."""
+    world = World()
+    await world.node("plugin", zone(0, 8), zone(1, 8), offers={**ROOMY, GPU: 2})
+    await world.node("gone", zone(0, 8), zone(1, 8), offers={**ROOMY, GPU: 0})
+    await world.node("claims", zone(0, 8), zone(1, 2))
+    await world.node("narrow", zone(0, 2), zone(1, 2))
+    return world
+
+
+async def test_a_resource_that_a_class_names_is_left_to_its_driver_where_no_plugin_offers_it() -> None:
+    world = await mixed()
+    async with world.at_work(delegated=(GPU,)):
+        few = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims", "narrow")
+        many = await world.filter(asking({GPU: "4"}), "plugin", "gone", "claims", "narrow")
+    assert sorted(few["NodeNames"]) == ["claims", "gone", "plugin"]
+    assert "no zone as large" in few["FailedAndUnresolvableNodes"]["narrow"]
+    assert sorted(many["NodeNames"]) == ["claims", "gone"]
+    assert GPU in many["FailedAndUnresolvableNodes"]["plugin"]
+
+
+async def test_one_that_no_class_names_is_what_nodes_offer() -> None:
+    world = await mixed()
+    async with world.at_work():
+        found = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims")
+    assert found["NodeNames"] == ["plugin"]
+
+
+async def test_one_by_its_classes_own_name_needs_no_setting() -> None:
+    world = await mixed()
+    async with world.at_work():
+        found = await world.filter(asking({NIC: "1"}), "plugin", "claims", "narrow")
+    assert sorted(found["NodeNames"]) == ["claims", "plugin"]
+
+
+async def test_it_is_scored_and_bound_by_its_zones() -> None:
+    world = await mixed()
+    async with world.at_work(delegated=(GPU,)):
+        made = asking({GPU: "1"})
+        await world.filter(made, "claims")
+        scores = await world.post("prioritize", {"Pod": made, "NodeNames": ["plugin", "claims", "narrow"]})
+        assert {each["Host"]: each["Score"] > 0 for each in scores} == {"plugin": True, "claims": True, "narrow": False}
+        assert await world.bind(made, "claims") == ""
+        assert [fact.node for fact in await world.facts(PodReserved)] == ["claims"]
+        other = asking({GPU: "1"}, cpus=6, name="q")
+        assert "no single zone" in (await world.filter(other, "claims"))["FailedAndUnresolvableNodes"]["claims"]
+        assert "no single zone" in await world.bind(other, "claims")
