@@ -14,8 +14,9 @@ import msgspec
 from services.scheduler.setting_aside.asides import BEFORE, HEARD, Asides, Before, Hear, PodBefore
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.events import streams
+from shared.events.binding_facts import PodBound
 from shared.events.catalog import CATALOG, Fact
-from shared.events.cluster_facts import ClusterListed, PodEnded, PodObserved
+from shared.events.cluster_facts import ClusterListed, PodEnded, PodObserved, PodRunning
 from shared.events.envelope import Envelope
 from shared.events.log_facts import LogOpened
 from shared.events.report_facts import ReportFact
@@ -68,7 +69,7 @@ def _weighed(followed: Followed, fact: DemandWeighed) -> None:
     followed.wanted = fact.wanted
 
 
-def _seen(followed: Followed, fact: PodObserved) -> None:
+def _seen(followed: Followed, fact: PodObserved | PodBound | PodRunning) -> None:
     followed.surroundings.hear_pod(fact)
 
 
@@ -90,13 +91,16 @@ def _listed(followed: Followed, fact: ClusterListed) -> None:
     followed.listings.listed(fact)
 
 
-def _reserved(followed: Followed, _fact: PodReserved) -> None:
+def _reserved(followed: Followed, fact: PodReserved) -> None:
     followed.listings.decided()
+    followed.surroundings.hear_pod(fact)
 
 
 _BESIDE: dict[type[Fact], Callable[[Followed, Any], None]] = {
     DemandWeighed: _weighed,
     PodObserved: _seen,
+    PodBound: _seen,
+    PodRunning: _seen,
     PodEnded: _ended,
     PodReserved: _reserved,
     LogOpened: _opened,

@@ -82,9 +82,9 @@ class NodeVolumesLimited(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tr
 
 
 class NominationObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A pending pod of another scheduler has `node` in `status.nominatedNodeName`: pods are evicted there for it. `key` is its
-    `namespace/name`, `requests` what it asks of the node as a whole. Ends with its own fact, with the pod, or when the pod is
-    bound. Stream `nomination/<pod_uid>`."""
+    """A pending pod of another scheduler has `node` in `status.nominatedNodeName`: pods are evicted there for it, or its binding
+    is prepared. `key` is its `namespace/name`, `requests` what it asks of the node as a whole. Ends with its own fact, with the
+    pod, or when the pod has a node in the log. Stream `nomination/<pod_uid>`."""
 
     pod_uid: str
     key: str

@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 
 from shared.domain.pod import NodeSelectorTerm
-from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.binding_facts import PodBound
+from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
+from shared.events.scheduling_facts import PodReserved
 from shared.events.surroundings_facts import (
     ClaimObserved,
     NamespaceObserved,
@@ -57,9 +59,10 @@ class Surroundings(msgspec.Struct):
         else:
             self.of_kind(fact.kind).pop(fact.name, None)
 
-    def hear_pod(self, fact: PodObserved | PodEnded) -> None:
-        """Who stands on a node, or ended, needs no room kept."""
-        if self.nominations and (isinstance(fact, PodEnded) or fact.node):
+    def hear_pod(self, fact: PodObserved | PodReserved | PodBound | PodRunning | PodEnded) -> None:
+        """Who stands on a node, or ended, needs no room kept: of a pod that Topolog reserves when kube-scheduler asks nobody sees
+        the binding. It may be nominated until then, since 1.35 also where nobody is evicted, and be seen so only afterwards."""
+        if self.nominations and not (isinstance(fact, PodObserved) and not fact.node):
             self.nominations.pop(fact.about.pod, None)
 
     def of_kind(self, kind: Surrounding) -> dict[str, Any]:

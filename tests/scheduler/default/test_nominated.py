@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from services.scheduler.observing.kinds import Kinds, absent
 from services.scheduler.observing.sightings import Sightings
 from shared.domain.fields import Json
+from shared.domain.manifest import pod_from_manifest
+from shared.domain.pod import Pod
 from shared.events import streams
+from shared.events.binding_facts import PodBound
 from shared.events.cluster_facts import PodEnded, PodObserved
+from shared.events.scheduling_facts import NodeCharged, PodReserved
 from shared.events.surroundings_facts import NominationObserved, SurroundingEnded, stream_of
 from shared.kube.port import Seen
 from tests.scheduler.default.story import Story
@@ -71,6 +77,23 @@ async def test_a_nominee_that_is_bound_counts_once() -> None:
     (told,) = await shown(story, nominee(cpu="60", bound="n1"))
     assert isinstance(told, PodObserved)
     assert not story.cores[0].followed.surroundings.nominations
+    assert [await placed(story, seen(f"p{number}")) for number in range(4)] == ["n1"] * 4
+    assert "too little cpu" in await placed(story, seen("late"))
+
+
+@pytest.mark.parametrize("heard_late", [False, True])
+async def test_a_nominee_that_its_scheduler_has_topolog_bind_counts_once(heard_late: bool) -> None:
+    """kube-scheduler 1.36 nominates who waits for claims before it asks for the binding; that the pod was nominated the observer
+    may see after the reservation, and that it is bound by then nobody tells once more."""
+    story = await world("n1")
+    await story.tell("pod/uid-other", PodObserved(cast(Pod, pod_from_manifest(nominee(cpu="60")))))
+    if not heard_late:
+        await shown(story, nominee(cpu="60"))
+    await story.tell("pod/uid-other", PodReserved("uid-other", "n1", 1, 1, 1, 50, 1, {}, False, "", ""))
+    await story.tell("node/n1", NodeCharged("n1", "uid-other"))
+    if heard_late:
+        await shown(story, nominee(cpu="60"))
+    await story.tell("pod/uid-other", PodBound("uid-other", "n1"))
     assert [await placed(story, seen(f"p{number}")) for number in range(4)] == ["n1"] * 4
     assert "too little cpu" in await placed(story, seen("late"))
 

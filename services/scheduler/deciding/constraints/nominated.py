@@ -1,5 +1,6 @@
-"""Room that another scheduler evicts pods for: a pending pod with `status.nominatedNodeName` counts on its node as if it stood
-there, for pods of no higher priority. Semantics: kube-scheduler's filtering with nominated pods (1.36).
+"""Room that another scheduler keeps: a pending pod with `status.nominatedNodeName` counts on its node as if it stood there, for
+pods of no higher priority. Semantics: kube-scheduler's filtering with nominated pods (1.36), which nominates pods that it evicts
+others for, and those whose binding may take a while.
 
 Not a field of our pod: what was seen of others' bars nodes. By amounts of the node alone, as kube-scheduler knows no zones;
 nominees of this scheduler hold zones in the ledger.

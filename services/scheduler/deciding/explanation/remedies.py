@@ -17,7 +17,7 @@ _FIXED = {
     Reason.UNSCHEDULABLE: "`kubectl uncordon` the node",
     Reason.NOT_READY: "wait until the node's kubelet is ready",
     Reason.TAINT: "remove the taint, or let the pod tolerate it",
-    Reason.NOMINATED: "wait until that pod is bound: its scheduler evicts pods for it there",
+    Reason.NOMINATED: "wait until that pod is bound: its scheduler has chosen the node for it",
     Reason.FEATURE: "use nodes whose kubelet has the feature (status.declaredFeatures), or change the pod",
     Reason.HOST_PORT: "use another host port, or wait until the pod that has it ends",
     Reason.POD_AFFINITY: "start a pod of its affinity's selection there first, or change the affinity",
