@@ -14,7 +14,7 @@ from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.provenance import provenance
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.sharing import Share, share_of
-from shared.domain.pod import Pod
+from shared.domain.pod import Container, Pod
 from shared.events import streams
 from shared.events.binding_facts import BindRefused
 from shared.events.cluster_facts import PodObserved
@@ -52,6 +52,25 @@ async def test_reservations_and_verdicts_of_one_batch_are_decided_alike_again() 
     kinds = [type(fact) for _, fact in await decisions(story)]
     assert (kinds.count(PodReserved), kinds.count(PodVerdictChanged)) == (6, 1)
     assert await told(story) == ["recomputed: the same"] * 7
+
+
+async def test_a_node_that_a_kube_scheduler_asked_for_is_judged_again_and_not_chosen() -> None:
+    """Also where others give what no node counts: chosen among all nodes, the pod would have gone elsewhere or nowhere."""
+    story = await decided(pod("own", cpus=2), made=HERE)
+    plain = msgspec.structs.replace(pod("p", cpus=5), scheduler_name="numa-scheduler")
+    amounts = {"cpu": 1000, "a.com/gpu": 1}
+    asking = Container("c", "app", amounts, amounts)
+    claiming = msgspec.structs.replace(pod("q"), scheduler_name="numa-scheduler", containers=(asking,))
+    story.cores = [SchedulerCore(CoreConfig(provenance=HERE, delegated=("a.com/gpu",)), story.cores[0].followed)]
+    await story.arrives(plain, claiming)
+    for each in (plain, claiming):
+        story.cores[0].binds.ask(each, "n1")
+        await story.decide()
+    asked = "on the node that numa-scheduler asked for"
+    by = msgspec.structs.replace(BY, delegated=("a.com/gpu",))
+    assert await told(story, by) == ["recomputed: the same", *[f"recomputed: the same, {asked}"] * 2]
+    (_, _, without) = await told(story)
+    assert "would be n1: too little a.com/gpu" in without
 
 
 async def test_nodes_that_only_reports_name_are_no_part_of_it() -> None:
