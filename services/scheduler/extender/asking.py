@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import msgspec
 
 from services.scheduler.asked import answering, wire
 from services.scheduler.core import SchedulerCore
+from services.scheduler.extender.patience import Patience
 from services.scheduler.observing import news
 from services.scheduler.placing.placing import ColumnarPlacing
 from shared.domain.pod import Pod
@@ -27,12 +27,6 @@ SEEN_LIMIT = 20_000
 """Pods remembered from filter until they are bound."""
 SEEN_WITHIN_S = 3.0
 """How long /bind waits for a pod that another replica filtered, and that the observer has yet to tell."""
-LATER_S = 0.5
-"""How long a pod that fits nowhere, and waited already, waits for news. kube-scheduler asks for it again because something
-happened, which it may hear of before the log does; told no in between, it asks again at the next event: minutes later in a
-quiet cluster."""
-LATER_EVERY_S = 2.0
-"""The least time between two such waits: kube-scheduler asks for one pod at a time."""
 TOGETHER_S = 0.02
 """News that come so soon after others are judged with them."""
 
@@ -60,7 +54,7 @@ class Extender:
         self._waiting: dict[str, asyncio.Future[str]] = {}
         self._refused: dict[str, None] = {}
         self._news = asyncio.Event()
-        self._later_from_s = -math.inf
+        self._patience = Patience()
 
     def reset(self) -> None:
         """Another log or timeline: nothing that was asked is under way."""
@@ -121,19 +115,18 @@ class Extender:
     async def _later(self, pod: Pod, names: Sequence[str], found: answering.Filtered) -> answering.Filtered:
         """The answer once there are news by which the pod fits, or as it is."""
         clock = asyncio.get_running_loop().time
-        if clock() < self._later_from_s:
-            return found
-        self._later_from_s = math.inf
+        begun_s = clock()
+        wait_s = self._patience.take(begun_s)
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LATER_S):
+                async with asyncio.timeout(wait_s):
                     while not found.passing:
                         self._news.clear()
                         await self._news.wait()
                         await asyncio.sleep(TOGETHER_S)
                         found = self._filtered(pod, names)
         finally:
-            self._later_from_s = clock() + LATER_EVERY_S
+            self._patience.give_back(wait_s - (clock() - begun_s))
         return found
 
     def prioritize(self, body: bytes) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,7 +14,7 @@ import msgspec
 import pytest
 
 from services.scheduler.core import CoreConfig, SchedulerCore
-from services.scheduler.extender import asking
+from services.scheduler.extender import patience
 from services.scheduler.extender.asking import Extender
 from services.scheduler.extender.server import ExtenderServer
 from services.scheduler.extender.settings import ExtenderSettings
@@ -169,23 +168,22 @@ def waiting(made: Json) -> Json:
     return {**made, "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
 
 
-async def test_a_pod_that_waited_is_told_of_room_that_comes_while_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pods_that_waited_are_told_of_room_that_comes_while_they_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """kube-scheduler asks again when a pod ended, and may know it before the log does; it does not ask again for minutes."""
-    monkeypatch.setattr(asking, "LATER_S", 3600.0)
+    monkeypatch.setattr(patience, "MOST_S", 7200.0)
     async with (await small_and_large()).at_work() as world, asyncio.timeout(60):
         assert (await world.filter(pod("new"), "n1"))["NodeNames"] == [], "a new pod is answered at once"
-        asked = asyncio.create_task(world.filter(waiting(pod("p")), "n1"))
-        await until(lambda: world.extender._later_from_s == math.inf)
-        assert (await world.filter(waiting(pod("other")), "n1"))["NodeNames"] == [], "one waits at a time"
+        asked = [asyncio.create_task(world.filter(waiting(pod(name)), "n1")) for name in ("p", "q")]
+        await until(lambda: world.extender._patience._left_s < 2000)
         await world.tell(streams.report("n1"), NodeReported(report(zone(0, 8), zone(1, 8), tracked=("cpu",), at=2)))
-        assert (await asked)["NodeNames"] == ["n1"]
+        assert [(await each)["NodeNames"] for each in asked] == [["n1"], ["n1"]]
 
 
-async def test_a_pod_for_which_no_room_comes_is_refused_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "LATER_S", 0.05)
+async def test_a_pod_for_which_no_room_comes_is_refused_all_the_same() -> None:
     async with (await small_and_large()).at_work() as world:
-        answer = await world.filter(waiting(pod("p")), "n1")
-        assert answer["FailedAndUnresolvableNodes"] == {"n1": "no single zone with 4 cpu free (best: 3 in zone 1)"}
+        for name in ("p", "q", "r"):
+            answer = await world.filter(waiting(pod(name)), "n1")
+            assert answer["FailedAndUnresolvableNodes"] == {"n1": "no single zone with 4 cpu free (best: 3 in zone 1)"}
 
 
 async def test_without_node_cache_whole_nodes_come_and_nodes_go_back() -> None:
