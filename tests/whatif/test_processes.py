@@ -17,8 +17,12 @@ NOTE = "NOTE_OF_TEST_PROCESSES"
 
 
 def tell_environment(_asked: Any, _told: Connection) -> None:
-    """In the place of playing: write down what is in the environment, and end without a result."""
-    Path(os.environ[NOTE]).write_text("\n".join(f"{name}={value}" for name, value in os.environ.items()))
+    """In the place of playing: write down what is in the environment, and end without a result. Whole or not at all: the other
+    side's process is ended as soon as one has."""
+    note = Path(os.environ[NOTE])
+    draft = note.with_suffix(f".{os.getpid()}")
+    draft.write_text("\n".join(f"{name}={value}" for name, value in os.environ.items()))
+    draft.rename(note)
 
 
 class Named:
