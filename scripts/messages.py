@@ -84,7 +84,7 @@ KUBERNETES = (
      "mend that; the node opens by itself, or by `topolog node readmit NODE`"),
     ("event Preempted", "the pod was evicted for one of higher priority", "nothing; its controller makes it anew"),
     ("pod status Failed, TopologyAffinityError", "the kubelet refused the pod: its zones had no room",
-     "`topolog replay explain POD`; a rejection of a pod that Topolog placed is worth a report"),
+     "`topolog replay explain POD` says whether the end of another pod explains it; where none does, it is worth a report"),
     ("pod status Failed, OutOfcpu (OutOfmemory, ...)", "the node as a whole had not enough; the kubelet checks after alignment",
      "`topolog admit` plays it; look for pods that no scheduler counted"),
 )  # fmt: skip

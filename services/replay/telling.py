@@ -11,6 +11,7 @@ from services.replay.filters import FilterError, clock
 from services.replay.names import Names, pods_called
 from services.replay.proofs import proofs_of
 from services.replay.recomputing import Deciding, Recorded, recomputed
+from services.replay.rejected import explained, said
 from services.replay.state_at import label_problems
 from services.replay.story import Proof
 from services.replay.suggestions import did_you_mean
@@ -70,6 +71,8 @@ async def _story(log: EventLog, uid: str, names: Names, namesakes: list[str], by
     made = [(at, fact) for at, fact in history if isinstance(fact, Recorded)]
     for position, text in (await recomputed(log, made, by) if by is not None else {}).items():
         notes[position] = [*notes.get(position, ()), text]
+    if by is not None:
+        notes |= await _rejected(log, history, by)
     lines = story.tell(history, uid, names.known, notes, proofs)
     spoilt = aside.streams.get(streams.pod(uid), "")
     return Story(uid, names.known.get(uid, uid), lines, _now(history, proofs), _zones(history, proofs), spoilt)
@@ -90,6 +93,18 @@ async def _history(log: EventLog, uid: str, aside: Aside) -> History:
                 and isinstance(told := aside.fact_of(other), scheduling.NodeCharged | scheduling.NodeClaimed) and told.uid == uid
             ]  # fmt: skip
     return sorted([*history, *charges], key=lambda entry: entry[0].position)
+
+
+async def _rejected(log: EventLog, history: History, by: Deciding) -> dict[int, list[str]]:
+    """What of a refusal by the kubelet an end between decision and admission explains."""
+    found, made = dict[int, list[str]](), None
+    for envelope, fact in history:
+        if isinstance(fact, scheduling.PodReserved):
+            made = envelope, fact
+        elif isinstance(fact, cluster.PodEnded) and fact.cause == "rejected" and made is not None and made[1].node == fact.node:
+            told = await explained(log, made, envelope, by) if not by.instead else None
+            found[envelope.position] = [said(told)] if told is not None else []
+    return found
 
 
 def _holders(fact: Fact) -> list[str]:

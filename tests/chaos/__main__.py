@@ -30,7 +30,8 @@ import asyncpg
 from services.embedded.nats import NatsSettings
 from services.embedded.postgres import DATABASE, OWNER, PostgresSettings
 from services.embedded.servers import EmbeddedServers
-from shared.eventlog.postgres_connection import plain_url
+from shared.eventlog.postgres import PostgresEventLog
+from shared.eventlog.postgres_connection import READER, plain_url
 from tests.chaos import judging
 from tests.chaos.disks import Disk, own_mounts
 from tests.chaos.faults import FAULTS, ON_DISKS
@@ -65,8 +66,8 @@ def main() -> int:
     mounts = own_mounts()
     if not mounts:
         print(f"passed over, as this system permits no mounts: {', '.join(sorted(ON_DISKS))}", file=sys.stderr)
-    rounds, broken = asyncio.run(_run(options, seed, mounts))
-    _tell(rounds, broken, seed, options)
+    rounds, broken, beside = asyncio.run(_run(options, seed, mounts))
+    _tell(rounds, broken, beside, seed, options)
     return 1 if broken else 0
 
 
@@ -74,7 +75,7 @@ def _chosen(only: str, mounts: bool = True) -> list[str]:
     return [name for name in FAULTS if only in name and (mounts or name not in ON_DISKS)]
 
 
-async def _run(options: argparse.Namespace, seed: int, mounts: bool) -> tuple[list[dict[str, Any]], list[str]]:
+async def _run(options: argparse.Namespace, seed: int, mounts: bool) -> tuple[list[dict[str, Any]], list[str], list[str]]:
     rounds: list[dict[str, Any]] = []
     broken: list[str] = []
     ended_early = asyncio.Event()
@@ -92,11 +93,11 @@ async def _run(options: argparse.Namespace, seed: int, mounts: bool) -> tuple[li
                     print(json.dumps(found), flush=True)
                 else:
                     print(f"{number + 1:4d}  {found['fault']:24s} {found['what']:32s} {found['recovered_s']:6.2f} s", flush=True)
-            found, pods = await _judged(stage)
+            found, beside, pods = await _judged(stage)
             broken += found
-            if broken and options.keep:
-                _keep(options.keep, stage.database_url, {"rounds": rounds, "broken": broken, "pods": pods})
-    return rounds, broken
+            if (broken or beside) and options.keep:
+                _keep(options.keep, stage.database_url, {"rounds": rounds, "broken": broken, "beside": beside, "pods": pods})
+    return rounds, broken, beside
 
 
 def chance(seed: int, number: int) -> random.Random:
@@ -104,17 +105,22 @@ def chance(seed: int, number: int) -> random.Random:
     return random.Random(f"{seed}/{number}")
 
 
-async def _judged(stage: Stage) -> tuple[list[str], list[dict[str, Any]] | None]:
-    """What does not hold at the end, and the pods that the API server had then; the road is stopped."""
+async def _judged(stage: Stage) -> tuple[list[str], list[str], list[dict[str, Any]] | None]:
+    """What does not hold at the end, which refusals break nothing, and the pods that the API server had; the road is stopped."""
     await asyncio.sleep(REST_S)
     first = await look(stage.road, stage.database_url)
     await asyncio.sleep(REST_S)
     last = await look(stage.road, stage.database_url)
     broken = judging.of_the_cluster(last, await _bound(stage.database_url, last.head))
-    broken += stage.broken + judging.of_the_workload(stage.road)
+    broken += stage.broken + judging.of_the_workload(stage.road, last.pods)
     await asyncio.to_thread(stage.road.stop)
     broken += judging.of_the_charges(first, last, await folded(stage.database_url))
-    return broken + await asyncio.to_thread(judging.of_the_log, stage.database_url), last.pods
+    log = await PostgresEventLog.open(stage.database_url, role=READER)
+    try:
+        refused, beside = await judging.of_the_refused(last, log)
+    finally:
+        await log.close()
+    return [*broken, *refused, *await asyncio.to_thread(judging.of_the_log, stage.database_url)], beside, last.pods
 
 
 @asynccontextmanager
@@ -223,18 +229,20 @@ def _keep(folder: Path, database_url: str, found: dict[str, Any]) -> None:
     topolog("log", "export", "--out", str(folder / "history.gz"), "--database-url", database_url)
 
 
-def _tell(rounds: list[dict[str, Any]], broken: list[str], seed: int, options: argparse.Namespace) -> None:
+def _tell(rounds: list[dict[str, Any]], broken: list[str], beside: list[str], seed: int, options: argparse.Namespace) -> None:
     table = {}
     for name in FAULTS:
         times = sorted(each["recovered_s"] for each in rounds if each["fault"] == name)
         if times:
             table[name] = {"faults": len(times), "p50_s": statistics.median(times), "max_s": times[-1]}
     if options.json:
-        print(json.dumps({"faults": len(rounds), "seed": seed, "broken": broken, "recovery": table}))
+        print(json.dumps({"faults": len(rounds), "seed": seed, "broken": broken, "beside": beside, "recovery": table}))
         return
     print(f"\n{'fault':26s} {'faults':>6s} {'p50 s':>8s} {'max s':>8s}")
     for name, row in table.items():
         print(f"{name:26s} {row['faults']:6d} {row['p50_s']:8.2f} {row['max_s']:8.2f}")
+    for each in beside:
+        print(f"beside: {each}")
     for each in broken:
         print(f"broken: {each}")
     again = ["--faults", str(len(rounds)), "--seed", str(seed), *(["--only", options.only] if options.only else [])]

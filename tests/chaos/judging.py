@@ -6,6 +6,15 @@ from typing import Any
 
 import msgspec
 
+from services.replay.recomputing import Deciding
+from services.replay.rejected import Explained, explained
+from services.scheduler.deciding.config import CycleConfig, Provenance
+from shared.eventlog.port import EventLog
+from shared.eventlog.whole_stream import envelopes_of
+from shared.events import streams
+from shared.events.cluster_facts import PodEnded
+from shared.events.scheduling_facts import PodReserved
+from shared.events.setting_aside import Aside
 from tests.chaos.looking import Folded, Look
 from tests.road.harness import Road, topolog
 
@@ -17,7 +26,34 @@ SILENT = "the API server does not answer at the end"
 def of_the_cluster(last: Look, bound: dict[str, str]) -> list[str]:
     """Violations that the API server shows. `bound` is uid -> node by the log's newest binding: a log that was set back has none
     of pods that it learned of anew, and it is their charges that `of_the_charges` asks for."""
-    return [SILENT] if last.pods is None else [*_refused(last.pods), *_elsewhere(last.pods, bound)]
+    return [SILENT] if last.pods is None else _elsewhere(last.pods, bound)
+
+
+async def of_the_refused(last: Look, log: EventLog) -> tuple[list[str], list[str]]:
+    """(violations, refusals that break nothing): of whoever a kubelet refused, unless the log explains it by an end that nobody
+    could know of. Whose decision went with a log that was set back cannot be judged."""
+    broken, beside = [], []
+    for pod in refused(last.pods or []):
+        told = f"a kubelet refused {pod['metadata']['name']}: {pod['status']['reason']}"
+        found = await _explained(log, _uid(pod))
+        if found is None:
+            beside.append(f"{told}; what it was decided on is not in the log")
+        elif found.ended:
+            beside.append(f"{told}; beside the end of {', '.join(found.ended)}")
+        else:
+            broken.append(told)
+    return broken, beside
+
+
+async def _explained(log: EventLog, uid: str) -> Explained | None:
+    made, aside = None, Aside()
+    async for envelope in envelopes_of(log, streams.pod(uid)):
+        fact = aside.fact_of(envelope)
+        if isinstance(fact, PodReserved):
+            made = envelope, fact
+        elif isinstance(fact, PodEnded) and fact.cause == "rejected" and made is not None:
+            return await explained(log, made, envelope, Deciding(CycleConfig(), Provenance()))
+    return None
 
 
 def of_the_charges(first: Look, last: Look, log: Folded) -> list[str]:
@@ -67,9 +103,9 @@ def _lives(pod: dict[str, Any]) -> bool:
     return pod.get("status", {}).get("phase") not in OVER
 
 
-def _refused(pods: list[dict[str, Any]]) -> list[str]:
-    reasons = [(pod["metadata"]["name"], pod.get("status", {}).get("reason", "")) for pod in pods]
-    return [f"a kubelet refused {name}: {reason}" for name, reason in reasons if reason.startswith(KUBELETS_NO)]
+def refused(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that a kubelet refused."""
+    return [pod for pod in pods if pod.get("status", {}).get("reason", "").startswith(KUBELETS_NO)]
 
 
 def _elsewhere(pods: list[dict[str, Any]], bound: dict[str, str]) -> list[str]:
@@ -81,10 +117,12 @@ def _elsewhere(pods: list[dict[str, Any]], bound: dict[str, str]) -> list[str]:
     return found
 
 
-def of_the_workload(road: Road) -> list[str]:
-    """What the simulated cluster counts itself."""
+def of_the_workload(road: Road, pods: list[dict[str, Any]] | None) -> list[str]:
+    """What the simulated cluster counts itself: more refused ones than its API server shows, or lost ones."""
     counted = road.summary().get("workload", {})
-    return [f"{counted[name]} pods {name}" for name in ("rejected", "lost") if counted.get(name)]
+    hidden = counted.get("rejected", 0) - len(refused(pods)) if pods is not None else 0
+    found = [f"{hidden} pods rejected that the API server does not show"] if hidden > 0 else []
+    return [*found, *([f"{counted['lost']} pods lost"] if counted.get("lost") else [])]
 
 
 def of_the_log(database_url: str) -> list[str]:

@@ -16,6 +16,7 @@ from services.embedded.binaries import find_postgres
 from services.embedded.postgres import DATABASE, EmbeddedPostgres
 from shared.eventlog.postgres_connection import plain_url
 from tests.chaos import judging
+from tests.chaos.looking import look
 from tests.chaos.stage import Stage
 from tests.road.harness import topolog
 
@@ -35,7 +36,7 @@ async def restore(stage: Stage) -> str:
     way, file = WAYS[name], _backup(stage)
     await asyncio.to_thread(way.take, file, stage.database_url)
     await asyncio.sleep(age_s)
-    stage.broken += judging.of_the_workload(stage.road)
+    stage.broken += judging.of_the_workload(stage.road, (await look(stage.road, stage.database_url)).pods)
     await asyncio.to_thread(stage.road.stop)
     await asyncio.to_thread(_empty, stage.database)
     await asyncio.to_thread(way.put_back, file, stage.database_url)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
@@ -16,6 +16,8 @@ from tests.chaos import __main__ as chaos
 from tests.chaos import judging
 from tests.chaos.looking import Folded, Look
 from tests.chaos.proxy import Proxy
+from tests.replay.test_rejected import sent_and_refused
+from tests.road.harness import Road
 
 
 @pytest.fixture
@@ -75,14 +77,51 @@ def pod(uid: str, node: str = "", reason: str = "", phase: str = "Running") -> d
         (pod("a", "n1"), {}, []),
         (pod("a", "n2"), {"a": "n1"}, ["the log has p-a on n1, the API server on n2"]),
         (pod("a"), {"a": "n1"}, ["the log has p-a on n1, the API server on no node"]),
-        (pod("a", "n1", "TopologyAffinityError"), {"a": "n1"}, ["a kubelet refused p-a: TopologyAffinityError"]),
-        (pod("a", "n1", "OutOfcpu"), {"a": "n1"}, ["a kubelet refused p-a: OutOfcpu"]),
     ],
 )
-def test_the_judge_sees_refusals_and_bindings_of_which_the_log_says_otherwise(
+def test_the_judge_sees_bindings_of_which_the_log_says_otherwise(
     seen: dict[str, Any], bound: dict[str, str], broken: list[str]
 ) -> None:
     assert judging.of_the_cluster(Look(10, [seen]), bound) == broken
+
+
+@pytest.mark.parametrize("reason", ["TopologyAffinityError", "OutOfcpu"])
+@pytest.mark.parametrize(
+    ("ends", "broken", "beside"),
+    [
+        ((), ["a kubelet refused p-uid-p: {}"], []),
+        (("idle", "other"), [], ["a kubelet refused p-uid-p: {}; beside the end of ns/idle, ns/other"]),
+    ],
+)
+async def test_a_refusal_breaks_nothing_where_an_end_explains_it(
+    ends: tuple[str, ...], broken: list[str], beside: list[str], reason: str
+) -> None:
+    story, seen = await sent_and_refused(*ends), Look(10, [pod("uid-p", "n1", reason, "Failed")])
+    told = ([each.format(reason) for each in broken], [each.format(reason) for each in beside])
+    assert await judging.of_the_refused(seen, story.log) == told
+
+
+async def test_a_refusal_whose_decision_went_with_the_log_is_told_beside() -> None:
+    found = await judging.of_the_refused(Look(10, [pod("lost", "n1", "OutOfcpu", "Failed")]), (await sent_and_refused()).log)
+    assert found == ([], ["a kubelet refused p-lost: OutOfcpu; what it was decided on is not in the log"])
+
+
+class Counting:
+    """A road whose simulated cluster counts so."""
+
+    def __init__(self, **workload: int) -> None:
+        self._workload = workload
+
+    def summary(self) -> dict[str, Any]:
+        return {"workload": self._workload}
+
+
+def test_the_cluster_counts_no_more_refusals_than_it_shows() -> None:
+    seen = [pod("a", "n1", "OutOfcpu", "Failed")]
+    assert judging.of_the_workload(cast(Road, Counting(rejected=1)), seen) == []
+    hidden = "1 pods rejected that the API server does not show"
+    assert judging.of_the_workload(cast(Road, Counting(rejected=2, lost=3)), seen) == [hidden, "3 pods lost"]
+    assert judging.of_the_workload(cast(Road, Counting(rejected=2)), None) == []
 
 
 def log(charges: dict[str, tuple[str, int]], ended: dict[str, int]) -> Folded:
@@ -170,7 +209,7 @@ def test_a_seed_draws_the_same_faults_whoever_happens_to_be_connected(
         "own_mounts": lambda: True,
         "_stage": bare_stage,
         "_probe": AsyncMock(),
-        "_judged": AsyncMock(return_value=([], None)),
+        "_judged": AsyncMock(return_value=([], [], None)),
     }
     for name, twin in twins.items():
         monkeypatch.setattr(chaos, name, twin)

@@ -1,0 +1,80 @@
+"""Why a kubelet refused a pod that was sent there for sure: whether an end between decision and admission explains it.
+
+More room can make a kubelet refuse: it puts one container into another zone than before, and leaves too little for the next
+(design, section 4: admission is not monotone). Whoever decided could not know. The node is judged again as it was decided on,
+with one end after the other beside it: where it is not sure of the pod any more, they explain the refusal; where it always is,
+something is to be reported. Pure but for reading.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.replay import reading
+from services.replay.deciding_state import charge, followed_at, placing_at
+from services.replay.recomputing import Deciding, mates
+from services.scheduler import following
+from services.scheduler.asked.answering import placed_on
+from services.scheduler.asked.delegated import Delegated
+from shared.eventlog.port import EventLog
+from shared.events.cluster_facts import PodEnded
+from shared.events.envelope import Envelope
+from shared.events.scheduling_facts import PodReserved
+from shared.events.setting_aside import Aside
+
+HEARD_LATE_FACTS, HEARD_LATE_US = 2_000, 5_000_000
+"""How far behind the refusal an end is looked for that came before the admission: it is heard of when somebody sees it."""
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """`ended` are the first pods, by `namespace/name`, whose ends explain the refusal, and `judged` what the node says of the pod
+    beside them; both empty where none do."""
+
+    ended: tuple[str, ...] = ()
+    judged: str = ""
+
+
+async def explained(log: EventLog, made: tuple[Envelope, PodReserved], refused: Envelope, by: Deciding) -> Explained | None:
+    """What was decided by `made` and came to `refused`; None where that cannot be decided again: the log does not hold what it
+    was decided on, or code and configuration differ."""
+    at, fact = made
+    followed, aside = await followed_at(log, fact.based_on)
+    entry = followed.ledger.pods.get(fact.uid)
+    batch = [mate for mate in await mates(log, at, fact) if mate.node == fact.node]
+    placing, delegated = placing_at(followed, by.cycle, aside, batch), Delegated(by.delegated)
+    if entry is None or isinstance(placed_on(placing, entry.pod, fact.node, delegated), str):
+        return None
+    ended: list[str] = []
+    for envelope, end in await _ends(log, fact, refused):
+        other, node = followed.ledger.pods.get(end.uid), followed.ledger.nodes[fact.node]
+        if other is None or other.node != fact.node:
+            continue
+        ended.append(other.pod.key)
+        following.evolve(followed, msgspec.structs.replace(envelope, position=followed.ledger.position + 1), end)
+        placing.put_node(node)
+        for mate in batch:
+            charge(placing, followed, mate)
+        judged = placed_on(placing, entry.pod, fact.node, delegated)
+        if isinstance(judged, str):
+            return Explained(tuple(ended), judged)
+    return Explained()
+
+
+def said(found: Explained) -> str:
+    """One line."""
+    if found.ended:
+        return f"explained by what ended between decision and admission ({', '.join(found.ended)}): then {found.judged}"
+    return "nothing that ended between decision and admission explains it: report it, with `topolog log export`"
+
+
+async def _ends(log: EventLog, fact: PodReserved, refused: Envelope) -> list[tuple[Envelope, PodEnded]]:
+    """Of other pods on the node, heard of since what the decision was based on."""
+    found, aside = list[tuple[Envelope, PodEnded]](), Aside()
+    until = min(await log.head(), refused.position + HEARD_LATE_FACTS)
+    async for envelope in reading.envelopes(log, fact.based_on, until):
+        if envelope.type != PodEnded.__name__ or envelope.time_us > refused.time_us + HEARD_LATE_US:
+            continue
+        ended = aside.fact_of(envelope)
+        if isinstance(ended, PodEnded) and ended.node == fact.node and ended.uid != fact.uid:
+            found.append((envelope, ended))
+    return found
