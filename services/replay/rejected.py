@@ -28,22 +28,24 @@ HEARD_LATE_FACTS, HEARD_LATE_US = 2_000, 5_000_000
 
 class Explained(msgspec.Struct, frozen=True):
     """`ended` are the first pods, by `namespace/name`, whose ends explain the refusal, and `judged` what the node says of the pod
-    beside them; both empty where none do."""
+    beside them; both empty where none do. `judged` alone: decided again, the pod would not be sent there, whoever ended."""
 
     ended: tuple[str, ...] = ()
     judged: str = ""
 
 
 async def explained(log: EventLog, made: tuple[Envelope, PodReserved], refused: Envelope, by: Deciding) -> Explained | None:
-    """What was decided by `made` and came to `refused`; None where that cannot be decided again: the log does not hold what it
-    was decided on, or code and configuration differ."""
+    """What was decided by `made` and came to `refused`; None where the log does not hold the pod that was decided on."""
     at, fact = made
     followed, aside = await followed_at(log, fact.based_on)
     entry = followed.ledger.pods.get(fact.uid)
     batch = [mate for mate in await mates(log, at, fact) if mate.node == fact.node]
-    placing, delegated = placing_at(followed, by.cycle, aside, batch), Delegated(by.delegated)
-    if entry is None or isinstance(placed_on(placing, entry.pod, fact.node, delegated), str):
+    if entry is None:
         return None
+    placing, delegated = placing_at(followed, by.cycle, aside, batch), Delegated(by.delegated)
+    alone = placed_on(placing, entry.pod, fact.node, delegated)
+    if isinstance(alone, str):
+        return Explained(judged=alone)
     ended: list[str] = []
     for envelope, end in await _ends(log, fact, refused):
         other, node = followed.ledger.pods.get(end.uid), followed.ledger.nodes[fact.node]

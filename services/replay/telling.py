@@ -71,7 +71,7 @@ async def _story(log: EventLog, uid: str, names: Names, namesakes: list[str], by
     made = [(at, fact) for at, fact in history if isinstance(fact, Recorded)]
     for position, text in (await recomputed(log, made, by) if by is not None else {}).items():
         notes[position] = [*notes.get(position, ()), text]
-    if by is not None:
+    if by is not None and not by.instead:
         notes |= await _rejected(log, history, by)
     lines = story.tell(history, uid, names.known, notes, proofs)
     spoilt = aside.streams.get(streams.pod(uid), "")
@@ -96,14 +96,16 @@ async def _history(log: EventLog, uid: str, aside: Aside) -> History:
 
 
 async def _rejected(log: EventLog, history: History, by: Deciding) -> dict[int, list[str]]:
-    """What of a refusal by the kubelet an end between decision and admission explains."""
+    """What of a refusal by the kubelet an end between decision and admission explains. Of one that would not be sent there again
+    the decision's own note tells."""
     found, made = dict[int, list[str]](), None
     for envelope, fact in history:
         if isinstance(fact, scheduling.PodReserved):
             made = envelope, fact
         elif isinstance(fact, cluster.PodEnded) and fact.cause == "rejected" and made is not None and made[1].node == fact.node:
-            told = await explained(log, made, envelope, by) if not by.instead else None
-            found[envelope.position] = [said(told)] if told is not None else []
+            told = await explained(log, made, envelope, by)
+            if told is not None and (told.ended or not told.judged):
+                found[envelope.position] = [said(told)]
     return found
 
 

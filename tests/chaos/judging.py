@@ -31,7 +31,7 @@ def of_the_cluster(last: Look, bound: dict[str, str]) -> list[str]:
 
 async def of_the_refused(last: Look, log: EventLog) -> tuple[list[str], list[str]]:
     """(violations, refusals that break nothing): of whoever a kubelet refused, unless the log explains it by an end that nobody
-    could know of. Whose decision went with a log that was set back cannot be judged."""
+    could know of. Whose decision went with a log that was set back cannot be judged; one that is decided otherwise now can."""
     broken, beside = [], []
     for pod in refused(last.pods or []):
         told = f"a kubelet refused {pod['metadata']['name']}: {pod['status']['reason']}"
@@ -53,7 +53,7 @@ async def _explained(log: EventLog, uid: str) -> Explained | None:
             made = envelope, fact
         elif isinstance(fact, PodEnded) and fact.cause == "rejected" and made is not None:
             return await explained(log, made, envelope, Deciding(CycleConfig(), Provenance()))
-    return None
+    return None if made is None else Explained()
 
 
 def of_the_charges(first: Look, last: Look, log: Folded) -> list[str]:

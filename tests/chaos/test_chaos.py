@@ -11,11 +11,15 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from shared.events import streams
+from shared.events.cluster_facts import PodEnded
+from shared.events.scheduling_facts import PodReserved
 from shared.ledger.state import Charge, Ledger, LedgerNode
 from tests.chaos import __main__ as chaos
 from tests.chaos import judging
 from tests.chaos.looking import Folded, Look
 from tests.chaos.proxy import Proxy
+from tests.ledger import given
 from tests.replay.test_rejected import sent_and_refused
 from tests.road.harness import Road
 
@@ -104,6 +108,25 @@ async def test_a_refusal_breaks_nothing_where_an_end_explains_it(
 async def test_a_refusal_whose_decision_went_with_the_log_is_told_beside() -> None:
     found = await judging.of_the_refused(Look(10, [pod("lost", "n1", "OutOfcpu", "Failed")]), (await sent_and_refused()).log)
     assert found == ([], ["a kubelet refused p-lost: OutOfcpu; what it was decided on is not in the log"])
+
+
+async def test_an_end_excuses_nobody_who_would_not_be_sent_there_again() -> None:
+    """A decision that was wrong from the beginning: the pod fits no zone, whoever ends there."""
+    story = await sent_and_refused("idle", "other")
+    await story.arrives(made := given.pod("q", cpus=7))
+    based_on = await story.log.head()
+    await story.tell(streams.pod(made.uid), PodReserved(made.uid, "n1", 1, based_on))
+    await story.tell(streams.pod(made.uid), PodEnded(made.uid, "rejected", "n1", reason="OutOfcpu"))
+    found = await judging.of_the_refused(Look(10, [pod(made.uid, "n1", "OutOfcpu", "Failed")]), story.log)
+    assert found == (["a kubelet refused p-uid-q: OutOfcpu"], [])
+
+
+async def test_a_refusal_that_the_log_does_not_tell_is_not_excused() -> None:
+    story = await sent_and_refused()
+    await story.arrives(made := given.pod("q", cpus=1))
+    await story.decide()
+    found = await judging.of_the_refused(Look(10, [pod(made.uid, "n1", "OutOfcpu", "Failed")]), story.log)
+    assert found == (["a kubelet refused p-uid-q: OutOfcpu"], [])
 
 
 class Counting:
