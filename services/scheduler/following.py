@@ -69,7 +69,7 @@ def _weighed(followed: Followed, fact: DemandWeighed) -> None:
     followed.wanted = fact.wanted
 
 
-def _seen(followed: Followed, fact: PodObserved | PodBound | PodRunning) -> None:
+def _of_pod(followed: Followed, fact: PodObserved | PodBound | PodRunning) -> None:
     followed.surroundings.hear_pod(fact)
 
 
@@ -98,9 +98,9 @@ def _reserved(followed: Followed, fact: PodReserved) -> None:
 
 _BESIDE: dict[type[Fact], Callable[[Followed, Any], None]] = {
     DemandWeighed: _weighed,
-    PodObserved: _seen,
-    PodBound: _seen,
-    PodRunning: _seen,
+    PodObserved: _of_pod,
+    PodBound: _of_pod,
+    PodRunning: _of_pod,
     PodEnded: _ended,
     PodReserved: _reserved,
     LogOpened: _opened,

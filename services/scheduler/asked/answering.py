@@ -11,7 +11,7 @@ from itertools import compress, islice, repeat
 
 import msgspec
 
-from services.scheduler.asked.delegated import NOTHING, Delegated
+from services.scheduler.asked.delegated import UNNAMED, Delegated
 from services.scheduler.asked.wire import Offer
 from services.scheduler.deciding.constraints import barred_resources
 from services.scheduler.deciding.explanation import explain
@@ -64,7 +64,7 @@ class Texts:
         return found
 
 
-def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts, delegated: Delegated = NOTHING) -> Filtered:
+def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts, delegated: Delegated = UNNAMED) -> Filtered:
     """The verdict of each node. Refusals of a kind have one text, since kube-scheduler counts nodes by it."""
     found = Filtered()
     for judged, theirs in delegated.parted(pod, names, placing.around.nodes):
@@ -186,7 +186,7 @@ def _spare_those_on_their_way(placing: ColumnarPlacing, shape: Shape, most: int)
         placing.judging.judge(shape, facts)
 
 
-def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str], delegated: Delegated = NOTHING) -> dict[str, int]:
+def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str], delegated: Delegated = UNNAMED) -> dict[str, int]:
     """Node name -> 0..100 by the configured strategy; 0 for nodes that are not known or do not fit."""
     found: dict[str, int] = {}
     for judged, theirs in delegated.parted(pod, names, placing.around.nodes):
@@ -208,7 +208,7 @@ def _prioritized(placing: ColumnarPlacing, judged: Pod, names: Sequence[str]) ->
 
 
 def preempted(
-    placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod, offers: Mapping[str, Offer], delegated: Delegated = NOTHING
+    placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod, offers: Mapping[str, Offer], delegated: Delegated = UNNAMED
 ) -> dict[str, Offer]:
     """The offers by which the pod gets its zones, with more victims where kube-scheduler's do not free one; the others are left
     out."""
@@ -227,7 +227,7 @@ def preempted(
     return found
 
 
-def placed_on(placing: ColumnarPlacing, pod: Pod, node: str, delegated: Delegated = NOTHING) -> Placed | str:
+def placed_on(placing: ColumnarPlacing, pod: Pod, node: str, delegated: Delegated = UNNAMED) -> Placed | str:
     """The pod on exactly this node, judged as the log stands now; or why not."""
     facts = placing.node(node)
     if facts is None:

@@ -52,8 +52,8 @@ class Delegated:
         return tuple(name for name in asked if offered.get(name, 0) <= 0)
 
 
-NOTHING = Delegated()
-"""Only what classes give by their own names."""
+UNNAMED = Delegated()
+"""Where no DeviceClass names a resource."""
 
 
 def _without(pod: Pod, names: tuple[str, ...]) -> Pod:
