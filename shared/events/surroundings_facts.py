@@ -83,8 +83,9 @@ class NodeVolumesLimited(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tr
 
 class NominationObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A pending pod of another scheduler has `node` in `status.nominatedNodeName`: pods are evicted there for it, or its binding
-    is prepared. `key` is its `namespace/name`, `requests` what it asks of the node as a whole. Ends with its own fact, with the
-    pod, or when the pod has a node in the log. Stream `nomination/<pod_uid>`."""
+    is prepared. `key` is its `namespace/name`, `requests` what it asks of the node as a whole, `zonal` what it takes at most of
+    one zone where managers pin all of that. Ends with its own fact, with the pod, or when the pod has a node in the log. Stream
+    `nomination/<pod_uid>`."""
 
     pod_uid: str
     key: str
@@ -92,6 +93,7 @@ class NominationObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tr
     resource_version: str = ""
     priority: int = 0
     requests: Amounts = {}
+    zonal: Amounts = {}
 
     @property
     def about(self) -> About:

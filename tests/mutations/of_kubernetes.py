@@ -137,9 +137,23 @@ KUBERNETES = (
     Mutation(
         "nominated pods of other schedulers hold nothing",
         f"{CONSTRAINTS}/nominated.py",
-        "            if each.priority >= pod.priority and",
-        "            if False and",
+        "    for each in nominations.values():",
+        "    for each in ():",
         "tests/scheduler/default/test_nominated.py -k leave_the_room",
+    ),
+    Mutation(
+        "zones are taken that another scheduler evicts pods for",
+        f"{CONSTRAINTS}/nominee_zone.py",
+        "charge.zones.get(zone, NONE_TAKEN)) for zone",
+        "NONE_TAKEN) for zone",
+        "tests/scheduler/default/test_nominee_zone.py -k take_the_zone",
+    ),
+    Mutation(
+        "nominees of one priority wait for each other",
+        f"{CONSTRAINTS}/nominated.py",
+        "and (own is None or own.node != each.node)",
+        "and each.pod_uid != pod.uid",
+        "tests/scheduler/default/test_nominee_zone.py -k of_one_priority",
     ),
     Mutation(
         "a resize under way counts for nothing",

@@ -13,7 +13,7 @@ import msgspec
 
 from services.scheduler.asked.delegated import UNNAMED, Delegated
 from services.scheduler.asked.wire import Offer
-from services.scheduler.deciding.constraints import barred_resources
+from services.scheduler.deciding.constraints import barred_resources, nominated
 from services.scheduler.deciding.explanation import explain
 from services.scheduler.deciding.explanation.wording import headline, remarked
 from services.scheduler.deciding.node_facts import NodeFacts
@@ -132,8 +132,10 @@ def _last_resort(placing: ColumnarPlacing, shape: Shape, names: Sequence[str], b
 
 
 def _barred(placing: ColumnarPlacing, pod: Pod, shape: Shape) -> dict[str, str]:
-    """Node name -> why it takes no such pod, whoever is evicted: resources that it gives nobody, and what was learnt of it."""
-    nodes, barred = placing.around.nodes, barred_resources.barred(shape.pod, placing.around)
+    """Node name -> why it takes no such pod, whoever is evicted: resources that it gives nobody, zones that are kept for nominees
+    of no lower priority, and what was learnt of it."""
+    nodes, around = placing.around.nodes, placing.around
+    barred = nominated.zones_kept(pod, around) | barred_resources.barred(shape.pod, around)
     said = {name: text_of(refusal, explain.bounds_of(placing, nodes[name], shape, refusal)) for name, refusal in barred.items()}
     return said | {name: f"set aside for such pods: {aside.cause}" for name, aside in placing.around.asides.of(pod).items()}
 

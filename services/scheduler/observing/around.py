@@ -11,6 +11,7 @@ from typing import Any
 from services.scheduler.observing.news import is_younger
 from services.scheduler.surroundings.surroundings import Surroundings
 from shared.domain.constraints import node_selector_terms
+from shared.domain.demand import most, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.fields import ManifestError, RefusedError, as_mapping, mapping
 from shared.domain.manifest import pod_from_manifest
@@ -84,7 +85,9 @@ def nomination_of(known: Surroundings, own: str, obj: Object) -> SurroundingFact
     pod = pod_from_manifest(obj)
     if isinstance(pod, ManifestError):
         return None
-    found = NominationObserved(uid, pod.key, node, _version(obj), pod.priority, effective_request(pod))
+    named = {name for container in pod.containers for name in (*container.requests, *container.limits)}
+    zonal = most(zonal_demand(pod, named))
+    found = NominationObserved(uid, pod.key, node, _version(obj), pod.priority, effective_request(pod), zonal)
     return None if held is not None and _essence(held) == _essence(found) else found
 
 

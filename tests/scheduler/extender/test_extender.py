@@ -31,6 +31,7 @@ from shared.events.codec import decode
 from shared.events.log_facts import LogOpened
 from shared.events.report_facts import NodeReported
 from shared.events.scheduling_facts import PodReserved, ReservationWithdrawn
+from shared.events.surroundings_facts import NominationObserved
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.projector import Projector
 from tests.ledger.given import report, zone
@@ -161,6 +162,22 @@ async def test_the_nominated_node_is_not_beyond_help_while_its_victims_end() -> 
         assert list(elsewhere["FailedAndUnresolvableNodes"]) == ["n3"]
         too_small = await world.filter({**pod("q"), "status": {"nominatedNodeName": "n3"}}, "n3")
         assert list(too_small["FailedAndUnresolvableNodes"]) == ["n3"], "nobody's end gives it a zone as large"
+
+
+async def test_pods_of_lower_priority_leave_a_nominee_its_zone() -> None:
+    """kube-scheduler adds its nominees to the node by amounts, and asks of zones for each pod alone."""
+    world = World()
+    await world.node("n1", zone(0, 8), zone(1, 8, 4))
+    nominee = NominationObserved("uid-other", "ns/other", "n1", priority=5, requests={"cpu": 6000}, zonal={"cpu": 6000})
+    await world.tell("nomination/uid-other", nominee)
+    kept = {"n1": "kept free for a nominated pod of another scheduler: ns/other"}
+    async with world.at_work():
+        assert (await world.filter(pod("p"), "n1"))["FailedAndUnresolvableNodes"] == kept
+        assert "kept free" in await world.bind(pod("p"), "n1")
+        assert (await world.filter(pod("small", cpus=2), "n1"))["NodeNames"] == ["n1"]
+        assert (await world.filter(pod("above", priority=6), "n1"))["NodeNames"] == ["n1"]
+        own = {**pod("other", cpus=6, priority=5), "status": {"nominatedNodeName": "n1"}}
+        assert (await world.filter(own, "n1"))["NodeNames"] == ["n1"]
 
 
 def waiting(made: Json) -> Json:

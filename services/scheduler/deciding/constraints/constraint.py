@@ -1,7 +1,7 @@
 """What a constraint of Kubernetes is to the cycle: what it keeps of a pod's spec, and which nodes it bars while others run there.
 
 Constraints on a node's own object are `predicates`; those here depend on what else runs, or on what was learnt of the node. Each
-is one file that implements `Constraint` and one line in `registry`. Must not know zones."""
+is one file that implements `Constraint` and one line in `registry`. Must not know zones (but for `nominee_zone`)."""
 
 from __future__ import annotations
 

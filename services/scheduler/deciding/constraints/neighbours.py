@@ -154,6 +154,11 @@ class Neighbours:
         """Is the pod placed?"""
         return uid in self._placed
 
+    def leaves(self, uid: str) -> bool:
+        """Is the pod being deleted, and placed still?"""
+        placed = self._placed.get(uid)
+        return placed is not None and placed.leaving
+
     def counted(self, selection: Selection, leaving: bool = True) -> Mapping[str, int]:
         """Node -> pods of the selection, those being deleted included or not; nodes without any are left out."""
         key = selection, leaving

@@ -1,0 +1,148 @@
+"""Zones of other schedulers' nominees: which pods would take the one that others are evicted from, and which do no harm."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.scheduler.deciding.config import CycleConfig
+from services.scheduler.deciding.constraints.constraint import Around
+from services.scheduler.deciding.constraints.neighbours import Neighbours
+from services.scheduler.deciding.constraints.nominated import zones_kept
+from services.scheduler.deciding.constraints.nominee_zone import leaves_a_zone
+from services.scheduler.deciding.node_facts import NodeFacts
+from services.scheduler.observing.around import nomination_of
+from services.scheduler.setting_aside.asides import Asides
+from services.scheduler.surroundings.surroundings import Surroundings
+from shared.domain.pod import Pod
+from shared.events.surroundings_facts import NominationObserved
+from tests.ledger.given import History, container, held, pod, zone
+from tests.scheduler.default.story import Story
+from tests.scheduler.default.test_nominated import nominee
+
+KEPT = "1 kept free for a nominated pod of another scheduler: ns/other"
+
+
+def nominated(cpus: int, priority: int = 0) -> NominationObserved:
+    """As the observer tells of a pending pod whose container asks for so many exclusive CPUs."""
+    amounts = {"cpu": str(cpus), "memory": "1Gi"}
+    spec = {
+        "priority": priority,
+        "containers": [{"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}],
+    }
+    told = nomination_of(Surroundings(), "topolog", {**nominee(), "spec": spec})
+    assert isinstance(told, NominationObserved)
+    return told
+
+
+async def half_full(**report: object) -> Story:
+    """Zone 0 has 8 CPUs free, zone 1 has 4 of 8."""
+    story = Story()
+    await story.node()
+    await story.report(zone(0, 8), zone(1, 8, 4), **{"tracked": ("cpu",), **report})  # type: ignore[arg-type]
+    return story
+
+
+async def outcome(story: Story, made: Pod) -> str:
+    """The node, or the verdict."""
+    await story.arrives(made)
+    found = (await story.decide()).get(made.uid)
+    return found or (await story.verdicts(made))[-1]
+
+
+async def test_a_pod_that_would_take_the_zone_waits_and_one_that_leaves_room_does_not() -> None:
+    story = await half_full()
+    await story.tell("nomination/uid-other", nominated(6))
+    assert KEPT in await outcome(story, pod("large", cpus=4))
+    assert await outcome(story, pod("small", cpus=2)) == "n1"
+    assert KEPT in await outcome(story, pod("next", cpus=1)), "6 and what is on its way fill the zone"
+
+
+async def test_the_zone_is_free_when_the_nominee_has_it() -> None:
+    story = await half_full()
+    await story.tell("nomination/uid-other", nominated(6))
+    assert KEPT in await outcome(story, pod("large", cpus=4))
+    await story.seen_bound(pod("other", cpus=6))
+    assert await story.decide() == {}, "nobody knows yet where it is"
+    await story.report(zone(0, 8, 2), zone(1, 8, 4), at=2, tracked=("cpu",), placements=(held("other", 0, 6),))
+    assert await story.decide() == {"uid-large": "n1"}
+
+
+async def test_where_the_victims_still_run_a_pod_may_have_what_they_do_not_free() -> None:
+    story = Story()
+    await story.node()
+    victim = pod("victim", cpus=6)
+    await story.report(zone(0, 8, 2), zone(1, 8, 4), tracked=("cpu",), placements=(held("victim", 0, 6),))
+    await story.seen_bound(victim, phase="Running", terminating=True)
+    await story.tell("nomination/uid-other", nominated(8))
+    assert KEPT in await outcome(story, pod("beside", cpus=2)), "it could land beside the victim"
+    assert await outcome(story, pod("elsewhere", cpus=4)) == "n1"
+
+
+@pytest.mark.parametrize(
+    ("given_pod", "report"),
+    [
+        (pod("above", cpus=4, priority=1), {}),
+        (pod("shared", container("c", memory=1 << 20)), {}),
+        (pod("p", cpus=4), {"policy": "best-effort"}),
+        (pod("p", cpus=4), {"policy": "none"}),
+    ],
+)
+async def test_others_do_not_wait(given_pod: Pod, report: dict[str, object]) -> None:
+    story = await half_full(**report)
+    await story.tell("nomination/uid-other", nominated(6))
+    assert await outcome(story, given_pod) == "n1"
+
+
+async def test_who_finds_no_zone_anyway_keeps_none() -> None:
+    """Nobody can tell which zone is meant."""
+    story = await half_full()
+    await story.tell("nomination/uid-other", nominated(9))
+    assert await outcome(story, pod("p", cpus=4)) == "n1"
+
+
+cpus = st.integers(1, 8)
+
+
+@given(free=st.lists(st.integers(0, 8), min_size=1, max_size=4), parts=st.lists(cpus, min_size=1, max_size=3), wanted=cpus)
+def test_whoever_passes_leaves_the_zone_wherever_its_containers_go(free: list[int], parts: list[int], wanted: int) -> None:
+    """By trying every way in which a kubelet could place them one by one; who is refused could take the zone in one of those, or
+    might by bounds."""
+    history = History()
+    history.node(allocatable={"cpu": 64_000, "pods": 110})
+    history.report(*(zone(number, 8, left) for number, left in enumerate(free)), tracked=("cpu",))
+    facts = NodeFacts("n1", 0)
+    facts.take_in(history.n1, CycleConfig())
+    made = pod("p", *(container(f"c{number}", part) for number, part in enumerate(parts)))
+    passes = leaves_a_zone(facts, made, {"cpu": wanted * 1000}, lambda _uid: False)
+    if max(free) < wanted:
+        assert passes
+        return
+    left = [
+        [zone - sum(part for part, at in zip(parts, chosen, strict=True) if at == number) for number, zone in enumerate(free)]
+        for chosen in product(range(len(free)), repeat=len(parts))
+    ]
+    if passes:
+        assert all(max(zones) >= wanted for zones in left if min(zones) >= 0)
+    elif len(parts) == 1:
+        assert any(max(zones) < wanted for zones in left if min(zones) >= 0)
+
+
+def test_nominees_of_one_priority_and_node_do_not_wait_for_each_other() -> None:
+    """What kube-scheduler asks for each of them."""
+    history = History()
+    history.node(allocatable={"cpu": 64_000, "pods": 110})
+    history.report(zone(0, 8), tracked=("cpu",))
+    facts = NodeFacts("n1", 0)
+    facts.take_in(history.n1, CycleConfig())
+    around = Around({"n1": facts}, Neighbours(), Asides(), Surroundings())
+    for name in ("one", "two"):
+        told = NominationObserved(f"uid-{name}", f"ns/{name}", "n1", zonal={"cpu": 6000})
+        around.surroundings.hear(told)
+        if name == "one":
+            assert list(zones_kept(pod("two", cpus=6), around)) == ["n1"], "before it is nominated"
+    assert zones_kept(pod("two", cpus=6), around) == zones_kept(pod("one", cpus=6), around) == {}
+    assert list(zones_kept(pod("third", cpus=6), around)) == ["n1"]
