@@ -142,6 +142,13 @@ KUBERNETES = (
         "tests/scheduler/default/test_nominated.py -k leave_the_room",
     ),
     Mutation(
+        "a nominee that ended unseen keeps its room",
+        "services/scheduler/observing/around.py",
+        "        return None if held is None else",
+        '        return None if held is None or spec.get("nodeName") else',
+        "tests/scheduler/default/test_nominated.py -k nobody_looked",
+    ),
+    Mutation(
         "zones are taken that another scheduler evicts pods for",
         f"{CONSTRAINTS}/nominee_zone.py",
         "charge.zones.get(zone, NONE_TAKEN)) for zone",

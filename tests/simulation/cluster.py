@@ -121,6 +121,13 @@ class Api:
         self.bound.setdefault(made.uid, []).append(node)
         return Answer(201)
 
+    def nominate(self, uid: str, node: str) -> None:
+        """A scheduler says for which node it makes room for the pod; "" takes it back."""
+        pod = self.by_uid(uid)
+        if pod is not None:
+            status = {**pod["status"], "nominatedNodeName": node}
+            self.store.replace_status("pods", pod["metadata"]["name"], "default", status, uid)
+
     def evict(self, namespace: str, name: str, uid: str, dry_run: bool) -> Answer:
         """The eviction subresource."""
         options = DeleteOptions(uid=uid, dry_run=dry_run)

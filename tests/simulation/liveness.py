@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.reserving.setting_aside import LONGEST_S
@@ -18,7 +19,21 @@ from tests.simulation.process import Process
 from tests.simulation.profile import FAULTS, LATER_FAULTS, NEWEST_FAULTS
 from tests.simulation.world import Broken, World
 
-QUIET = {"create", "delete", "clean", "foreign", "finish", "tick", "scan", "read", "heal", "renew", "back up", "check"}
+QUIET = {
+    "nominate",
+    "create",
+    "delete",
+    "clean",
+    "foreign",
+    "finish",
+    "tick",
+    "scan",
+    "read",
+    "heal",
+    "renew",
+    "back up",
+    "check",
+}
 CALM = frozenset(FAULTS) | frozenset(LATER_FAULTS) | frozenset(NEWEST_FAULTS) | QUIET
 ROUNDS = 60
 ACTIONS = 4000
@@ -37,6 +52,7 @@ def check(world: World) -> None:
         _rest(world)
         _end_all(world)
     _ends_are_told(world)
+    _nominations_are_followed(world)
     _list_beside_watches(world)
     _nobody_waits_in_vain(world)
     for pod in world.api.live():
@@ -52,6 +68,26 @@ def _ends_are_told(world: World) -> None:
     there = {pod["metadata"]["uid"] for pod in world.api.pods()}
     if gone := sorted(set(world.checks.audit.ledger.pods) - there):
         raise Broken(f"S9: the cluster has no pods {gone}, the ledger does")
+
+
+def _nominations_are_followed(world: World) -> None:
+    """S9: room is kept for those who are nominated, once each, until nobody is; then ours need not wait for it."""
+    meant = {
+        pod["metadata"]["uid"]: node for pod in world.api.live() if (node := _nominated(pod)) and not pod["spec"].get("nodeName")
+    }
+    for scheduler in world.schedulers:
+        held = {uid: each.node for uid, each in scheduler.state.followed.surroundings.nominations.items()}
+        if held != meant:
+            raise Broken(f"S9: {scheduler.name} keeps room for {held}, nominated are {meant}")
+    for uid in meant:
+        world.do("nominate", uid[:6], lambda uid=uid: world.api.nominate(uid, ""))  # type: ignore[misc]
+    if meant:
+        _rest(world)
+        _end_all(world)
+
+
+def _nominated(pod: dict[str, Any]) -> str:
+    return str(pod["status"].get("nominatedNodeName") or "") if pod["spec"]["schedulerName"] != OURS else ""
 
 
 def _list_beside_watches(world: World) -> None:

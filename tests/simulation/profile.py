@@ -85,6 +85,11 @@ no list is doubted stay what they were."""
 CHECKED = 96_000
 """Seeds from here on know lists beside the watch while faults go on; in all later worlds they come once faults have stopped."""
 
+NOMINATING = 795_750_000
+"""Seeds from here on know another scheduler that nominates nodes for pods, thinks better of it, and binds them anywhere. (New
+seeds count seconds; all that were kept before are below.)"""
+NOMINATING_WORK = {"nominate": 1.5}
+
 
 EXCUSES = (
     "finish", "delete", "foreign", "force", "steal", "policy", "lose device", "remove node", "lose state", "vanish",
@@ -139,6 +144,7 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     known = known_faults(seed)
     faults = {name: weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in known.items()}
     to_do = {**WORK, **(LATER_WORK if later else {}), **(CHECKED_WORK if seed >= CHECKED else {})}
+    to_do |= NOMINATING_WORK if seed >= NOMINATING else {}
     work = {name: weight * rng.choice((0.5, 1, 1, 2)) for name, weight in to_do.items()}
     kind = rng.random()
     if kind < 0.1:

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from tests.simulation import liveness
-from tests.simulation.profile import DRAWN, LATER, NEWEST, THEMED, Fixed
+from tests.simulation.profile import DRAWN, LATER, NEWEST, NOMINATING, THEMED, Fixed
 from tests.simulation.world import Broken, World
 
 SEEDS = Path(__file__).with_name("seeds.txt")
@@ -19,6 +19,7 @@ FRESH = (
     *range(LATER, LATER + 20),
     *(THEMED + at // 4 + 20 * (at % 4) for at in range(20)),
     *range(NEWEST + 200, NEWEST + 210),
+    *range(NOMINATING, NOMINATING + 8),
 )
 """Two files of tests take every other one: the themed ones are in an order that gives both all themes."""
 COLUMNS = " step       ms  head action       about -> what came of it"

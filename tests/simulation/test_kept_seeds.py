@@ -59,6 +59,7 @@ RARE = {
     "short list": "a list that was cut short unnoticed",
     "reset head_behind": "a reader that had read more than the log has now, and begins a timeline",
     "untold until a list beside the watch": "one that kept back a pod that no watch told of",
+    "NominationObserved": "room that is kept for a pod of another scheduler",
     "refused after foreign bind": "a refusal for a foreign pod",
     "refused after pod ended": "a refusal after a pod's end",
 }

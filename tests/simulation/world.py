@@ -189,6 +189,8 @@ class World:
         if node is None and not pod["metadata"].get("deletionTimestamp"):  # type: ignore[attr-defined]
             kind = "foreign" if spec["schedulerName"] == FOREIGN else "steal"
             add(kind, name, lambda: self._bind_elsewhere(name, uid))
+            if spec["schedulerName"] == FOREIGN:
+                add("nominate", name, lambda: self._nominate(uid))
         elif node is not None and not self.api.has_node(str(node)):
             add("gc", name, lambda: self.api.delete(name, uid, grace_s=0))
 
@@ -212,6 +214,12 @@ class World:
         if node.down:
             return "nowhere"
         return f"{node.name}: {self.api.bind('default', name, uid, node.name, {}).status}"
+
+    def _nominate(self, uid: str) -> str:
+        """Another scheduler keeps room for a pod of its own, or no longer."""
+        node = self.rng.choice(["", *(node.name for node in self.nodes)])
+        self.api.nominate(uid, node)
+        return node or "nowhere"
 
     # -- processes ---------------------------------------------------------------------------------------------------
 

@@ -77,11 +77,7 @@ def nomination_of(known: Surroundings, own: str, obj: Object) -> SurroundingFact
     if not waits or str(spec.get("schedulerName") or "default-scheduler") == own:
         node = ""
     if not node:
-        return (
-            SurroundingEnded("nomination", uid, "unbound", _version(obj))
-            if held is not None and not spec.get("nodeName")
-            else None
-        )
+        return None if held is None else SurroundingEnded("nomination", uid, "unbound", _version(obj))
     pod = pod_from_manifest(obj)
     if isinstance(pod, ManifestError):
         return None

@@ -9,7 +9,7 @@ from typing import Any
 from services.scheduler.following import Followed
 from services.scheduler.observing import around, news
 from services.scheduler.observing.sightings import Sightings
-from shared.events.cluster_facts import ClusterFact
+from shared.events.cluster_facts import ClusterFact, PodEnded, PodObserved, PodRunning
 from shared.events.surroundings_facts import Surrounding, SurroundingFact
 from shared.kube.port import Kind, Seen
 
@@ -38,7 +38,7 @@ class Kinds:
         found = [self._fact(known, kind, seen)]
         if kind == "pods" and seen.type == "DELETED":
             found.append(around.gone(known.surroundings, "nomination", seen.object))
-        elif kind == "pods":
+        elif kind == "pods" and not _ends_nomination(found[0]):
             found.append(around.nomination_of(known.surroundings, own, seen.object))
         return [fact for fact in found if fact is not None]
 
@@ -52,6 +52,12 @@ class Kinds:
         if seen.type == "DELETED":
             return news.pod_deleted(known.ledger, seen.object)
         return news.pod_fact(known.ledger, self._schedulers, seen.object, self._sightings)
+
+
+def _ends_nomination(fact: Observed | None) -> bool:
+    """By the fold (`Surroundings.hear_pod`): nothing need be told of it. Of a pod that was bound and has ended unseen no other
+    fact tells."""
+    return isinstance(fact, PodRunning | PodEnded) or (isinstance(fact, PodObserved) and bool(fact.node))
 
 
 def absent(known: Followed, kind: Kind, present: Collection[str], version: str) -> Sequence[Observed]:

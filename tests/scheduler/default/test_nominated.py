@@ -104,6 +104,16 @@ async def test_our_own_nominees_hold_room_in_the_ledger_and_not_here() -> None:
     assert [type(fact) for fact in told] == [PodObserved]
 
 
+async def test_a_nominee_that_was_bound_and_ended_while_nobody_looked_keeps_nothing() -> None:
+    """Its object stays, as a Job's does; no fact of a pod tells of it."""
+    story = await world("n1")
+    await shown(story, nominee(cpu="64"))
+    ended = nominee(cpu="64", bound="n1")
+    told = await shown(story, {**ended, "status": {**ended["status"], "phase": "Succeeded"}})
+    assert told == [SurroundingEnded("nomination", "uid-other", "unbound", "7")]
+    assert await placed(story, seen("p")) == "n1"
+
+
 async def test_a_nominee_that_a_list_lacks_is_gone() -> None:
     story = await world("n1")
     await shown(story, nominee())
