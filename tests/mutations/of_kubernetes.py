@@ -144,8 +144,8 @@ KUBERNETES = (
     Mutation(
         "a nominee that ended unseen keeps its room",
         "services/scheduler/observing/around.py",
-        "        return None if held is None else",
-        '        return None if held is None or spec.get("nodeName") else',
+        'return None if held is None else SurroundingEnded("nomination"',
+        'return None if held is None or spec.get("nodeName") else SurroundingEnded("nomination"',
         "tests/scheduler/default/test_nominated.py -k nobody_looked",
     ),
     Mutation(
