@@ -28,9 +28,9 @@ from services.scheduler.reserving.withdrawals import withdrawals
 from services.scheduler.shadow.shadow import Shadow
 from services.scheduler.sharing import Share
 from services.scheduler.surroundings.stirred import Stirred
+from services.scheduler.traceparents import Traceparents
 from services.scheduler.weighing.weighing import Weighing
 from shared.domain.pod import Pod
-from shared.events import cluster_facts, report_facts
 from shared.events import scheduling_facts as scheduling
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
@@ -86,8 +86,7 @@ class SchedulerCore:
         self.weighing = Weighing(self.cluster)
         self.setting_aside = SettingAside()
         self.queue = Queue(self.cluster.shape_of)
-        self.traces: dict[str, str] = {}
-        self.report_traces: dict[str, str] = {}
+        self.traceparents = Traceparents()
         self.undecidable: dict[str, str] = {}
         self.counters = Counters()
         self.marks = Marks(config.dirty_after_rejections)
@@ -153,7 +152,7 @@ class SchedulerCore:
             self.cluster.want(self.followed.wanted)
         self.cluster.hear(fact)
         self.nominations.hear(fact, self.ledger)
-        self._keep_trace(envelope, fact)
+        self.traceparents.hear(envelope, fact)
         if uid:
             self._follow_pod(uid, self.ledger.pods.get(uid), fact)
 
@@ -177,17 +176,6 @@ class SchedulerCore:
         node = self.ledger.nodes.get(name)
         aside = self._aside & {f"node/{name}", f"report/{name}"}
         return None if aside or node is None or node.observed is None else node
-
-    def _keep_trace(self, envelope: Envelope, fact: Fact) -> None:
-        """The trace that began when a pod was seen goes on with its decision, which names that of the report it used."""
-        if isinstance(fact, cluster_facts.PodObserved):
-            self.traces[fact.pod.uid] = envelope.trace
-        elif isinstance(fact, cluster_facts.PodEnded):
-            self.traces.pop(fact.uid, None)
-        elif isinstance(fact, report_facts.NodeReportExpired):
-            self.report_traces.pop(fact.node, None)
-        elif envelope.stream.startswith("report/"):
-            self.report_traces[envelope.stream.removeprefix("report/")] = envelope.trace
 
     def _follow_pod(self, uid: str, entry: LedgerPod | None, fact: Fact) -> None:
         self.cluster.follow(uid, entry)

@@ -225,8 +225,8 @@ class Decider:
         )
 
     def _trace(self, core: SchedulerCore, proposal: Proposal) -> str:
-        report = core.report_traces.get(proposal.node, "")
-        parent = core.traces.get(proposal.uid, "")
+        report = core.traceparents.of_report(proposal.node)
+        parent = core.traceparents.of(proposal.uid)
         return trace_of(names.SPAN_DECIDE, parent, pod=proposal.uid, node=proposal.node, report=report)
 
     def _hear(self, core: SchedulerCore, proposal: Proposal, outcome: Outcome) -> None:

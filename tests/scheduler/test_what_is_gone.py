@@ -61,7 +61,7 @@ class Years:
         """What a snapshot holds, in bytes, without the position; traces; entries of the queue's heap."""
         state = msgspec.json.encode(self.core.followed).replace(str(self._position).encode(), b"")
         core = self.core
-        return len(state), len(core.traces) + len(core.report_traces), len(core.queue._heap)
+        return len(state), len(core.traceparents), len(core.queue._heap)
 
 
 def test_nodes_that_left_and_pods_that_ended_leave_nothing_behind() -> None:
