@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from services.exporter.kubelet_config import KubeletConfigError
+from shared.tls import as_go_checks
 
 MAX_BYTES = 1 << 20
 TIMEOUT_S = 5.0
@@ -53,7 +54,7 @@ def _get(endpoint: Endpoint) -> tuple[int, bytes]:
     address = urlsplit(endpoint.uri)
     if address.scheme != "https" or not address.hostname:
         raise ValueError("expected https://ADDRESS:10250/configz")
-    context = ssl.create_default_context(cafile=endpoint.ca_file or None)
+    context = as_go_checks(ssl.create_default_context(cafile=endpoint.ca_file or None))
     connection = http.client.HTTPSConnection(address.hostname, address.port or 10250, timeout=TIMEOUT_S, context=context)
     headers = {"Authorization": f"Bearer {Path(endpoint.token_file).read_text().strip()}"} if endpoint.token_file else {}
     try:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from nats.errors import Error as NatsError
 
 from shared.telemetry.reasons import plain
+from shared.tls import as_go_checks
 
 AUTHORITIES, CERTIFICATE, KEY, SEED, TOKEN = "ca", "cert", "key", "seed", "token"
 FILES = (AUTHORITIES, CERTIFICATE, KEY, SEED, TOKEN)
@@ -36,7 +37,7 @@ def context(url: str) -> ssl.SSLContext:
     name."""
     file = named(url, AUTHORITIES)
     try:
-        made = ssl.create_default_context(cafile=file or None)
+        made = as_go_checks(ssl.create_default_context(cafile=file or None))
     except OSError as error:
         told = f"{file}, which TOPOLOG_NATS_URL names by ca=, holds no certificates that can be read ({plain(error)})"
         raise NatsError(told) from None

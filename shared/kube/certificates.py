@@ -16,6 +16,7 @@ from lightkube.config.models import User
 from shared.file_signature import Signature, signature
 from shared.telemetry import logs, names
 from shared.telemetry.reasons import plain
+from shared.tls import as_go_checks
 
 
 class Certificates:
@@ -28,7 +29,7 @@ class Certificates:
         self._files = [str(config.abs_file(path)) for path in (authority, user.client_cert, user.client_key) if path]
         self._seen = self._signatures()
         self._config, self._user = config, user
-        self._context = client_adapter.verify_cluster(config.cluster, user, config.abs_file)
+        self._context = as_go_checks(client_adapter.verify_cluster(config.cluster, user, config.abs_file))
         self._out = logs.get("kubernetes")
 
     def context(self) -> ssl.SSLContext:

@@ -13,13 +13,14 @@ import structlog
 from services.scheduler.extender.server import ExtenderServer
 from services.scheduler.extender.settings import ExtenderSettings
 from shared.runtime.http_tls import HttpTlsError
+from shared.tls import as_go_checks
 from tests.scheduler.extender.certificates import Authority
 from tests.scheduler.extender.test_extender import World, pod, small_and_large
 
 
 async def asked(world: World, trusted: str, client: str | None) -> int:
     """The status of an answer to this client on a connection of its own; 0 where it gets none."""
-    context = ssl.create_default_context(cafile=trusted)
+    context = as_go_checks(ssl.create_default_context(cafile=trusted))
     context.check_hostname = False
     if client:
         context.load_cert_chain(client)
