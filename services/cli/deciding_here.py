@@ -27,4 +27,4 @@ def deciding_here(environment: Mapping[str, str]) -> Deciding:
     except SettingsInvalid as error:
         problem = "the scheduler's settings cannot be used: " + "; ".join(error.problems)
         raise CommandError(problem, "correct these variables, or unset them", EXIT_USAGE) from error
-    return Deciding(core.cycle, core.provenance, core.upstream is not None, core.scheduler_name, core.delegated)
+    return Deciding(core.cycle, core.provenance, core.upstream is not None, core.scheduler_name)

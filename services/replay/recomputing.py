@@ -15,7 +15,6 @@ from services.replay import reading
 from services.replay.deciding_state import follow, placing_at
 from services.replay.renominating import nominated_again
 from services.scheduler.asked.answering import placed_on
-from services.scheduler.asked.delegated import Delegated
 from services.scheduler.deciding.config import CycleConfig, Provenance
 from services.scheduler.deciding.explanation.known_within import of_pod
 from services.scheduler.deciding.explanation.wording import within as told_within
@@ -44,13 +43,12 @@ Recorded = Decision | PodNominated
 
 class Deciding(msgspec.Struct, frozen=True):
     """What recomputes: the settings as they are here, their provenance, and whether something else than the ledger decides. Pods
-    of other schedulers than this were asked for with a node; `delegated` is what of their requests others give."""
+    of other schedulers than this were asked for with a node."""
 
     cycle: CycleConfig
     provenance: Provenance
     instead: bool = False
     scheduler_name: str = "topolog"
-    delegated: tuple[str, ...] = ()
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -106,14 +104,14 @@ def _told(followed: Followed, aside: Aside, made: Made, by: Deciding) -> str:
         return f"recomputed{_differences(made.fact, by.provenance)}: {texts}{within}"
     asker = entry.pod.scheduler_name
     if isinstance(made.fact, PodReserved) and asker != by.scheduler_name:
-        outcome = _asked_again(placing, entry.pod, made.fact.node, by.delegated)
+        outcome = _asked_again(placing, entry.pod, made.fact.node)
         return f"{tell(made.fact, outcome, by.provenance)}, on the node that {asker} asked for{within}"
     return tell(made.fact, decided(placing, entry), by.provenance) + within
 
 
-def _asked_again(placing: ColumnarPlacing, pod: Pod, node: str, delegated: Sequence[str]) -> Placed | Unplaceable:
+def _asked_again(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | Unplaceable:
     """The node that a kube-scheduler chose, judged as it was when its binding was asked for."""
-    found = placed_on(placing, pod, node, Delegated(delegated))
+    found = placed_on(placing, pod, node)
     return Unplaceable(message=found) if isinstance(found, str) else found
 
 

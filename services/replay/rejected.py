@@ -15,7 +15,6 @@ from services.replay.deciding_state import charge, followed_at, placing_at
 from services.replay.recomputing import Deciding, mates
 from services.scheduler import following
 from services.scheduler.asked.answering import placed_on
-from services.scheduler.asked.delegated import Delegated
 from shared.eventlog.port import EventLog
 from shared.events.cluster_facts import PodEnded
 from shared.events.envelope import Envelope
@@ -42,8 +41,8 @@ async def explained(log: EventLog, made: tuple[Envelope, PodReserved], refused: 
     batch = [mate for mate in await mates(log, at, fact) if mate.node == fact.node]
     if entry is None:
         return None
-    placing, delegated = placing_at(followed, by.cycle, aside, batch), Delegated(by.delegated)
-    alone = placed_on(placing, entry.pod, fact.node, delegated)
+    placing = placing_at(followed, by.cycle, aside, batch)
+    alone = placed_on(placing, entry.pod, fact.node)
     if isinstance(alone, str):
         return Explained(judged=alone)
     ended: list[str] = []
@@ -56,7 +55,7 @@ async def explained(log: EventLog, made: tuple[Envelope, PodReserved], refused: 
         placing.put_node(node)
         for mate in batch:
             charge(placing, followed, mate)
-        judged = placed_on(placing, entry.pod, fact.node, delegated)
+        judged = placed_on(placing, entry.pod, fact.node)
         if isinstance(judged, str):
             return Explained(tuple(ended), judged)
     return Explained()

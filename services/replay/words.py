@@ -210,6 +210,7 @@ _SENTENCES: dict[type[Fact], Callable[[Any, Names], str]] = {
     surroundings.NamespaceObserved: lambda fact, _: f"namespace {fact.name} has {len(fact.labels)} label(s)",
     surroundings.NodeVolumesLimited: _volumes_limited,
     surroundings.NominationObserved: lambda fact, _: f"room is kept for {fact.key}, for which another scheduler chose the node",
+    surroundings.DeviceClassObserved: lambda fact, _: f"DeviceClass {fact.name}: its driver gives {fact.resource}",
     surroundings.SurroundingEnded: lambda fact, _: f"{fact.kind} {fact.name} is gone: {fact.cause.replace('_', ' ')}",
     scheduling.PodVerdictChanged: _verdict,
     scheduling.PodReserved: _reserved,

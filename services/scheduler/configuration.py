@@ -38,9 +38,9 @@ def chosen(settings: SchedulerSettings) -> Choice:
         )
     if problems:
         raise SettingsInvalid(problems)
-    asked_by, delegated = settings.extender.schedulers if settings.extender.port else (), settings.extender.delegated
-    made = provenance(choice.core.cycle, choice.core.upstream, delegated)
-    core = msgspec.structs.replace(choice.core, provenance=made, shadow=settings.shadow, asked_by=asked_by, delegated=delegated)
+    asked_by = settings.extender.schedulers if settings.extender.port else ()
+    made = provenance(choice.core.cycle, choice.core.upstream)
+    core = msgspec.structs.replace(choice.core, provenance=made, shadow=settings.shadow, asked_by=asked_by)
     return msgspec.structs.replace(choice, core=core)
 
 

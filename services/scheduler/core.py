@@ -48,7 +48,7 @@ class Instead(Protocol):
 class CoreConfig(msgspec.Struct, frozen=True):
     """What the core must be told: its name as a scheduler, the cycle's settings, the rejections that make a node dirty, the
     upstream plugin's arguments where its caches decide instead of the ledger, and what its decisions name as what made them.
-    `asked_by` are the schedulers whose pods it reserves when they ask, `delegated` the resources that DRA drivers give them."""
+    `asked_by` are the schedulers whose pods it reserves when they ask."""
 
     scheduler_name: str = "topolog"
     cycle: CycleConfig = CycleConfig()
@@ -57,7 +57,6 @@ class CoreConfig(msgspec.Struct, frozen=True):
     provenance: Provenance = Provenance()
     shadow: bool = False
     asked_by: tuple[str, ...] = ()
-    delegated: tuple[str, ...] = ()
 
 
 class Counters(msgspec.Struct):
@@ -91,7 +90,7 @@ class SchedulerCore:
         self.counters = Counters()
         self.marks = Marks(config.dirty_after_rejections)
         self.nominations = Nominations(self.ledger)
-        self.binds, self.shadow = Binds(config.delegated), Shadow()
+        self.binds, self.shadow = Binds(), Shadow()
         self.rejections = Rejections(() if config.shadow else (config.scheduler_name, *config.asked_by))
         self.share = Share()
         self.provenance = config.provenance

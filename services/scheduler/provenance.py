@@ -11,11 +11,10 @@ from shared.eventlog.closure import code_fingerprint
 from shared.hints import registry
 
 
-def provenance(cycle: CycleConfig, instead: object = None, delegated: tuple[str, ...] = ()) -> Provenance:
+def provenance(cycle: CycleConfig, instead: object = None) -> Provenance:
     """Of this configuration, and of the code that is running: the rooms of deciding and all that they import, and the hint
-    providers with their arguments. `instead` is what decides in their place, with its arguments; `delegated` what others give of
-    what kube-schedulers ask for. Raises TypeError for a provider of which arguments cannot be told (`closure.key_of`)."""
-    chosen = (cycle, repr(instead), *([sorted(delegated)] if delegated else ()))
-    config = xxhash.xxh3_64(msgspec.json.encode(chosen, order="deterministic")).hexdigest()
+    providers with their arguments. `instead` is what decides in their place, with its arguments. Raises TypeError for a provider
+    of which arguments cannot be told (`closure.key_of`)."""
+    config = xxhash.xxh3_64(msgspec.json.encode((cycle, repr(instead)), order="deterministic")).hexdigest()
     rooms = [placing.__name__] if instead is None else [placing.__name__, type(instead).__module__]
     return Provenance(config, code_fingerprint(rooms, registry.PROVIDERS))

@@ -72,6 +72,7 @@ CATALOG: dict[str, Entry] = {
         surroundings.NamespaceObserved,
         surroundings.NodeVolumesLimited,
         surroundings.NominationObserved,
+        surroundings.DeviceClassObserved,
         surroundings.SurroundingEnded,
     ),
     **_area(

@@ -11,7 +11,7 @@ LOG = "log"
 DEMAND = "demand"
 """What pods ask for, weighed: of the whole cluster."""
 
-KINDS = frozenset({"report", "node", "pod", "volume", "claim", "namespace", "csinode", "nomination", "listing"})
+KINDS = frozenset({"report", "node", "pod", "volume", "claim", "namespace", "csinode", "nomination", "deviceclass", "listing"})
 """What this release knows: what stands before the first slash."""
 
 

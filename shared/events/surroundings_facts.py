@@ -1,9 +1,9 @@
 """Facts about what surrounds pods and nodes, as the Kubernetes API shows it: volumes, claims, limits of nodes, namespaces,
-nominations by other schedulers.
+nominations by other schedulers, classes of devices.
 
-Only what a constraint asks for is told: a claim that is bound, where its volume can be reached, how many volumes of a driver a
-node takes, the labels of namespaces, which pending pods have room kept for them. Appended by the scheduler's leased
-observer role.
+Only what is asked for is told: a claim that is bound, where its volume can be reached, how many volumes of a driver a node takes,
+the labels of namespaces, which pending pods have room kept for them, which resources drivers give by a class. Appended by the
+scheduler's leased observer role.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared.domain.resources import Amounts
 from shared.events.about import About
 from shared.events.cluster_facts import EndCause
 
-Surrounding = Literal["volume", "claim", "namespace", "csinode", "nomination"]
+Surrounding = Literal["volume", "claim", "namespace", "csinode", "nomination", "deviceclass"]
 
 
 class VolumeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, gc=False):
@@ -100,8 +100,22 @@ class NominationObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=Tr
         return About(node=self.node)
 
 
+class DeviceClassObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A DeviceClass was first seen that names an extended resource, or names another: DRA drivers give `resource` where no device
+    plugin offers it (`spec.extendedResourceName`, KEP-5004). Stream `deviceclass/<name>`."""
+
+    name: str
+    resource: str
+    resource_version: str = ""
+
+    @property
+    def about(self) -> About:
+        return About()
+
+
 class SurroundingEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A volume, claim, namespace, CSINode or nomination is gone, or a volume or claim bound no more. On its own stream."""
+    """A volume, claim, namespace, CSINode, nomination or DeviceClass is gone, or a volume or claim bound no more, or a class
+    names no resource any more (`unbound`). On its own stream."""
 
     kind: Surrounding
     name: str
@@ -113,7 +127,15 @@ class SurroundingEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
         return About(node=self.name if self.kind == "csinode" else "")
 
 
-SurroundingFact = VolumeObserved | ClaimObserved | NamespaceObserved | NodeVolumesLimited | NominationObserved | SurroundingEnded
+SurroundingFact = (
+    VolumeObserved
+    | ClaimObserved
+    | NamespaceObserved
+    | NodeVolumesLimited
+    | NominationObserved
+    | DeviceClassObserved
+    | SurroundingEnded
+)
 _KINDS: frozenset[object] = frozenset(get_args(SurroundingFact))
 
 
@@ -133,4 +155,9 @@ def stream_of(fact: SurroundingFact) -> str:
     return f"{_STREAMS[type(fact)]}/{fact.name}"
 
 
-_STREAMS: dict[type, str] = {VolumeObserved: "volume", ClaimObserved: "claim", NamespaceObserved: "namespace"}
+_STREAMS: dict[type, str] = {
+    VolumeObserved: "volume",
+    ClaimObserved: "claim",
+    NamespaceObserved: "namespace",
+    DeviceClassObserved: "deviceclass",
+}

@@ -16,7 +16,17 @@ import msgspec
 from shared.kube.connection import CALL_TIMEOUT_S, Connection, each_of
 from shared.kube.initial_events import PARAMS, InitialEvents, NotServedError
 from shared.kube.lists import page_problem
-from shared.kube.port import Answer, Kind, KubeUnavailableError, Listed, Lost, Object, Seen, WatchExpiredError
+from shared.kube.port import (
+    Answer,
+    Kind,
+    KubeUnavailableError,
+    Listed,
+    Lost,
+    Object,
+    Seen,
+    UnknownKindError,
+    WatchExpiredError,
+)
 from shared.kube.rights import Right
 from shared.kube.transport import Request
 from shared.telemetry.reasons import plain
@@ -44,6 +54,7 @@ _PATHS: dict[Kind, str] = {
     "persistentvolumes": "/api/v1/persistentvolumes",
     "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
     "csinodes": "/apis/storage.k8s.io/v1/csinodes",
+    "deviceclasses": "/apis/resource.k8s.io/v1/deviceclasses",
     "noderesourcetopologies": "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
     "noderesourcetopologies.v1alpha1": "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies",
     "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
@@ -157,6 +168,8 @@ class KubeClient:
     async def _page(self, kind: Kind, params: dict[str, str]) -> Object:
         server = self._server
         answer = await self._call("GET", _PATHS[kind], params=params)
+        if isinstance(answer, Answer) and answer.status == 404:
+            raise UnknownKindError(f"list of {kind} from {server} failed: {_describe(answer)}")
         if isinstance(answer, Lost) or not answer.ok:
             raise KubeUnavailableError(f"list of {kind} from {server} failed: {_describe(answer)}")
         if problem := page_problem(kind, answer.body):

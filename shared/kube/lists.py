@@ -17,6 +17,7 @@ _KINDS: dict[Kind, str] = {
     "persistentvolumes": "PersistentVolumeList",
     "persistentvolumeclaims": "PersistentVolumeClaimList",
     "csinodes": "CSINodeList",
+    "deviceclasses": "DeviceClassList",
     "noderesourcetopologies": "NodeResourceTopologyList",
     "noderesourcetopologies.v1alpha1": "NodeResourceTopologyList",
     "poddisruptionbudgets": "PodDisruptionBudgetList",

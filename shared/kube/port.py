@@ -21,6 +21,7 @@ Kind = Literal[
     "persistentvolumes",
     "persistentvolumeclaims",
     "csinodes",
+    "deviceclasses",
     "noderesourcetopologies",
     "noderesourcetopologies.v1alpha1",
     "poddisruptionbudgets",
@@ -76,6 +77,10 @@ class WatchExpiredError(Exception):
 
 class KubeUnavailableError(Exception):
     """A list or watch failed; names server, path and cause. The caller retries with backoff."""
+
+
+class UnknownKindError(KubeUnavailableError):
+    """The server serves no such kind (404): it is of another version, or the kind was never installed."""
 
 
 class Kube(Protocol):

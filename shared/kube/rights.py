@@ -33,6 +33,7 @@ SCHEDULER = (
     | _rights("", "persistentvolumes", "list", "watch")
     | _rights("", "persistentvolumeclaims", "list", "watch")
     | _rights("storage.k8s.io", "csinodes", "list", "watch")
+    | _rights("resource.k8s.io", "deviceclasses", "list", "watch")
 )
 """Reads, and never writes: pods, nodes, and what constraints ask for."""
 

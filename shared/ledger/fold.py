@@ -161,6 +161,7 @@ _WHY_NOT: dict[type[Fact], str] = {
     surroundings.NamespaceObserved: "the same",
     surroundings.NodeVolumesLimited: "volumes lie in no zone",
     surroundings.NominationObserved: "kept free by the scheduler's own fold: other schedulers know no zones",
+    surroundings.DeviceClassObserved: "leaves a resource to a driver, and holds nothing: the scheduler's own fold",
     surroundings.SurroundingEnded: "the end of it",
     binding.BindUncertain: "after an intent the pod stays charged until a definite answer",
     binding.EvictIntended: "the victim is charged until it ends",

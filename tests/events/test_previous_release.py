@@ -33,6 +33,7 @@ UNREADABLE = {
     "NamespaceObserved.1": NEW,
     "NodeVolumesLimited.1": NEW,
     "NominationObserved.1": NEW,
+    "DeviceClassObserved.1": "of what others give: the release before refuses such pods by the extender, as it always did",
     "SurroundingEnded.1": NEW,
     "ClusterListed.1": "of a rule that the release before does not have: after a restore it decides at once, as it always did",
 }

@@ -29,6 +29,7 @@ LIST_KINDS = {
     "persistentvolumes": "PersistentVolumeList",
     "persistentvolumeclaims": "PersistentVolumeClaimList",
     "csinodes": "CSINodeList",
+    "deviceclasses": "DeviceClassList",
     "noderesourcetopologies": "NodeResourceTopologyList",
     "resourceslices": "ResourceSliceList",
 }

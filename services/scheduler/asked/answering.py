@@ -11,7 +11,7 @@ from itertools import compress, islice, repeat
 
 import msgspec
 
-from services.scheduler.asked.delegated import UNNAMED, Delegated
+from services.scheduler.asked.delegated import judged_on, parted
 from services.scheduler.asked.wire import Offer
 from services.scheduler.deciding.constraints import barred_resources, nominated
 from services.scheduler.deciding.explanation import explain
@@ -64,10 +64,10 @@ class Texts:
         return found
 
 
-def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts, delegated: Delegated = UNNAMED) -> Filtered:
+def filtered(placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts) -> Filtered:
     """The verdict of each node. Refusals of a kind have one text, since kube-scheduler counts nodes by it."""
     found = Filtered()
-    for judged, theirs in delegated.parted(pod, names, placing.around.nodes):
+    for judged, theirs in parted(pod, names, placing.around):
         part = _filtered(placing, pod, unconstrained(judged), theirs, texts)
         found.passing += part.passing
         found.failed |= part.failed
@@ -188,10 +188,10 @@ def _spare_those_on_their_way(placing: ColumnarPlacing, shape: Shape, most: int)
         placing.judging.judge(shape, facts)
 
 
-def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str], delegated: Delegated = UNNAMED) -> dict[str, int]:
+def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dict[str, int]:
     """Node name -> 0..100 by the configured strategy; 0 for nodes that are not known or do not fit."""
     found: dict[str, int] = {}
-    for judged, theirs in delegated.parted(pod, names, placing.around.nodes):
+    for judged, theirs in parted(pod, names, placing.around):
         found |= _prioritized(placing, unconstrained(judged), theirs)
     return found
 
@@ -209,13 +209,11 @@ def _prioritized(placing: ColumnarPlacing, judged: Pod, names: Sequence[str]) ->
     return found
 
 
-def preempted(
-    placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod, offers: Mapping[str, Offer], delegated: Delegated = UNNAMED
-) -> dict[str, Offer]:
+def preempted(placing: ColumnarPlacing, pods: Mapping[str, LedgerPod], pod: Pod, offers: Mapping[str, Offer]) -> dict[str, Offer]:
     """The offers by which the pod gets its zones, with more victims where kube-scheduler's do not free one; the others are left
     out."""
     found = {}
-    for judged, theirs in delegated.parted(pod, offers, placing.around.nodes):
+    for judged, theirs in parted(pod, offers, placing.around):
         bare = unconstrained(judged)
         shape = placing.judging.shape(bare)
         barred = _barred(placing, pod, shape)
@@ -229,12 +227,12 @@ def preempted(
     return found
 
 
-def placed_on(placing: ColumnarPlacing, pod: Pod, node: str, delegated: Delegated = UNNAMED) -> Placed | str:
+def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     """The pod on exactly this node, judged as the log stands now; or why not."""
     facts = placing.node(node)
     if facts is None:
         return f"{node}: node not seen yet"
-    shape = placing.judging.shape(unconstrained(delegated.judged(pod, facts)))
+    shape = placing.judging.shape(unconstrained(judged_on(pod, facts, placing.around)))
     barred = _barred(placing, pod, shape).get(node)
     if barred is not None:
         return f"{node}: {barred}"

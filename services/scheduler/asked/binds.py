@@ -5,12 +5,11 @@ any more is withdrawn if the binder has not taken it up. Must not know HTTP, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from services.scheduler.asked.answering import placed_on
-from services.scheduler.asked.delegated import Delegated
 from services.scheduler.deciding.outcome import Placed
 from services.scheduler.placing.placing import ColumnarPlacing
 from services.scheduler.reserving.proposals import Proposal
@@ -35,10 +34,9 @@ class Request(msgspec.Struct):
 
 class Binds:
     """Requests by uid: `_asked` wait for a decision, `_sent` for the outcome of an append. `answers` are for those who asked: ""
-    is success. `delegated` is what of a pod's request others give."""
+    is success."""
 
-    def __init__(self, delegated: Iterable[str] = ()) -> None:
-        self.delegated = Delegated(delegated)
+    def __init__(self) -> None:
         self.answers: dict[str, str] = {}
         self._asked: dict[str, Request] = {}
         self._sent: dict[str, Request] = {}
@@ -103,7 +101,7 @@ class Binds:
             return self._standing(request, entry, ledger, versions)
         del self._asked[uid]
         pod = entry.pod if entry is not None else request.pod
-        placed = placed_on(placing, pod, request.node, self.delegated)
+        placed = placed_on(placing, pod, request.node)
         if isinstance(placed, str):
             self.answers[uid] = placed
             return None

@@ -110,7 +110,7 @@ class Extender:
 
     def _filtered(self, pod: Pod, names: Sequence[str]) -> answering.Filtered:
         core = self._core()
-        return answering.filtered(_placing(core), pod, names, self._texts, core.binds.delegated)
+        return answering.filtered(_placing(core), pod, names, self._texts)
 
     async def _later(self, pod: Pod, names: Sequence[str], found: answering.Filtered) -> answering.Filtered:
         """The answer once there are news by which the pod fits, or as it is."""
@@ -136,7 +136,7 @@ class Extender:
         names = asked.node_names()
         if problem:
             return wire.prioritized(dict.fromkeys(names, 0))
-        return wire.prioritized(answering.prioritized(_placing(core), pod, names, core.binds.delegated))
+        return wire.prioritized(answering.prioritized(_placing(core), pod, names))
 
     def preempt(self, body: bytes) -> object:
         """Which offers of victims give the pod its zones."""
@@ -144,8 +144,8 @@ class Extender:
         pod, problem = news.read(asked.pod)
         if problem:
             return wire.preempted({})
-        pods, delegated = core.ledger.pods, core.binds.delegated
-        return wire.preempted(answering.preempted(_placing(core), pods, pod, asked.offers(), delegated))
+        pods = core.ledger.pods
+        return wire.preempted(answering.preempted(_placing(core), pods, pod, asked.offers()))
 
     async def bind(self, body: bytes) -> object:
         """Reserve, bind, and say what became of it."""

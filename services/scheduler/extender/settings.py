@@ -13,8 +13,7 @@ class ExtenderSettings(msgspec.Struct, frozen=True):
     """`port` 0 serves no extender. `certificate` and `key` are the server's, `client_ca` the authority whose clients may ask, all
     as PEM files; `clients` narrows it to common names. Without them only the loopback address is served. `schedulers` are the
     names (spec.schedulerName) of the kube-schedulers that ask: their pods are observed before they are bound. `bind_within_s` is
-    how long a binding may take: less than the extender's httpTimeout in kube-scheduler's configuration. `delegated` are the
-    extended resources that DeviceClasses name (`spec.extendedResourceName`)."""
+    how long a binding may take: less than the extender's httpTimeout in kube-scheduler's configuration."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
@@ -23,7 +22,6 @@ class ExtenderSettings(msgspec.Struct, frozen=True):
     client_ca: str = ""
     clients: tuple[str, ...] = ()
     schedulers: tuple[str, ...] = ("default-scheduler",)
-    delegated: tuple[str, ...] = ()
     bind_within_s: Annotated[float, msgspec.Meta(gt=0, le=300)] = 25.0
 
     def problems(self) -> list[str]:

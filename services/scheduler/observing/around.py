@@ -1,7 +1,8 @@
-"""What of volumes, claims, CSINodes, namespaces and nominations is a fact: what the API shows, compared with what was told.
+"""What of volumes, claims, CSINodes, namespaces, nominations and DeviceClasses is a fact: what the API shows, compared with what
+was told.
 
-Only what a constraint asks for: claims that are bound, and where their volumes can be reached. What cannot be read counts as not
-bound, so that the pod waits rather than goes anywhere. Must not know watches, the log or a clock."""
+Only what is asked for: claims that are bound, and where their volumes can be reached; classes that name a resource. What cannot
+be read counts as not bound, so that the pod waits rather than goes anywhere. Must not know watches, the log or a clock."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from shared.domain.fields import ManifestError, RefusedError, as_mapping, mappin
 from shared.domain.manifest import pod_from_manifest
 from shared.events.surroundings_facts import (
     ClaimObserved,
+    DeviceClassObserved,
     NamespaceObserved,
     NodeVolumesLimited,
     NominationObserved,
@@ -132,11 +134,17 @@ def _namespace(name: str, version: str, obj: Object) -> NamespaceObserved:
     return NamespaceObserved(name, version, {str(key): str(value) for key, value in sorted(labels.items())})
 
 
+def _device_class(name: str, version: str, obj: Object) -> DeviceClassObserved | None:
+    resource = str(_part(obj, "spec").get("extendedResourceName") or "")
+    return DeviceClassObserved(name, resource, version) if resource else None
+
+
 _READ: dict[Surrounding, Callable[[str, str, Object], SurroundingFact | None]] = {
     "volume": _volume,
     "claim": _claim,
     "namespace": _namespace,
     "csinode": _limits,
+    "deviceclass": _device_class,
 }
 
 

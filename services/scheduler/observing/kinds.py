@@ -21,7 +21,10 @@ SURROUNDINGS: dict[Kind, Surrounding] = {
     "csinodes": "csinode",
     "persistentvolumes": "volume",
     "persistentvolumeclaims": "claim",
+    "deviceclasses": "deviceclass",
 }
+OPTIONAL: frozenset[Kind] = frozenset({"deviceclasses"})
+"""What a cluster may not serve: Kubernetes before 1.34 has no resource.k8s.io/v1."""
 KINDS: tuple[Kind, ...] = (*SURROUNDINGS, "nodes", "pods")
 """What surrounds pods comes first: who is seen before the rules that concern it would be decided without them."""
 

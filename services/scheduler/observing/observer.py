@@ -17,12 +17,12 @@ from services.scheduler.observing import doubts, news
 from services.scheduler.observing.addresses import address
 from services.scheduler.observing.checking import Check
 from services.scheduler.observing.doubts import Doubt, WholeList
-from services.scheduler.observing.kinds import KINDS, SURROUNDINGS, Kinds, Observed, absent, identity, known_count
+from services.scheduler.observing.kinds import KINDS, OPTIONAL, SURROUNDINGS, Kinds, Observed, absent, identity, known_count
 from services.scheduler.observing.sightings import Sightings, Unnoted
 from services.scheduler.observing.teller import BATCH_EVENTS, Relist, Teller
 from shared.eventlog.port import EventLog, Lease
 from shared.events.cluster_facts import ClusterListed, PodObserved
-from shared.kube.port import Kind, Kube, KubeUnavailableError, Object, Seen, WatchExpiredError
+from shared.kube.port import Kind, Kube, KubeUnavailableError, Object, Seen, UnknownKindError, WatchExpiredError
 from shared.runtime.clock import Clock
 from shared.runtime.groups import lease_losses
 from shared.runtime.projector import Folded, Projector
@@ -108,8 +108,12 @@ class Observer:
             except (WatchExpiredError, Relist) as reason:
                 self._out.warning(names.RELIST, kind=kind, reason=type(reason).__name__)
             except KubeUnavailableError as error:
-                self._troubles[kind] = f"{kind} of the cluster cannot be seen: {error}"
                 self._tried(kind)
+                if isinstance(error, UnknownKindError) and kind in OPTIONAL:
+                    self._troubles.pop(kind, None)
+                    await self._clock.sleep(self._relist_s)
+                    continue
+                self._troubles[kind] = f"{kind} of the cluster cannot be seen: {error}"
                 count(names.KUBE_TROUBLE)
                 self._out.warning(names.KUBE_UNAVAILABLE, kind=kind, problem=str(error))
                 await self._clock.sleep(jittered_s(failures, PAUSE_S, LONGEST_PAUSE_S))

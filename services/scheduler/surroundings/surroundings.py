@@ -1,5 +1,5 @@
 """What surrounds pods and nodes, as constraints ask for it: claims and their volumes, limits of nodes, labels of namespaces,
-nominations of other schedulers.
+nominations of other schedulers, classes of devices that name a resource.
 
 Folded from the log beside the ledger, by name. At 150,000 bound claims it takes some 100 MB; volumes that are reached from the
 same nodes share their terms. Must not know pods, a clock or the log."""
@@ -18,6 +18,7 @@ from shared.events.cluster_facts import PodEnded, PodObserved, PodRunning
 from shared.events.scheduling_facts import PodReserved
 from shared.events.surroundings_facts import (
     ClaimObserved,
+    DeviceClassObserved,
     NamespaceObserved,
     NodeVolumesLimited,
     NominationObserved,
@@ -34,13 +35,14 @@ SHARED_TERMS = 8192
 
 class Surroundings(msgspec.Struct):
     """The fold. Claims and namespaces by name (`namespace/name` for claims), volumes by name, limits by node, nominations by the
-    uid of their pod. `bindings` counts what was heard of claims and volumes."""
+    uid of their pod, classes by name. `bindings` counts what was heard of claims and volumes."""
 
     volumes: dict[str, VolumeObserved] = {}
     claims: dict[str, ClaimObserved] = {}
     namespaces: dict[str, NamespaceObserved] = {}
     limits: dict[str, NodeVolumesLimited] = {}
     nominations: dict[str, NominationObserved] = {}
+    classes: dict[str, DeviceClassObserved] = {}
     bindings: int = 0
 
     def hear(self, fact: SurroundingFact) -> None:
@@ -56,6 +58,8 @@ class Surroundings(msgspec.Struct):
             self.limits[fact.node] = fact
         elif isinstance(fact, NominationObserved):
             self.nominations[fact.pod_uid] = fact
+        elif isinstance(fact, DeviceClassObserved):
+            self.classes[fact.name] = fact
         else:
             self.of_kind(fact.kind).pop(fact.name, None)
 
@@ -73,6 +77,7 @@ class Surroundings(msgspec.Struct):
             "namespace": self.namespaces,
             "csinode": self.limits,
             "nomination": self.nominations,
+            "deviceclass": self.classes,
         }
         return kinds[kind]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from shared.events.scheduling_facts import PodReserved
+from shared.events.surroundings_facts import DeviceClassObserved, SurroundingEnded
 from tests.ledger.given import zone
 from tests.scheduler.extender.test_extender import ROOMY, Json, World, pod
 
 GPU, NIC = "example.com/gpu", "deviceclass.resource.kubernetes.io/nic.example.com"
+CLASS = DeviceClassObserved("gpu.example.com", GPU)
 
 
 def asking(devices: dict[str, str], cpus: int = 4, name: str = "p") -> Json:
@@ -16,9 +18,11 @@ def asking(devices: dict[str, str], cpus: int = 4, name: str = "p") -> Json:
     return made
 
 
-async def mixed() -> World:
+async def mixed(*classes: DeviceClassObserved) -> World:
     """Of "plugin" a device plugin offers two GPUs, of "gone" none any more, and of "claims" nobody ever spoke."""
     world = World()
+    for each in classes:
+        await world.tell(f"deviceclass/{each.name}", each)
     await world.node("plugin", zone(0, 8), zone(1, 8), offers={**ROOMY, GPU: 2})
     await world.node("gone", zone(0, 8), zone(1, 8), offers={**ROOMY, GPU: 0})
     await world.node("claims", zone(0, 8), zone(1, 2))
@@ -27,8 +31,8 @@ async def mixed() -> World:
 
 
 async def test_a_resource_that_a_class_names_is_left_to_its_driver_where_no_plugin_offers_it() -> None:
-    world = await mixed()
-    async with world.at_work(delegated=(GPU,)):
+    world = await mixed(CLASS)
+    async with world.at_work():
         few = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims", "narrow")
         many = await world.filter(asking({GPU: "4"}), "plugin", "gone", "claims", "narrow")
     assert sorted(few["NodeNames"]) == ["claims", "gone", "plugin"]
@@ -44,7 +48,15 @@ async def test_one_that_no_class_names_is_what_nodes_offer() -> None:
     assert found["NodeNames"] == ["plugin"]
 
 
-async def test_one_by_its_classes_own_name_needs_no_setting() -> None:
+async def test_a_class_that_is_gone_leaves_nothing_to_its_driver() -> None:
+    world = await mixed(CLASS)
+    await world.tell("deviceclass/gpu.example.com", SurroundingEnded("deviceclass", "gpu.example.com"))
+    async with world.at_work():
+        found = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims")
+    assert found["NodeNames"] == ["plugin"]
+
+
+async def test_one_by_its_classes_own_name_needs_no_resource_that_it_names() -> None:
     world = await mixed()
     async with world.at_work():
         found = await world.filter(asking({NIC: "1"}), "plugin", "claims", "narrow")
@@ -52,8 +64,8 @@ async def test_one_by_its_classes_own_name_needs_no_setting() -> None:
 
 
 async def test_it_is_scored_and_bound_by_its_zones() -> None:
-    world = await mixed()
-    async with world.at_work(delegated=(GPU,)):
+    world = await mixed(CLASS)
+    async with world.at_work():
         made = asking({GPU: "1"})
         await world.filter(made, "claims")
         scores = await world.post("prioritize", {"Pod": made, "NodeNames": ["plugin", "claims", "narrow"]})

@@ -100,7 +100,7 @@ class World:
                 each.folded(core, page)
 
         chosen = ExtenderSettings(port=port, **{"bind_within_s": 5.0, **settings})
-        fold = fold_of(CoreConfig(delegated=chosen.delegated))
+        fold = fold_of(CoreConfig())
         projector: Projector[SchedulerCore] = Projector("scheduler", self.log, fold, after=after, options=QUICK)
         extender = Extender(projector, decider.wake, chosen.bind_within_s)
         extenders.append(extender)

@@ -15,7 +15,7 @@ from services.scheduler.surroundings.surroundings import Surroundings
 from shared.events.cluster_facts import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning, Taint
 from shared.events.codec import encode
 from shared.events.scheduling_facts import NodeCharged, PodReserved
-from shared.events.surroundings_facts import Surrounding
+from shared.events.surroundings_facts import DeviceClassObserved, Surrounding, SurroundingEnded
 from tests.ledger.given import History
 
 Json = dict[str, Any]
@@ -311,6 +311,7 @@ SURROUNDING_OBJECTS: dict[Surrounding, Json] = {
     },
     "csinode": {"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": 3}}]}},
     "namespace": {"metadata": {"name": "n", "labels": {"a": "b"}}},
+    "deviceclass": {"metadata": {"name": "gpu.example.com"}, "spec": {"extendedResourceName": "example.com/gpu"}},
 }
 
 
@@ -324,6 +325,17 @@ def anything_in(data: st.DataObject, obj: Json) -> Json:
             at[key] = data.draw(JSON | st.just(10**30))
             return made
         at = at[key]
+
+
+def test_a_device_class_is_told_while_it_names_a_resource() -> None:
+    known, made = Surroundings(), SURROUNDING_OBJECTS["deviceclass"]
+    told = around.fact_of(known, "deviceclass", made)
+    assert told == DeviceClassObserved("gpu.example.com", "example.com/gpu")
+    known.hear(told)
+    assert around.fact_of(known, "deviceclass", made) is None, "told once"
+    silent = {"metadata": {"name": "gpu.example.com"}, "spec": {}}
+    assert around.fact_of(known, "deviceclass", silent) == SurroundingEnded("deviceclass", "gpu.example.com", "unbound")
+    assert around.fact_of(Surroundings(), "deviceclass", silent) is None
 
 
 @given(st.data())

@@ -19,6 +19,7 @@ from shared.events.cluster_facts import ClusterListed, NodeEnded, NodeObserved, 
 from shared.events.codec import decode
 from shared.events.surroundings_facts import (
     ClaimObserved,
+    DeviceClassObserved,
     NamespaceObserved,
     NodeVolumesLimited,
     SurroundingEnded,
@@ -26,7 +27,7 @@ from shared.events.surroundings_facts import (
     VolumeObserved,
 )
 from shared.kube.client import KubeClient
-from shared.kube.port import Kind, KubeUnavailableError, Listed, Seen, WatchExpiredError
+from shared.kube.port import Kind, KubeUnavailableError, Listed, Seen, UnknownKindError, WatchExpiredError
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Fold, Projector
@@ -334,6 +335,36 @@ async def test_pods_are_told_where_what_surrounds_them_may_not_be_listed(scene: 
     async with scene.observer() as observer:
         await scene.told(PodObserved, 1)
         assert observer.problem() == "csinodes of the cluster cannot be seen: list of csinodes failed: HTTP 403"
+
+
+async def test_a_cluster_that_serves_no_device_classes_is_no_trouble_and_one_that_does_is_heard(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulated API serves none, as Kubernetes before 1.34; other kinds every cluster serves."""
+    pages, watch = scene.kube.pages, scene.kube.watch
+    await scene.api.pod("p", spec=OURS)
+    with pytest.raises(UnknownKindError):
+        await scene.kube.list("deviceclasses")
+    async with scene.observer(1) as observer:
+        await scene.told(PodObserved, 1)
+        assert observer.problem() == ""
+
+    async def served(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
+        if kind == "csinodes":
+            raise UnknownKindError("list of csinodes failed: HTTP 404")
+        if kind == "deviceclasses":
+            yield Listed([{"metadata": {"name": "gpu", "uid": "u"}, "spec": {"extendedResourceName": "a.com/gpu"}}], "5")
+            return
+        async for page in pages(kind):
+            yield page
+
+    monkeypatch.setattr(scene.kube, "pages", served)
+    monkeypatch.setattr(
+        scene.kube, "watch", lambda kind, version: watch("namespaces" if kind == "deviceclasses" else kind, version)
+    )
+    async with scene.observer(2) as observer:
+        await scene.around(DeviceClassObserved("gpu", "a.com/gpu"))
+        assert observer.problem() == "csinodes of the cluster cannot be seen: list of csinodes failed: HTTP 404"
 
 
 async def test_the_first_list_on_a_new_timeline_is_told_of_once(scene: Scene) -> None:
