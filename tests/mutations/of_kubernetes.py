@@ -156,6 +156,27 @@ KUBERNETES = (
         "tests/scheduler/default/test_nominee_zone.py -k take_the_zone",
     ),
     Mutation(
+        "what a device plugin offers is left to a driver",
+        f"{CONSTRAINTS}/given_by_drivers.py",
+        "if offered.get(name, 0) <= 0)",
+        "if True)",
+        "tests/scheduler/extender/test_delegated.py -k names_is_left",
+    ),
+    Mutation(
+        "a cluster without an optional kind is in trouble",
+        "services/scheduler/observing/observer.py",
+        "isinstance(error, UnknownKindError) and kind in OPTIONAL",
+        "False",
+        "tests/scheduler/observer/test_observer.py -k serves_no_device_classes",
+    ),
+    Mutation(
+        "certificates without key identifiers are refused",
+        "shared/tls.py",
+        "    context.verify_flags &= ~ssl.VERIFY_X509_STRICT\n",
+        "",
+        "tests/kube/test_bare_authorities.py",
+    ),
+    Mutation(
         "nominees of one priority wait for each other",
         f"{CONSTRAINTS}/nominated.py",
         "and (own is None or own.node != each.node)",

@@ -10,6 +10,7 @@ import pytest
 
 from services.scheduler.deciding.constraints import registry
 from services.scheduler.deciding.constraints.constraint import Around, Check, NotHandled
+from services.scheduler.deciding.constraints.given_by_drivers import BY_CLASS
 from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.observing import around, news
 from services.scheduler.observing.sightings import Sightings
@@ -19,8 +20,9 @@ from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.events import streams
 from shared.events.cluster_facts import PodObserved, Taint
+from shared.events.surroundings_facts import DeviceClassObserved
 from tests.ledger.given import zone
-from tests.scheduler.default.story import Story
+from tests.scheduler.default.story import ROOMY, Story
 
 HOST = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -94,6 +96,21 @@ async def test_a_feature_that_a_pod_needs_is_declared_by_its_node(spec: Json, fe
     assert f"1 feature not declared by the node: {feature}" in await placed(story, seen("p", **spec))
     await story.node("n1", labels={HOST: "n1"}, declared_features=(feature,))
     assert await story.decide() == {"uid-p": "n1"}, "a kubelet that was upgraded"
+
+
+def asking(resource: str) -> Json:
+    amounts = {"cpu": "1", "memory": "1Gi", resource: "1"}
+    return {"container": {"resources": {"requests": amounts, "limits": amounts}}}
+
+
+@pytest.mark.parametrize(("resource", "by"), [("a.com/gpu", "gpu.a.com"), (f"{BY_CLASS}nic.a.com", "nic.a.com")])
+async def test_what_a_driver_gives_is_kube_schedulers_unless_a_device_plugin_offers_it(resource: str, by: str) -> None:
+    story = await world("n1", "n2", n2={"allocatable": {**ROOMY, resource: 0}})
+    await story.tell("deviceclass/gpu.a.com", DeviceClassObserved("gpu.a.com", "a.com/gpu"))
+    assert f"2 given by a DRA driver: {resource} (DeviceClass {by})" in await placed(story, seen("p", **asking(resource)))
+    await story.node("n2", labels={HOST: "n2"}, allocatable={**ROOMY, resource: 1})
+    assert await story.decide() == {"uid-p": "n2"}
+    assert "too little other.com/gpu" in await placed(story, seen("q", **asking("other.com/gpu")))
 
 
 @pytest.mark.parametrize("spec", [{"hostNetwork": True}, {"hostNetwork": True, "hostUsers": True}, {"hostUsers": False}])

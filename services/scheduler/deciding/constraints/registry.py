@@ -12,6 +12,7 @@ import numpy.typing as npt
 from services.scheduler.deciding.constraints.barred_resources import BarredResources
 from services.scheduler.deciding.constraints.constraint import Around, Check, Constraint, NotHandled
 from services.scheduler.deciding.constraints.declared_features import DeclaredFeatures
+from services.scheduler.deciding.constraints.given_by_drivers import GivenByDrivers
 from services.scheduler.deciding.constraints.host_ports import HostPorts
 from services.scheduler.deciding.constraints.nominated import Nominated
 from services.scheduler.deciding.constraints.pod_affinity import PodAffinity, PodAntiAffinity
@@ -27,6 +28,7 @@ _ALL: tuple[Constraint, ...] = (
     SetAside(),
     Nominated(),
     DeclaredFeatures(),
+    GivenByDrivers(),
     HostPorts(),
     PodAffinity(),
     PodAntiAffinity(),

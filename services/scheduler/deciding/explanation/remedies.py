@@ -19,6 +19,7 @@ _FIXED = {
     Reason.TAINT: "remove the taint, or let the pod tolerate it",
     Reason.NOMINATED: "wait until that pod is bound: its scheduler has chosen the node for it",
     Reason.FEATURE: "use nodes whose kubelet has the feature (status.declaredFeatures), or change the pod",
+    Reason.GIVEN_BY_DRIVER: "have kube-scheduler place such pods, with Topolog as its extender (docs/extender.md)",
     Reason.HOST_PORT: "use another host port, or wait until the pod that has it ends",
     Reason.POD_AFFINITY: "start a pod of its affinity's selection there first, or change the affinity",
     Reason.POD_ANTI_AFFINITY: "use nodes of another topology value, or wait until the other pod ends",

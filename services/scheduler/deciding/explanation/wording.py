@@ -25,6 +25,7 @@ _NAMING = {
     Reason.UNSUPPORTED,
     Reason.NOMINATED,
     Reason.FEATURE,
+    Reason.GIVEN_BY_DRIVER,
     Reason.HOST_PORT,
     Reason.POD_AFFINITY,
     Reason.POD_ANTI_AFFINITY,
