@@ -181,6 +181,7 @@ async def test_a_connection_bears_many_calls(tmp_path: Path) -> None:
                 if isinstance(event, StreamEnded):
                     answer(connection, b"hello" * 2000, stream=event.stream_id)
             writer.write(connection.data_to_send())
+        writer.close()
 
     async with await asyncio.start_unix_server(serve, path):
         kept = unary.Connection(path)
