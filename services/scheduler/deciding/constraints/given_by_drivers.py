@@ -34,11 +34,14 @@ class GivenByDrivers(KeepsNothing):
 
 
 def given(pod: Pod, around: Around) -> dict[str, str]:
-    """Resources that the pod asks for and drivers may give, sorted -> the class."""
-    named = {name for container in pod.containers for name in container.requests}
+    """Resources that the pod asks for and drivers may give, sorted -> the class. Asked for every decision: a plain loop."""
     classes = {each.resource: each.name for each in around.surroundings.classes.values()}
-    found = {name: classes.get(name) or name.removeprefix(BY_CLASS) for name in sorted(named)}
-    return {name: by for name, by in found.items() if name in classes or by != name}
+    found: dict[str, str] = {}
+    for container in pod.containers:
+        for name in container.requests:
+            if name in classes or name.startswith(BY_CLASS):
+                found[name] = classes.get(name) or name.removeprefix(BY_CLASS)
+    return {name: found[name] for name in sorted(found)}
 
 
 def by_others(found: dict[str, str], facts: NodeFacts) -> tuple[str, ...]:
