@@ -138,14 +138,17 @@ class KubeletAgent:
     def _begin(self, uid: str) -> None:
         self._node, self._trial = kubelet.begin(self._node, uid)
         steps = self._trial.steps if self._trial.verdict.admitted else ()
-        if not steps:
+        if len(steps) < 2:
             self._conclude()
             return
+        # A kubelet frees what has ended, looks for zones and allocates in one go: nobody sees a moment in between, in which
+        # somebody else has ended and nothing is allocated yet.
+        self._show(steps[0])
         at = self._now()
-        for step in steps[:-1]:
-            self._agenda.add(at, partial(self._show, step))
+        for step in steps[1:-1]:
             at += self._delays.step_s
-        self._agenda.add(at, self._conclude)
+            self._agenda.add(at, partial(self._show, step))
+        self._agenda.add(at + self._delays.step_s, self._conclude)
 
     def _show(self, step: KubeletState) -> None:
         if self._trial is not None:

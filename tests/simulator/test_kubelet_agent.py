@@ -1,0 +1,56 @@
+"""One simulated kubelet at work, action by action: what podresources shows at every moment in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from services.exporter.podresources import podresources_pb2 as pb
+from services.simulator import kubelet
+from services.simulator.agenda import Agenda
+from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
+from services.simulator.kubelet_agent import Delays, KubeletAgent
+from shared.domain.pod import Container, Pod
+
+GIB = 1 << 30
+
+
+class Quiet:
+    """Nobody is told."""
+
+    def started(self, pod: Pod) -> None: ...
+
+    def refused(self, pod: Pod, reason: str, message: str) -> None:
+        raise AssertionError(f"{pod.name}: {message}")
+
+    def stopped(self, pod: Pod) -> None: ...
+
+
+def asking(name: str, containers: int, **more: int) -> Pod:
+    amounts = {"cpu": 1000, "memory": GIB, **more}
+    parts = tuple(Container(f"c{number}", "app", amounts, amounts) for number in range(containers))
+    return Pod(f"uid-{name}", "ns", name, "Guaranteed", parts)
+
+
+def shows_something(agent: KubeletAgent, name: str) -> bool:
+    (listed,) = (each for each in pb.ListPodResourcesResponse.FromString(agent.list_bytes()).pod_resources if each.name == name)
+    return any(container.cpu_ids or container.devices for container in listed.containers)
+
+
+def test_who_is_being_admitted_holds_something_at_every_moment(tmp_path: Path) -> None:
+    """A kubelet looks for zones and allocates in one go: an end that nobody can tell to be before or after would lie between."""
+    shape = NodeShape(2, 16, 16 * GIB, {GPU: 2})
+    agenda, now_s = Agenda(), 0.0
+    agent = KubeletAgent(kubelet.start(lay_out("n", shape, Policies())), tmp_path, Delays(), agenda, lambda: now_s, Quiet())
+    for made in (asking("one", 1), asking("two", 3), asking("three", 1, **{GPU: 1})):
+        agent.assign(made)
+    begun: set[str] = set()
+    while (at := agenda.next_at) is not None:
+        now_s = at
+        action = agenda.next_due(now_s)
+        assert action is not None
+        action()
+        for known in agent.node.pods.values():
+            if known.phase != "waiting":
+                begun.add(known.pod.name)
+                assert shows_something(agent, known.pod.name), known.pod.name
+    assert begun == {"one", "two", "three"}
