@@ -189,7 +189,7 @@ async def _round(stage: Stage, number: int, name: str, limit_s: float) -> dict[s
         async with asyncio.timeout(limit_s):
             await _probe(stage, f"probe-{number}")
     except TimeoutError:
-        broken = f"fault {number + 1} ({name}, {what}): no pod was bound for {limit_s:.0f} s"
+        broken = f"fault {number + 1} ({name}, {what}): its probe was not bound within {limit_s:.0f} s"
     recovered_s = round(time.monotonic() - over_s, 2)
     return {
         "fault": name,
