@@ -97,6 +97,14 @@ async def test_others_do_not_wait(given_pod: Pod, report: dict[str, object]) -> 
     assert await outcome(story, given_pod) == "n1"
 
 
+async def test_under_restricted_a_container_may_take_every_zone_that_fits() -> None:
+    """Two zones hold the nominee, and one container of ten CPUs takes both."""
+    story = await half_full(policy="restricted")
+    await story.report(zone(0, 8), zone(1, 8), at=2, tracked=("cpu",), policy="restricted")
+    await story.tell("nomination/uid-other", nominated(6))
+    assert KEPT in await outcome(story, pod("wide", cpus=10))
+
+
 async def test_who_finds_no_zone_anyway_keeps_none() -> None:
     """Nobody can tell which zone is meant."""
     story = await half_full()

@@ -31,7 +31,8 @@ def leaves_a_zone(facts: NodeFacts, pod: Pod, nominee: Amounts, leaves: Callable
         return True
     room = _once_they_ended(facts, leaves)
     fitting = [zone for zone, held in room.items() if _holds(held, wanted, NONE_TAKEN)]
-    if not fitting or len(fitting) > len(charge.demand):
+    one_each = facts.rule.policy == SINGLE_NUMA_NODE  # under restricted a container may take several zones
+    if not fitting or (one_each and len(fitting) > len(charge.demand)):
         return True
     return any(_holds(room[zone], wanted, charge.zones.get(zone, NONE_TAKEN)) for zone in fitting)
 
