@@ -20,20 +20,8 @@ from tests.simulation.profile import FAULTS, LATER_FAULTS, NEWEST_FAULTS
 from tests.simulation.world import Broken, World
 
 QUIET = {
-    "nominate",
-    "create",
-    "delete",
-    "clean",
-    "foreign",
-    "finish",
-    "tick",
-    "scan",
-    "read",
-    "heal",
-    "renew",
-    "back up",
-    "check",
-}
+    "create", "delete", "clean", "foreign", "nominate", "finish", "tick", "scan", "read", "heal", "renew", "back up", "check",
+}  # fmt: skip
 CALM = frozenset(FAULTS) | frozenset(LATER_FAULTS) | frozenset(NEWEST_FAULTS) | QUIET
 ROUNDS = 60
 ACTIONS = 4000

@@ -134,7 +134,7 @@ def _last_resort(placing: ColumnarPlacing, shape: Shape, names: Sequence[str], b
 def _barred(placing: ColumnarPlacing, pod: Pod, shape: Shape) -> dict[str, str]:
     """Node name -> why it takes no such pod, whoever is evicted: resources that it gives nobody, zones that are kept for nominees
     of no lower priority, and what was learnt of it."""
-    nodes, around = placing.around.nodes, placing.around
+    around, nodes = placing.around, placing.around.nodes
     barred = nominated.zones_kept(pod, around) | barred_resources.barred(shape.pod, around)
     said = {name: text_of(refusal, explain.bounds_of(placing, nodes[name], shape, refusal)) for name, refusal in barred.items()}
     return said | {name: f"set aside for such pods: {aside.cause}" for name, aside in placing.around.asides.of(pod).items()}

@@ -9,12 +9,14 @@ from typing import Any
 from services.scheduler.following import Followed
 from services.scheduler.observing import around, news
 from services.scheduler.observing.sightings import Sightings
+from services.scheduler.surroundings.surroundings import ends_nomination
 from shared.events.cluster_facts import ClusterFact, PodEnded, PodObserved, PodRunning
 from shared.events.surroundings_facts import Surrounding, SurroundingFact
 from shared.kube.port import Kind, Seen
 
 Object = dict[str, Any]
 Observed = ClusterFact | SurroundingFact
+POD_FACTS = (PodObserved, PodRunning, PodEnded)
 
 SURROUNDINGS: dict[Kind, Surrounding] = {
     "namespaces": "namespace",
@@ -41,7 +43,8 @@ class Kinds:
         found = [self._fact(known, kind, seen)]
         if kind == "pods" and seen.type == "DELETED":
             found.append(around.gone(known.surroundings, "nomination", seen.object))
-        elif kind == "pods" and not _ends_nomination(found[0]):
+        elif kind == "pods" and not (isinstance(found[0], POD_FACTS) and ends_nomination(found[0])):
+            # Of a pod that was bound and has ended unseen no fact of its own tells.
             found.append(around.nomination_of(known.surroundings, own, seen.object))
         return [fact for fact in found if fact is not None]
 
@@ -55,12 +58,6 @@ class Kinds:
         if seen.type == "DELETED":
             return news.pod_deleted(known.ledger, seen.object)
         return news.pod_fact(known.ledger, self._schedulers, seen.object, self._sightings)
-
-
-def _ends_nomination(fact: Observed | None) -> bool:
-    """By the fold (`Surroundings.hear_pod`): nothing need be told of it. Of a pod that was bound and has ended unseen no other
-    fact tells."""
-    return isinstance(fact, PodRunning | PodEnded) or (isinstance(fact, PodObserved) and bool(fact.node))
 
 
 def absent(known: Followed, kind: Kind, present: Collection[str], version: str) -> Sequence[Observed]:

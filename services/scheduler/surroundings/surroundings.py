@@ -28,6 +28,7 @@ from shared.events.surroundings_facts import (
     stream_of,
 )
 
+PodFact = PodObserved | PodReserved | PodBound | PodRunning | PodEnded
 Terms = tuple[NodeSelectorTerm, ...]
 SHARED_TERMS = 8192
 """Distinct affinities of volumes that are kept once: zones, and the nodes of local volumes."""
@@ -63,10 +64,10 @@ class Surroundings(msgspec.Struct):
         else:
             self.of_kind(fact.kind).pop(fact.name, None)
 
-    def hear_pod(self, fact: PodObserved | PodReserved | PodBound | PodRunning | PodEnded) -> None:
+    def hear_pod(self, fact: PodFact) -> None:
         """Who stands on a node, or ended, needs no room kept: of a pod that Topolog reserves when kube-scheduler asks nobody sees
         the binding. It may be nominated until then, since 1.35 also where nobody is evicted, and be seen so only afterwards."""
-        if self.nominations and not (isinstance(fact, PodObserved) and not fact.node):
+        if self.nominations and ends_nomination(fact):
             self.nominations.pop(fact.about.pod, None)
 
     def of_kind(self, kind: Surrounding) -> dict[str, Any]:
@@ -94,6 +95,11 @@ class Surroundings(msgspec.Struct):
             if volume is not None:
                 found.setdefault(volume.driver, set()).add(volume.handle)
         return found
+
+
+def ends_nomination(fact: PodFact) -> bool:
+    """All but the sight of a pod that has no node yet."""
+    return not isinstance(fact, PodObserved) or bool(fact.node)
 
 
 @lru_cache(maxsize=SHARED_TERMS)

@@ -55,7 +55,7 @@ def zones_kept(pod: Pod, around: Around) -> dict[str, Refusal]:
 
 
 def _ahead_of(pod: Pod, around: Around) -> Iterator[NominationObserved]:
-    """Nominees of one priority and one node do not wait for each other."""
+    """Nominees of one priority and one node wait neither for each other nor for themselves."""
     nominations = around.surroundings.nominations
     own = nominations.get(pod.uid)
     for each in nominations.values():
