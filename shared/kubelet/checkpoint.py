@@ -1,7 +1,8 @@
 """The kubelet's checkpoint files of the CPU and Memory Manager: bytes to values and back, checksums included.
 
-`cpu_manager_state` and `memory_manager_state` as kubelet 1.36 writes them with default feature gates. What a corrupt
-file costs a kubelet is said in its own words. This module must not read or write files.
+`cpu_manager_state` and `memory_manager_state` as kubelet 1.36 writes them with default feature gates, and as 1.37 does: the
+same, with what counts once more in `data`, so that the form beside it may go one day (kubernetes PR 139102). What a corrupt file
+costs a kubelet is said in its own words. This module must not read or write files.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class _CpuFile(msgspec.Struct, omit_defaults=False):
     defaultCpuSet: str = ""  # noqa: N815
     entries: dict[str, dict[str, str]] | None = msgspec.field(default_factory=dict)
     checksum: Unsigned = 0
+    data: str = ""
 
 
 class _Table(msgspec.Struct):
@@ -84,6 +86,10 @@ class _MemoryFile(msgspec.Struct):
     machineState: dict[NodeId, _Node] | None = msgspec.field(default_factory=dict)  # noqa: N815
     entries: dict[str, dict[str, list[_Block] | None]] | None = msgspec.field(default_factory=dict)
     checksum: Unsigned = 0
+    data: str = ""
+
+
+File = TypeVar("File", _CpuFile, _MemoryFile)
 
 
 def read_cpu(data: bytes, policy: str | None = None, verify: bool = True) -> CpuCheckpoint | CheckpointError:
@@ -94,10 +100,11 @@ def read_cpu(data: bytes, policy: str | None = None, verify: bool = True) -> Cpu
         return file
     if verify and file.checksum and file.checksum != fnv32a(_cpu_dump(file)):
         return CheckpointError(_cpu_corrupted(file), CORRUPTED)
-    if policy is not None and policy != file.policyName:
-        return _other_policy("", policy, file.policyName)
+    told = _told(file, policy)
+    if isinstance(told, CheckpointError):
+        return told
     try:
-        return _cpu_value(file)
+        return _cpu_value(told)
     except ValueError as error:
         return CheckpointError(str(error), "a CPU list in the file is wrong")
 
@@ -149,9 +156,10 @@ def read_memory(data: bytes, policy: str | None = None, verify: bool = True) -> 
         return file
     if verify and file.checksum and file.checksum != fnv32a(_memory_dump(file)):
         return CheckpointError(CORRUPTED, CORRUPTED)
-    if policy is not None and policy != file.policyName:
-        return _other_policy("[memorymanager] ", policy, file.policyName)
-    return MemoryCheckpoint(file.policyName, _nodes(file), _entries(file))
+    told = _told(file, policy, "[memorymanager] ")
+    if isinstance(told, CheckpointError):
+        return told
+    return MemoryCheckpoint(told.policyName, _nodes(told), _entries(told))
 
 
 def _nodes(file: _MemoryFile) -> dict[int, NodeMemory]:
@@ -242,6 +250,18 @@ def _block_dump(block: _Block) -> str:
     return f"{{NUMAAffinity:([]int){affinity} Type:(v1.ResourceName){block.type} Size:(uint64){block.size}}}"
 
 
+def _told(file: File, policy: str | None, prefix: str = "") -> File | CheckpointError:
+    """What the file says, if it says it for this policy. One of a form that is not known yet must not pass for one that says that
+    nobody holds anything."""
+    told = decode(file.data.encode(), type(file)) if file.data else file
+    if isinstance(told, CheckpointError):
+        return told
+    if policy is not None and policy != told.policyName:
+        text = f'{prefix}configured policy "{policy}" differs from state checkpoint policy "{told.policyName}"'
+        return CheckpointError(text, "written under another policy")
+    return told if told.policyName else CheckpointError(CORRUPTED, "it names no policy")
+
+
 def decode(data: bytes, shape: type[T]) -> T | CheckpointError:
     """JSON of a given shape, or why it is none."""
     if len(data) > MAX_BYTES:
@@ -257,8 +277,3 @@ def sealed(document: Mapping[str, object], dump: str | None) -> bytes:
     """The document with its checksum, 0 without a dump; empty `entries` are left out."""
     kept = {key: value for key, value in document.items() if key != "entries" or value}
     return go_json({**kept, "checksum": 0 if dump is None else fnv32a(dump)})
-
-
-def _other_policy(prefix: str, configured: str, stored: str) -> CheckpointError:
-    text = f'{prefix}configured policy "{configured}" differs from state checkpoint policy "{stored}"'
-    return CheckpointError(text, "written under another policy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,31 @@ def test_a_state_of_another_policy_is_refused() -> None:
 def test_files_without_checksum_of_old_kubelets_are_accepted() -> None:
     assert read_cpu(b'{"policyName":"none","defaultCpuSet":""}') == CpuCheckpoint("none", 0, {})
     assert isinstance(read_memory(b'{"policyName":"None","machineState":{},"checksum":0}'), MemoryCheckpoint)
+
+
+def _as_kubelet_1_37_writes(old: bytes) -> bytes:
+    """The same form, and what counts once more as text (kubernetes PR 139102)."""
+    told = json.loads(old)
+    data = json.dumps({key: value for key, value in told.items() if key != "checksum"})
+    return json.dumps({**told, "data": data, "dataChecksum": 1}).encode()
+
+
+@by_moment
+def test_a_newer_kubelets_state_is_read(moment: Path) -> None:
+    """With the old form beside it, and one day without."""
+    states: tuple[tuple[str, Callable[[bytes], object]], ...] = (("cpu", read_cpu), ("memory", read_memory))
+    for name, read in states:
+        old = (moment / f"{name}_manager_state").read_bytes()
+        new = _as_kubelet_1_37_writes(old)
+        assert not isinstance(read(old), CheckpointError)
+        assert read(new) == read(old)
+        assert read(json.dumps({"data": json.loads(new)["data"]}).encode()) == read(old)
+        assert _error(read(b'{"policyName":"static","data":"{"}')).startswith("json: ")
+
+
+@pytest.mark.parametrize("read", [read_cpu, read_memory])
+def test_a_state_of_an_unknown_form_does_not_say_that_nobody_holds_anything(read: Callable[[bytes], object]) -> None:
+    assert "it names no policy" in _error(read(b'{"version":5,"state":"..."}'))
 
 
 def test_a_cpu_list_that_is_none_is_named() -> None:
