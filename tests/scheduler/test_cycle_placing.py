@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.scheduler.deciding.outcome import Placed, Unplaceable
-from shared.domain.pod import Constraints, Pod, Toleration
+from shared.domain.pod import Constraints, NodeSelectorTerm, Pod, Toleration
 from shared.domain.refusal import Reason
 from shared.events.cluster_facts import Taint
 from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, zone
@@ -114,6 +114,34 @@ def test_a_node_that_is_not_ready_takes_who_tolerates_the_taint_for_it(key: str,
     world.node("broken", zone(0, amounts(8, 8)), ready=False)
     tolerant = Constraints(tolerations=(Toleration(key, "Exists", "", effect),))
     pod = guaranteed("p", container("c", amounts(1, 1)), constraints=tolerant)
+    assert isinstance(world.cluster.place(pod), Placed) is passes
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "taint", "passes"),
+    [
+        ("Gt", "900", "950", True), ("Gt", "950", "950", False), ("Lt", "950", "900", True), ("Lt", "-5", "-10", True),
+        ("Lt", "10", "9", True), ("Gt", "0900", "950", False), ("Gt", "900", "+950", False), ("Gt", "900", "high", False),
+        ("Lt", "9223372036854775808", "1", False), ("Gt", "-0", "1", False), ("Ge", "900", "900", False),
+    ],
+)  # fmt: skip
+def test_a_taint_may_be_tolerated_by_comparison(operator: str, value: str, taint: str, passes: bool) -> None:
+    """Of numbers as one writes them, within 64 bits (KEP-5471)."""
+    world = World()
+    world.node("n", zone(0, amounts(8, 8)), taints=(Taint("sla", taint, "NoSchedule"),))
+    tolerant = Constraints(tolerations=(Toleration("sla", operator, value),))
+    pod = guaranteed("p", container("c", amounts(1, 1)), constraints=tolerant)
+    assert isinstance(world.cluster.place(pod), Placed) is passes
+
+
+@pytest.mark.parametrize(
+    ("label", "passes"), [("17", True), ("017", True), ("16", False), ("1_7", False), ("9223372036854775808", False), ("", False)]
+)
+def test_a_label_is_compared_as_go_reads_numbers(label: str, passes: bool) -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8, 8)), labels={"cores": label})
+    term = NodeSelectorTerm((("cores", "Gt", ("16",)),))
+    pod = guaranteed("p", container("c", amounts(1, 1)), constraints=Constraints(required_affinity=(term,)))
     assert isinstance(world.cluster.place(pod), Placed) is passes
 
 

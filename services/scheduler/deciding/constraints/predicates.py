@@ -5,9 +5,11 @@ Semantics: kube-scheduler (component-helpers nodeaffinity, corev1 helpers tolera
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from services.scheduler.deciding.node_facts import NodeFacts
+from shared.domain.atoi import atoi
 from shared.domain.pod import Constraints, NodeSelectorTerm, Toleration
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import PODS, Amounts
@@ -16,6 +18,8 @@ from shared.events.cluster_facts import NodeObserved, Taint
 _UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _NOT_READY_TAINTS = tuple(Taint(f"node.kubernetes.io/{key}", "", "NoSchedule") for key in ("not-ready", "unreachable"))
 """What the node's controller makes of the condition, some time later; kube-scheduler looks at these alone."""
+_CANONICAL = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+"""A number as tolerations and taints that are compared must be written, without leading zeros (KEP-5471)."""
 
 
 def constraint_refusal(constraints: Constraints, node: NodeObserved | None, name: str) -> Refusal | None:
@@ -62,9 +66,17 @@ def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     return any(
         t.effect in ("", taint.effect)
         and (t.key == taint.key or (not t.key and t.operator == "Exists"))
-        and (t.operator == "Exists" or (t.operator in ("", "Equal") and t.value == taint.value))
+        and _tolerates_value(t, taint.value)
         for t in tolerations
     )
+
+
+def _tolerates_value(toleration: Toleration, value: str) -> bool:
+    """Gt and Lt compare the taint's value with the toleration's (KEP-5471); an API server that does not have them takes none."""
+    operator, bound = toleration.operator, toleration.value
+    if operator in ("Gt", "Lt"):
+        return all(map(_CANONICAL.fullmatch, (value, bound))) and _compares(operator, value, (bound,))
+    return operator == "Exists" or (operator in ("", "Equal") and value == bound)
 
 
 def matches(term: NodeSelectorTerm, node: NodeObserved) -> bool:
@@ -90,9 +102,8 @@ def _holds(requirement: tuple[str, str, tuple[str, ...]], labels: Mapping[str, s
 
 
 def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool:
-    try:
-        left, right = int(value or ""), int(values[0] if len(values) == 1 else "")
-    except ValueError:
+    left, right = atoi(value or ""), atoi(values[0] if len(values) == 1 else "")
+    if left is None or right is None:
         return False
     return left > right if operator == "Gt" else operator == "Lt" and left < right
 
