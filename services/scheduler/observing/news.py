@@ -196,7 +196,7 @@ def is_older(version: str, than: str) -> bool:
 
 def is_younger(version: str, than: str) -> bool:
     """Whether an object, or a list, is surely from after a version."""
-    return version.isdigit() and than.isdigit() and int(version) > int(than)
+    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
 def node_fact(ledger: Ledger, obj: Object) -> NodeObserved | None:

@@ -243,6 +243,44 @@ async def test_affinity_follows_its_selection_and_the_first_of_a_group_goes_anyw
     assert any(fact.uid == "uid-early" for fact in await story.facts(type(await _last_reserved(story)))), "woken by the first"
 
 
+def rules(*terms: Json) -> Json:
+    return {"affinity": {"podAffinity": {REQUIRED: list(terms)}}}
+
+
+def term(key: str, **labels: str) -> Json:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+
+
+async def test_only_who_matches_all_terms_of_an_affinity_satisfies_one() -> None:
+    """As kube-scheduler 1.36 does: a neighbour by zone and another by name are not one of the group."""
+    story = await world()
+    await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
+    await story.tell("pod/uid-y", seen("y", "n2", labels={"tier": "front"}))
+    both = rules(term(ZONE, app="web"), term(ZONE, tier="front"))
+    assert "3 no pod of its required affinity there" in await placed(story, seen("a", labels={"app": "web"}, **both))
+    first = await placed(story, seen("b", labels={"app": "web", "tier": "front"}, **both))
+    assert first in ("n1", "n2", "n3"), "the first of its group"
+    assert dict(await story.reservations())["uid-a"] in ({"n3"} if first == "n3" else {"n1", "n2"})
+
+
+async def test_terms_that_look_into_different_namespaces_have_nobody_in_common() -> None:
+    story = await world("n1")
+    await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
+    apart_from_each_other = rules({**term(HOST, app="web"), "namespaces": ["ns"]}, {**term(HOST, app="web"), "namespaces": ["b"]})
+    assert "no pod of its required affinity there" in await placed(
+        story, seen("a", labels={"app": "web"}, **apart_from_each_other)
+    )
+    everywhere = rules({**term(HOST, app="web"), "namespaceSelector": {}}, term(HOST, app="web"))
+    assert await placed(story, seen("b", labels={"app": "web"}, **everywhere)) == "n1"
+
+
+async def test_a_group_that_stands_on_nodes_without_the_label_only_has_its_first_pod_still_to_come() -> None:
+    story = await world("n1", "n2")
+    await story.node("n1", labels={HOST: "n1"})
+    await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
+    assert await placed(story, seen("a", labels={"app": "web"}, **rules(term(ZONE, app="web")))) == "n2"
+
+
 async def _last_reserved(story: Story) -> Any:
     from shared.events.scheduling_facts import PodReserved
 
@@ -252,6 +290,9 @@ async def _last_reserved(story: Story) -> Any:
 def spread(key: str, skew: int = 1, **more: Any) -> Json:
     rule = {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": "DoNotSchedule", **more}
     return {"topologySpreadConstraints": [{"labelSelector": {"matchLabels": {"app": "web"}}, **rule}]}
+
+
+ANY: Json = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["none"]}]}
 
 
 async def test_spread_keeps_domains_even() -> None:
@@ -283,6 +324,17 @@ async def test_spread_counts_nodes_as_its_policies_say() -> None:
     assert await placed(story, seen("d", labels=web, **spread(ZONE), **in_a)) in ("n1", "n2"), "b does not count"
     anywhere = spread(ZONE, nodeAffinityPolicy="Ignore")
     assert "2 topology spread" in await placed(story, seen("e", labels=web, **anywhere, **in_a))
+
+
+async def test_spread_by_an_empty_selector_counts_nobody() -> None:
+    """kube-scheduler 1.36: it matches every pod, and none of those that are there is counted."""
+    story = await world("n1", "n2", n2={"unschedulable": True})
+    for number in range(3):
+        await story.tell(f"pod/uid-x{number}", seen(f"x{number}", "n1"))
+    assert "1 topology spread too uneven" in await placed(
+        story, seen("a", labels={"app": "web"}, **spread(HOST, labelSelector=ANY))
+    )
+    assert await placed(story, seen("b", **spread(HOST, labelSelector={}))) == "n1"
 
 
 async def test_spread_with_too_few_domains_counts_from_nothing() -> None:

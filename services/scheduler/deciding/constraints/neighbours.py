@@ -34,6 +34,13 @@ class Selection(msgspec.Struct, frozen=True):
             return False
         return all(holds(requirement, pod.labels) for requirement in self.labels)
 
+    def within(self, other: Selection) -> Selection:
+        """The pods of both."""
+        common = set(self.namespaces or other.namespaces).intersection(other.namespaces or self.namespaces)
+        apart = bool(self.namespaces and other.namespaces) and not common
+        labels = tuple(sorted({*self.labels, *other.labels}))
+        return Selection(tuple(sorted(common)), labels, apart or self.nothing or other.nothing)
+
 
 def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     """In, NotIn, Exists, DoesNotExist; a label that is absent is not in anything."""

@@ -1,13 +1,15 @@
 """Required pod affinity and anti-affinity, both ways: what a pod asks of its neighbours, and what they ask of it.
 
 Semantics: kube-scheduler's InterPodAffinity (1.36). A node without the topology label satisfies no affinity and breaks no
-anti-affinity. The first pod of a group that wants to be beside itself may go anywhere. Pods being deleted still count. A pod
-that selects namespaces by labels waits until those of its own are known: then others' are too.
+anti-affinity. Only who matches all terms of an affinity satisfies one of them. The first pod of a group that wants to be beside
+itself may go anywhere, where nobody of the group is on a node with such a label. Pods being deleted still count. A pod that
+selects namespaces by labels waits until those of its own are known: then others' are too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, NamedTuple
 
 from services.scheduler.deciding.constraints.constraint import Around, Check, label_of
@@ -84,9 +86,10 @@ class PodAffinity(_Terms):
         terms, unknown = self.terms(kept, around), _unknown(pod, kept, Reason.POD_AFFINITY, around)
         if unknown is not None or not terms:
             return unknown
-        counts = [around.neighbours.counted(term.selection) for term in terms]
-        alone = not any(counts) and all(term.selection.matches(pod) for term in terms)
-        domains = [_domains(term.key, count, around) for term, count in zip(terms, counts, strict=True)]
+        group = reduce(Selection.within, (term.selection for term in terms))
+        counts = around.neighbours.counted(group)
+        domains = [_domains(term.key, counts, around) for term in terms]
+        alone = not any(domains) and group.matches(pod)
 
         def check(facts: NodeFacts) -> Refusal | None:
             for term, held in zip(terms, domains, strict=True):

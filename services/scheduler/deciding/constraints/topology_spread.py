@@ -2,7 +2,7 @@
 
 Semantics: kube-scheduler's PodTopologySpread (1.36). Domains are those of nodes that have the topology label and that count: by
 default those that the pod's selector and affinity allow, whatever their taints (`nodeAffinityPolicy: Honor`, `nodeTaintsPolicy:
-Ignore`). Pods being deleted do not count."""
+Ignore`). Pods being deleted do not count, and of an empty selector, which matches every pod, none does but the newcomer."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _counts(facts: NodeFacts, pod: Pod, kept: Any) -> bool:
 
 def _spread(kept: Any, pod: Pod, nodes: list[NodeFacts], around: Around) -> _Spread:
     wanted = selection(kept["selector"], {})
-    by_node = around.neighbours.counted(wanted, leaving=False)
+    by_node = around.neighbours.counted(wanted, leaving=False) if wanted.labels else {}
     counts: Counter[str] = Counter()
     for facts in nodes:
         counts[label_of(facts, kept["key"]) or ""] += by_node.get(facts.name, 0)

@@ -74,7 +74,7 @@ def _read(target: Any, path: list[str]) -> Any:
 
 
 def _index(part: str, highest: int) -> int:
-    if not part.isdigit() or int(part) > highest:
+    if not part.isdecimal() or int(part) > highest:
         raise PatchError(f"index {part!r} is out of range")
     return int(part)
 

@@ -35,7 +35,7 @@ class Request(msgspec.Struct, frozen=True):
     def number(self, name: str) -> int:
         """A whole number of a query parameter, 0 when absent or no number."""
         text = self.query.get(name, "")
-        return int(text) if text.isdigit() and len(text) < 19 else 0
+        return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
 async def read_request(scope: Scope, receive: Receive, max_body_bytes: int) -> Request:
