@@ -205,7 +205,7 @@ class SchedulerCore:
             else:
                 self.cluster.put_node(node)
             self._note_behind(name, node)
-        self._wake(changed)
+        self._wake(sorted({*changed, *self.cluster.opened()}))
         return changed
 
     def _wake(self, changed: list[str]) -> None:

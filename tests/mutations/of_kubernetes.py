@@ -72,6 +72,20 @@ KUBERNETES = (
         "tests/scheduler/test_cycle_placing.py -k tolerated_by_comparison",
     ),
     Mutation(
+        "a pod's rule that is lifted wakes who waits for its own node only",
+        "services/scheduler/deciding/cluster.py",
+        "        return self._lifted.take(self._by_name)",
+        "        return []",
+        f"{ASKED} -k opens_its_whole_domain",
+    ),
+    Mutation(
+        "a rule moves with its node's labels, and wakes nobody",
+        "services/scheduler/deciding/constraints/lifted.py",
+        "            if node is not None and node.name in nodes:",
+        "            if False and node is not None and node.name in nodes:",
+        f"{ASKED} -k opens_its_whole_domain",
+    ),
+    Mutation(
         "a running pod's rule looks into no namespace by its labels",
         f"{CONSTRAINTS}/selectors.py",
         "    chosen = named or each is None or all(",

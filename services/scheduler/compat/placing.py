@@ -128,6 +128,10 @@ class UpstreamPlacing:
         """The charge as the ledger's fold will compute it; the plugin hears of the reservation by its fact."""
         return reserve(self._nodes[placed.node], pod, Shape(self.shape_of(pod), pod, 0)).zones
 
+    def opened(self) -> list[str]:
+        """The resync wakes who waits for such."""
+        return []
+
     def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
         """One of the changed nodes passes as things stand. Before the start every change may help."""
         if not self._started:

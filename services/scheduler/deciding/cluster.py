@@ -15,6 +15,7 @@ from services.scheduler.deciding.config import CycleConfig
 from services.scheduler.deciding.constraints.barred_resources import barring
 from services.scheduler.deciding.constraints.columns import ConstraintColumns
 from services.scheduler.deciding.constraints.constraint import Around, Bar
+from services.scheduler.deciding.constraints.lifted import Lifted
 from services.scheduler.deciding.constraints.neighbours import Neighbours
 from services.scheduler.deciding.constraints.preferences import Preferences
 from services.scheduler.deciding.constraints.registry import Bars, bars
@@ -53,7 +54,7 @@ class Cluster:
         self._barred: dict[str, dict[str, Bar]] = {}
         self._barring: dict[str, tuple[str, ...]] = {}
         self.around = Around(self._by_name, Neighbours(), Asides(), Surroundings(), self._barred)
-        self._preferences = Preferences(config.max_shapes)
+        self._preferences, self._lifted = Preferences(config.max_shapes), Lifted()
         self.homes = Homes()
         self._wanted: tuple[Wanted, ...] = ()
 
@@ -105,6 +106,7 @@ class Cluster:
         if facts.observed is not node.observed:
             self._constraints.forget(facts.slot)
             self._preferences.changed(facts.slot, node.observed)
+            self._lifted.relabelled(self.around.neighbours, facts.observed)
         self._drop_claims(facts)
         profile = facts.profile
         facts.take_in(node, self.config)
@@ -129,6 +131,7 @@ class Cluster:
         self._columns.set_profile(facts.slot, None)
         self._constraints.forget(facts.slot)
         self._preferences.changed(facts.slot, None)
+        self._lifted.relabelled(self.around.neighbours, facts.observed)
         self._note_barred(name, {})
         self.judging.table.emptied(facts.slot)
 
@@ -195,10 +198,16 @@ class Cluster:
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """The pod stands where the ledger has it, or nowhere."""
-        if entry is not None and entry.node:
-            self.around.neighbours.put(entry.pod, entry.node, entry.terminating)
-        else:
-            self.around.neighbours.remove(uid)
+        neighbours = self.around.neighbours
+        stands = entry is not None and bool(entry.node)
+        gone = neighbours.put(entry.pod, entry.node, entry.terminating) if entry and stands else neighbours.remove(uid)
+        facts = self._by_name.get(gone.node) if gone is not None and gone.pod.constraints.kept else None
+        if gone is not None and facts is not None:
+            self._lifted.left(gone.pod.constraints.kept, facts.observed)
+
+    def opened(self) -> list[str]:
+        """Nodes that a rule of running pods may have opened since the last call, beside those that changed themselves."""
+        return self._lifted.take(self._by_name)
 
     # -- answers -------------------------------------------------------------------------------------------------
 

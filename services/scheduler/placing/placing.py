@@ -57,6 +57,9 @@ class Placing(Searching, Protocol):
     def charge(self, placed: Placed, pod: Pod) -> ZoneAmounts:
         """Stand in for an own reservation until the fold brings it; the charge as the fold will compute it."""
 
+    def opened(self) -> list[str]:
+        """Nodes that others' changes may have opened since the last call."""
+
     def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
         """Could one of these nodes, which changed, take the pod now?"""
 

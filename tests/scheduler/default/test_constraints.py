@@ -156,6 +156,25 @@ async def test_anti_affinity_of_a_pod_that_runs_holds_against_newcomers_without_
     assert "a running pod's rule" in await placed(story, seen("c", labels={"app": "web"}))
 
 
+@pytest.mark.parametrize("how", ["its pod ends", "its pod is redefined", "its node moves", "its node goes"])
+async def test_a_rule_that_is_lifted_opens_its_whole_domain(how: str) -> None:
+    """Also to pods without any rule, and on nodes that are as they were."""
+    story = await world("n1", "n2", n1={"unschedulable": True})
+    ruling = seen("x", "n1", **apart(ZONE))
+    await story.tell("pod/uid-x", ruling)
+    assert "a running pod's rule" in await placed(story, seen("a", labels={"app": "web"}))
+    match how:
+        case "its pod ends":
+            await story.ends(ruling.pod)
+        case "its pod is redefined":
+            await story.tell("pod/uid-x", seen("x", "n1", **apart(ZONE, app="db")))
+        case "its node moves":
+            await story.node("n1", labels={HOST: "n1", ZONE: "b"}, unschedulable=True)
+        case _:
+            await story.node_goes("n1")
+    assert await story.decide() == {"uid-a": "n2"}
+
+
 async def test_a_running_pods_rule_selects_by_labels_whose_values_are_not_kept() -> None:
     story = await world("n1")
     rule = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"team.example": "red"}}}

@@ -111,23 +111,24 @@ class Neighbours:
         self._keeping: dict[str, dict[bytes, Keeping]] = {}
         self._texts: dict[str, Texts] = {}
 
-    def put(self, pod: Pod, node: str, leaving: bool = False) -> None:
-        """The pod stands there, or is on its way."""
+    def put(self, pod: Pod, node: str, leaving: bool = False) -> Placed | None:
+        """The pod stands there, or is on its way; returns how it stood before, if otherwise."""
         known = self._placed.get(pod.uid)
         if known is not None and known.pod is pod and known.node == node and known.leaving == leaving:
-            return
+            return None
         self.remove(pod.uid)
         placed = self._placed[pod.uid] = Placed(pod, node, leaving)
         self._keep(placed, 1)
         self._count(placed, 1)
+        return known
 
-    def remove(self, uid: str) -> None:
-        """The pod stands nowhere."""
+    def remove(self, uid: str) -> Placed | None:
+        """The pod stands nowhere; returns how it stood before."""
         placed = self._placed.pop(uid, None)
-        if placed is None:
-            return
-        self._keep(placed, -1)
-        self._count(placed, -1)
+        if placed is not None:
+            self._keep(placed, -1)
+            self._count(placed, -1)
+        return placed
 
     def _keep(self, placed: Placed, sign: int) -> None:
         for name, kept in placed.pod.constraints.kept.items():

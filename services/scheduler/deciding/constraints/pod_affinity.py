@@ -28,6 +28,8 @@ from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 
+ANTI_AFFINITY = "podAntiAffinity"
+
 
 class Term(NamedTuple):
     """Pods of the selection within one value of the topology label `key`."""
@@ -105,7 +107,7 @@ class PodAntiAffinity(_Terms):
     """Apart from others, whoever of the two says so."""
 
     def __init__(self) -> None:
-        super().__init__("podAntiAffinity")
+        super().__init__(ANTI_AFFINITY)
 
     def check(self, pod: Pod, kept: Any, around: Around) -> Check | None:
         if not kept and not around.neighbours.keeping(self.name):
