@@ -79,6 +79,13 @@ KUBERNETES = (
         f"{ASKED} -k opens_its_whole_domain",
     ),
     Mutation(
+        "a pod waits behind the first of its shape though its labels are others",
+        "services/scheduler/deciding/cluster.py",
+        " if ruled else key_of(pod)",
+        " if False else key_of(pod)",
+        "tests/scheduler/default/test_nobody_waits_in_vain.py -k missed[20]",
+    ),
+    Mutation(
         "a rule moves with its node's labels, and wakes nobody",
         "services/scheduler/deciding/constraints/lifted.py",
         "            if node is not None and node.name in nodes:",

@@ -16,7 +16,8 @@ from services.scheduler.deciding.constraints.barred_resources import barring
 from services.scheduler.deciding.constraints.columns import ConstraintColumns
 from services.scheduler.deciding.constraints.constraint import Around, Bar
 from services.scheduler.deciding.constraints.lifted import Lifted
-from services.scheduler.deciding.constraints.neighbours import Neighbours
+from services.scheduler.deciding.constraints.neighbours import Neighbours, likeness
+from services.scheduler.deciding.constraints.pod_affinity import ANTI_AFFINITY
 from services.scheduler.deciding.constraints.preferences import Preferences
 from services.scheduler.deciding.constraints.registry import Bars, bars
 from services.scheduler.deciding.feasibility.outlook import reserved
@@ -226,8 +227,9 @@ class Cluster:
         return np.where(open_slots, 0 if lifts is None else lifts, BARRED).astype(np.int32)
 
     def shape_of(self, pod: Pod) -> str:
-        """The name of the pod's shape: pods of one shape share their verdicts."""
-        return key_of(pod)
+        """Equal for pods that nodes, and the rules of pods there, judge alike as things stand."""
+        ruled = pod.constraints.kept or self.around.neighbours.keeping(ANTI_AFFINITY)
+        return f"{key_of(pod)} {likeness(pod)}" if ruled else key_of(pod)
 
     def unsettled(self) -> list[str]:
         """Nodes that carry charges whose zones are not known."""

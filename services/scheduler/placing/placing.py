@@ -64,7 +64,7 @@ class Placing(Searching, Protocol):
         """Could one of these nodes, which changed, take the pod now?"""
 
     def shape_of(self, pod: Pod) -> str:
-        """Pods of one shape share their verdicts."""
+        """Equal for pods that are judged alike as things stand: of those that wait one is woken at a time."""
 
     def unsettled(self) -> list[str]:
         """Nodes that carry charges whose zones are not known."""

@@ -42,6 +42,17 @@ class Selection(msgspec.Struct, frozen=True):
         return Selection(tuple(sorted(common)), labels, apart or self.nothing or other.nothing)
 
 
+_OWN = frozenset(
+    ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index")
+)
+"""Labels by which the pods of one set differ."""
+
+
+def likeness(pod: Pod) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Equal for pods that the rules of others can hardly tell apart: their namespace, and labels but those of each its own."""
+    return pod.namespace, tuple(sorted((key, value) for key, value in pod.labels.items() if key not in _OWN))
+
+
 def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     """In, NotIn, Exists, DoesNotExist; a label that is absent is not in anything."""
     key, operator, values = requirement

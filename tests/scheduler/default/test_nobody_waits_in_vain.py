@@ -1,0 +1,133 @@
+"""After whatever happens, a scheduler that has just begun finds nothing to reserve that the one at work has not: no change that
+helps a waiting pod passes unheard. Drawn worlds; budgets are large, as waking asks with the ordinary one only."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.deciding.config import CycleConfig
+from shared.domain.fields import Json
+from shared.events import streams
+from shared.events.cluster_facts import PodObserved, PodRunning, Taint
+from shared.events.codec import decode
+from shared.events.scheduling_facts import PodReserved
+from tests.ledger.given import held, listed_empty, zone
+from tests.scheduler.default.story import ROOMY, Story
+from tests.scheduler.default.test_constraints import HOST, ZONE, apart, port, seen, spread
+
+PATIENT = {"steps_node": 20_000, "steps_last_resort": 20_000, "steps_pod": 20_000}
+NODES, STEPS, GPU = 5, 40, "vendor.com/gpu"
+FOUND = (20, 32, 76, 102, 107, 117, 127, 164, 176, 199)
+"""Worlds in which a change was not heard: of a rule that was lifted, of another pod than the first of its shape."""
+POLICIES = ("single-numa-node", "single-numa-node", "restricted", "best-effort")
+RULES: tuple[Json, ...] = (
+    {}, {}, apart(HOST), apart(ZONE), apart(ZONE, "db"), apart(ZONE, kind="podAffinity"), spread(ZONE), spread(HOST, 2),
+    port(8080), {"tolerations": [{"key": "old", "operator": "Exists"}]}, {"nodeSelector": {ZONE: "a"}}, {"priority": 5},
+)  # fmt: skip
+
+
+class World:
+    """A few nodes of one to three zones; reports say anything, as whether they are true is not asked here."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.story = Story(**PATIENT)
+        self.ledger = self.story.cores[0].ledger
+        self.told = 0
+
+    async def begin(self) -> None:
+        """Nodes that have reported."""
+        for number in range(NODES):
+            await self._change(f"n{number}")
+            await self._report(f"n{number}")
+
+    async def step(self) -> str:
+        """Something happens; returns what."""
+        happens = self.draw.choice((self.arrives, self.arrives, self.arrives, self.ends, self.reports, self.changes, self.runs))
+        self.told += 1
+        return f"{happens.__name__} {await happens()}"
+
+    async def arrives(self) -> str:
+        made = self._pod(f"p{self.told}", self._node() if self.draw.random() < 0.15 else "")
+        await self.story.tell(streams.pod(made.pod.uid), made)
+        return made.pod.name
+
+    def _pod(self, name: str, node: str) -> PodObserved:
+        draw = self.draw
+        amounts = {"cpu": str(draw.choice((1, 2, 3, 6))), "memory": "1Gi"}
+        amounts |= {GPU: "1"} if draw.random() < 0.2 else {}
+        container: dict[str, Any] = {"resources": {"requests": amounts, "limits": amounts}}
+        rule = dict(draw.choice(RULES))
+        container |= rule.get("container", {})
+        return seen(name, node, {"app": draw.choice(("web", "db"))}, **{**rule, "container": container})
+
+    async def ends(self) -> str:
+        if not self.ledger.pods:
+            return ""
+        entry = self.ledger.pods[self.draw.choice(sorted(self.ledger.pods))]
+        await self.story.ends(entry.pod)
+        return entry.pod.name
+
+    async def runs(self) -> str:
+        bound = sorted(uid for uid, entry in self.ledger.pods.items() if entry.node)
+        for uid in bound[:1]:
+            await self.story.tell(streams.pod(uid), PodRunning(uid, self.ledger.pods[uid].node))
+        return ",".join(bound[:1])
+
+    async def changes(self) -> str:
+        """A node's object; now and then the node goes."""
+        name = self._node()
+        if self.draw.random() < 0.1:
+            await self.story.node_goes(name)
+            return f"{name} gone"
+        await self._change(name)
+        return name
+
+    async def _change(self, name: str) -> None:
+        draw = self.draw
+        labels = {HOST: name, ZONE: draw.choice("ab")} if draw.random() < 0.9 else {HOST: name}
+        allocatable = {**ROOMY, "cpu": draw.choice((8_000, 24_000)), "pods": draw.choice((4, 110))}
+        taints = (Taint("old", "", "NoSchedule"),) if draw.random() < 0.2 else ()
+        await self.story.node(name, labels=labels, allocatable=allocatable, taints=taints, unschedulable=draw.random() < 0.05)
+
+    async def reports(self) -> str:
+        name = self._node()
+        await self._report(name)
+        return name
+
+    async def _report(self, name: str) -> None:
+        draw = self.draw
+        number = int(name[1:])
+        node = self.ledger.nodes.get(name)
+        names = [charge.key.partition("/")[2] for charge in node.charges.values()] if node is not None else []
+        placements = [
+            held(pod, draw.randrange(2), draw.choice((1, 2, 3))) if draw.random() < 0.85 else listed_empty(pod)
+            for pod in sorted(names)
+            if draw.random() < 0.7
+        ]
+        zones = [zone(at, 8, draw.choice((0, 1, 2, 4, 8)), 2, draw.randrange(3)) for at in range(1 + number % 3)]
+        policy, boot = POLICIES[number % len(POLICIES)], f"boot-{draw.random() < 0.05}"
+        settings: dict[str, Any] = {"policy": policy, "boot": boot, "tracked": ("cpu", GPU)}
+        await self.story.report(*zones, node=name, at=self.told + 1, placements=tuple(placements), **settings)
+
+    def _node(self) -> str:
+        return f"n{self.draw.randrange(NODES)}"
+
+
+@pytest.mark.parametrize("seed", [*range(20), *FOUND])
+async def test_who_begins_now_finds_nothing_that_was_missed(seed: int) -> None:
+    world, happened = World(seed), list[str]()
+    await world.begin()
+    for step in range(STEPS):
+        happened.append(await world.step())
+        await world.story.decide()
+        if step % 4 == 3:
+            begun = SchedulerCore(CoreConfig(cycle=CycleConfig(**PATIENT), dirty_after_rejections=3))  # type: ignore[arg-type]
+            for envelope in await world.story.log.read(0, 10_000):
+                begun.evolve(envelope, decode(envelope))
+            drafts = [draft for proposal in begun.decide(100) for draft in proposal.drafts]
+            assert [draft.fact for draft in drafts if isinstance(draft.fact, PodReserved)] == [], happened[-6:]
