@@ -46,7 +46,7 @@ def pod_fact(ledger: Ledger, schedulers: Collection[str], obj: Object, sightings
         sightings.note(uid, read)
         if known is None or _differs(known, fact):
             return fact
-    if phase == "Running" and known.stage != "running":
+    if phase == "Running" and node and known.stage != "running":
         return PodRunning(uid, node, str(metadata.get("resourceVersion", "")), started_s(status))
     return None
 

@@ -83,6 +83,15 @@ def test_a_life_seen_step_by_step_tells_each_step_once(watched: Watched) -> None
     assert kinds == [PodObserved, PodRunning, PodEnded], told
 
 
+@pytest.mark.parametrize("reserved", [False, True])
+def test_a_status_that_says_running_of_a_pod_on_no_node_says_nothing(watched: Watched, reserved: bool) -> None:
+    """Whoever may write statuses may write that; a fact without a node would set the pod's stream aside."""
+    watched.pod(pod())
+    if reserved:
+        watched.reserve("uid-a")
+    assert watched.pod(pod(version=6, phase="Running")) is None
+
+
 def test_a_binding_that_merged_annotations_in_is_no_news(watched: Watched) -> None:
     watched.pod(pod())
     watched.reserve("uid-a")
