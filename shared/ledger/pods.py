@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shared.domain.pod import Pod
 from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events import scheduling_facts as scheduling
@@ -27,7 +28,9 @@ def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched
     entry.resource_version = fact.resource_version
     entry.static, entry.terminating = fact.static, fact.terminating
     if changed:
-        _respecified(ledger, entry, fact)
+        if entry.node and not _asks_alike(entry.pod, fact.pod):
+            _respecified(ledger, entry, fact)
+        entry.pod = fact.pod
     if not fact.node:
         return (before,) if changed and before else ()
     touched = _stands(ledger, entry, fact.node, at)
@@ -45,17 +48,23 @@ def _stands(ledger: Ledger, entry: LedgerPod, name: str, at: Envelope) -> Touche
     return tuple(sorted((before, name))) if before else (name,)
 
 
+def _asks_alike(one: Pod, other: Pod) -> bool:
+    """Is the same charged for both? Labels change with the binding already (PodTopologyLabels, Kubernetes 1.35)."""
+    same_containers = one.containers == other.containers and one.qos == other.qos
+    return same_containers and one.overhead == other.overhead and one.pod_level == other.pod_level
+
+
 def _respecified(ledger: Ledger, entry: LedgerPod, fact: cluster.PodObserved) -> None:
-    """A changed spec (gates lifted, resized in place) keeps the charge and computes its demand again."""
+    """A charged pod that asks for something else (resized in place) keeps its charge; its demand is computed again. It is
+    the same pod: what its kubelet lists is its own, and when it was sent stays known."""
     name, charged_at = entry.node, entry.charged_at
-    if not name:
-        entry.pod = fact.pod
-        return
+    node = ledger.nodes[name]
+    before = node.charges[fact.pod.uid]
     take(ledger, entry, ledger.position)
     entry.pod = fact.pod
     put(ledger, entry, name, charged_at)
-    node = ledger.nodes[name]
     charge = node.charges[fact.pod.uid]
+    charge.alias, charge.sent_at, charge.started_s = before.alias, before.sent_at, before.started_s
     redemand(node, charge, entry)
     charge.runs_at = ledger.position if entry.stage == "running" else 0
     if charge.key in node.ended:

@@ -23,6 +23,18 @@ async def test_uid_and_version_are_preconditions_and_labels_and_annotations_over
     await api.same("bindings", "pod_after_binding_annotations_labels")
 
 
+async def test_a_pod_is_given_its_nodes_region_and_zone_as_labels(api: Api) -> None:
+    """PodTopologyLabels, as kube-apiserver 1.36.2 does it: over the pod's own."""
+    topology = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "a"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "zoned", "labels": {**topology, "disk": "ssd"}}}
+    await api.ask("POST", "/api/v1/nodes", node)
+    await api.pod("b20", labels={"keep": "old", "topology.kubernetes.io/zone": "own"})
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "b20"}, "target": {"kind": "Node", "name": "zoned"}}
+    await api.ask("POST", "/api/v1/namespaces/apirec/pods/b20/binding", binding)
+    bound = (await api.ask("GET", "/api/v1/namespaces/apirec/pods/b20")).json()
+    assert bound["metadata"]["labels"] == {"keep": "old", **topology}
+
+
 async def test_wrong_bindings_are_refused(api: Api) -> None:
     for name in ("b3", "b4", "b5", "b6", "b7", "b14"):
         await api.pod(name)

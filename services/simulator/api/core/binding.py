@@ -15,9 +15,13 @@ from services.simulator.api.core.writes import Moment, namespace_ends
 
 Json = dict[str, Any]
 
+_TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+"""Labels of a node that its pods are given with the binding (PodTopologyLabels, on by default since Kubernetes 1.35)."""
+
 
 def bind(store: Store, namespace: str, name: str, body: Any, dry_run: bool, moment: Moment) -> Entry | Refusal:
-    """Assign a pod to a node. The node need not exist; the Binding's labels and annotations overwrite the pod's."""
+    """Assign a pod to a node. The node need not exist; the Binding's labels and annotations overwrite the pod's, and the node's
+    region and zone those."""
     if refused := _wrong_body(namespace, name, body) or namespace_ends(store, PODS, namespace, name):
         return refused
     pod = store.get("pods", namespace, name)
@@ -28,7 +32,11 @@ def bind(store: Store, namespace: str, name: str, body: Any, dry_run: bool, mome
         return unmet
     if refused := _not_bindable(pod):
         return refused
-    obj = _bound(pod.obj, body["target"]["name"], metadata, moment.stamp)
+    node = store.get("nodes", "", body["target"]["name"])
+    held = (node.obj["metadata"].get("labels") or {}) if node is not None else {}
+    topology = {key: held[key] for key in _TOPOLOGY if key in held}
+    given = {**metadata, "labels": {**(metadata.get("labels") or {}), **topology}}
+    obj = _bound(pod.obj, body["target"]["name"], given, moment.stamp)
     return Entry(pod.key, obj, pod.version) if dry_run else store.put("pods", pod.key, obj)
 
 
