@@ -163,10 +163,19 @@ async def _stage(path: Path, mounts: bool, speed: int) -> AsyncIterator[Stage]:
         )
         try:
             await asyncio.sleep(REST_S)
+            await asyncio.to_thread(_label_nodes, stage.road)
             yield stage
         finally:
             await asyncio.to_thread(ended, stage.road)
             await asyncio.gather(postgres.stop(), nats.stop())
+
+
+def _label_nodes(road: Road) -> None:
+    """As a cloud does it: then pods have other labels from their binding on (Kubernetes 1.35)."""
+    for at, node in enumerate(road.kube("/api/v1/nodes")["items"]):
+        del node["metadata"]["resourceVersion"]
+        node["metadata"]["labels"]["topology.kubernetes.io/zone"] = "ab"[at % 2]
+        road.kube(f"/api/v1/nodes/{node['metadata']['name']}", "PUT", node)
 
 
 def _through(url: str, proxy: Proxy) -> str:
