@@ -286,3 +286,43 @@ def test_label_selectors_in_text_and_object_form_agree(labels: dict[str, str]) -
     plain = labels.get("a") in ("1", "2") and labels.get("b") != "x" and "c" not in labels
     assert all(test(labels) for test in text) is plain
     assert from_label_selector({"matchExpressions": terms})(labels) is plain
+
+
+ONE_INIT_AFTER_ANOTHER: list[Any] = [
+    {"name": "i0", "resources": {"requests": {"cpu": "2"}}},
+    {"name": "i1", "resources": {"requests": {"cpu": "500m"}}, "restartPolicy": "Always"},
+    {"name": "i2", "resources": {"requests": {"cpu": "1"}}},
+]
+PAGES = {"limits": {"hugepages-2Mi": "4Mi", "cpu": "500m", "memory": "100Mi"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "containers", "inits", "limits", "requests", "qos"),
+    [
+        ({"limits": {"cpu": "2"}}, [{"requests": {"cpu": "100m", "memory": "512Mi"}}, {"limits": {"cpu": ".5", "memory": "1Gi"}}],
+         [], {"cpu": "2"}, {"cpu": "600m", "memory": "1536Mi"}, "Burstable"),
+        ({"limits": {"cpu": "2", "memory": "2Gi"}}, [{}], [],
+         {"cpu": "2", "memory": "2Gi"}, {"cpu": "2", "memory": "2Gi"}, "Guaranteed"),
+        ({"limits": {"cpu": "2", "memory": "2Gi"}, "requests": {"cpu": "1"}}, [{}], [],
+         {"cpu": "2", "memory": "2Gi"}, {"cpu": "1", "memory": "2Gi"}, "Burstable"),
+        ({"requests": {"cpu": "1"}}, [{"limits": {"cpu": "1", "memory": "1Gi"}}], [], None, {"cpu": "1"}, "Burstable"),
+        ({"limits": {"memory": "1Gi"}}, [PAGES, PAGES], [], {"hugepages-2Mi": "8Mi", "memory": "1Gi"},
+         {"cpu": "1", "hugepages-2Mi": "8Mi", "memory": "200Mi"}, "Burstable"),
+        ({"limits": {"cpu": "4", "memory": "4Gi"}}, [{"requests": {"cpu": "1"}}], ONE_INIT_AFTER_ANOTHER,
+         {"cpu": "4", "memory": "4Gi"}, {"cpu": "2", "memory": "4Gi"}, "Burstable"),
+    ],
+)  # fmt: skip
+def test_the_resources_of_a_whole_pod_are_completed_from_its_containers(
+    given: Any, containers: list[Any], inits: list[Any], limits: Any, requests: Any, qos: str
+) -> None:
+    """As kube-apiserver 1.36.2 answered."""
+    made = [{"name": f"c{at}", "resources": each} for at, each in enumerate(containers)]
+    stored = pods.with_defaults({"metadata": {}, "spec": {"resources": given, "containers": made, "initContainers": inits}}, "T")
+    found = stored["spec"]["resources"]
+    assert (found.get("limits"), found["requests"], stored["status"]["qosClass"]) == (limits, requests, qos)
+
+
+def test_amounts_are_no_smaller_than_a_thousandth() -> None:
+    """As kube-apiserver 1.36.2 answered."""
+    stored = pods.with_defaults(_pod(container={"resources": {"requests": {"cpu": "0.1234567", "memory": "1n"}}}), "T")
+    assert stored["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "124m", "memory": "1m"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.simulator.api.core import quantities
+from services.simulator.api.core import pod_level, quantities
 
 Json = dict[str, Any]
 
@@ -60,6 +60,8 @@ def complete_spec(spec: Json) -> Json:
     full["serviceAccountName"] = full["serviceAccount"] = account
     full["priority"] = spec.get("priority") or _PRIORITY_CLASSES.get(spec.get("priorityClassName") or "", 0)
     full["tolerations"] = _tolerations(spec.get("tolerations") or [])
+    if spec.get("resources"):
+        full["resources"] = pod_level.completed(_resources(spec["resources"], defaulted=False), full)
     if spec.get("overhead"):
         full["overhead"] = quantities.canonical_map(spec["overhead"]) or spec["overhead"]
     for empty in ("nodeName", "initContainers", "schedulingGates", "volumes", "nodeSelector"):
@@ -95,13 +97,13 @@ def _pull_policy(image: str) -> str:
     return "IfNotPresent" if "@" in name or (":" in name and not name.endswith(":latest")) else "Always"
 
 
-def _resources(resources: Json) -> Json:
-    """Quantities in canonical form; a limit without a request is also the request."""
+def _resources(resources: Json, defaulted: bool = True) -> Json:
+    """Quantities in canonical form; a limit without a request is also the request, where that is `defaulted`."""
     full = dict(resources)
     for field in ("limits", "requests"):
         if field in full:
             full[field] = quantities.canonical_map(full[field]) or {}
-    if full.get("limits"):
+    if full.get("limits") and defaulted:
         full["requests"] = {**full["limits"], **(full.get("requests") or {})}
     return full
 
@@ -124,8 +126,12 @@ def _with_amounts(container: Json) -> Json:
 
 
 def qos_class(spec: Json) -> str:
-    """Guaranteed, Burstable or BestEffort from the containers' cpu and memory (init containers count too)."""
+    """Guaranteed, Burstable or BestEffort from cpu and memory of the pod (KEP-2837), or else of its containers (init containers
+    count too)."""
+    whole = spec.get("resources") or {}
     containers = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
+    if whole.get("limits") or whole.get("requests"):
+        containers = [spec]
     guaranteed, any_amount = True, False
     for container in containers:
         resources = container.get("resources") or {}

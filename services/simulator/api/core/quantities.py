@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 from functools import lru_cache
@@ -49,6 +50,11 @@ def canonical(value: str | int | float) -> str | None:
     return _decimal(exact)
 
 
+def written(value: Fraction, binary: bool) -> str:
+    """A value as it is written where the server adds some up."""
+    return _binary(int(value)) if binary and value >= 1024 and value.denominator == 1 else _decimal(value)
+
+
 def _binary(value: int) -> str:
     for suffix, power in sorted(_BINARY.items(), key=lambda item: -item[1]):
         if value and value % 1024**power == 0:
@@ -69,11 +75,11 @@ def _decimal(value: Fraction) -> str:
 
 
 def canonical_map(amounts: Any) -> dict[str, str] | None:
-    """A resource list in canonical form, or None when a value in it is no quantity."""
+    """A resource list in canonical form, where nothing is smaller than a thousandth; None when a value in it is no quantity."""
     result: dict[str, str] = {}
     for name, value in (amounts or {}).items():
         text = canonical(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
         if text is None:
             return None
-        result[name] = text
+        result[name] = text if text[-1] not in "nu" else _decimal(Fraction(math.ceil((value_of(text) or 0) * 1000), 1000))
     return result
