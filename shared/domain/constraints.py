@@ -33,7 +33,7 @@ _FREE_VOLUMES = frozenset(
 )
 _RESTRICTING_LISTS = ("resourceClaims",)
 _RESTRICTING_OBJECTS = ("schedulingGroup", "workloadRef")
-_KNOWN_FIELDS = frozenset(
+KNOWN_FIELDS = frozenset(
     (
         "activeDeadlineSeconds",
         "affinity",
@@ -43,6 +43,7 @@ _KNOWN_FIELDS = frozenset(
         "dnsPolicy",
         "enableServiceLinks",
         "ephemeralContainers",
+        "evictionResponders",
         "hostAliases",
         "hostIPC",
         "hostNetwork",
@@ -158,7 +159,7 @@ def _unsupported(spec: Json) -> Iterator[str]:
     yield from _unsupported_affinity(spec)
     yield from (f"spec.{key}" for key in _RESTRICTING_LISTS if fields.items(spec, key, "spec"))
     yield from (f"spec.{key}" for key in _RESTRICTING_OBJECTS if spec.get(key) is not None)
-    yield from (f"spec.{key}" for key in spec if key not in _KNOWN_FIELDS)
+    yield from (f"spec.{key}" for key in spec if key not in KNOWN_FIELDS)
     for path, spread in fields.objects(spec, "topologySpreadConstraints", "spec"):
         if fields.text(spread, "whenUnsatisfiable", path) != "ScheduleAnyway":
             yield "spec.topologySpreadConstraints"

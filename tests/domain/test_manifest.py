@@ -10,7 +10,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lightkube.models.core_v1 import PodSpec
 
+from shared.domain.constraints import KNOWN_FIELDS
 from shared.domain.manifest import ManifestError, pod_from_manifest
 from shared.domain.pod import Pod, Toleration
 from tests.fixtures.examples import examples
@@ -225,6 +227,11 @@ def test_half_a_surrogate_pair_is_refused_before_it_reaches_an_encoder() -> None
     doc = manifest()
     doc["metadata"]["labels"] = {"k": json.loads('"\\ud800"')}
     assert refused(doc).field == "metadata.labels.k"
+
+
+def test_every_field_that_kubernetes_has_for_a_pod_is_known() -> None:
+    """In the newest release that the client's models describe (1.37): others keep their pods waiting, as they may restrict."""
+    assert set(PodSpec.__annotations__) <= KNOWN_FIELDS
 
 
 junk = st.recursive(
