@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import gzip
+import json
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ from services.simulator.api.core.selectors import from_label_selector, parse_lab
 from services.simulator.api.core.store import Entry
 from services.simulator.api.core.strategic import strategic_merge
 
+RECORDED = Path(__file__).parent / "recordings"
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SUFFIXES = st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "Ti", "u", "n"])
 
@@ -171,7 +176,7 @@ def _pod(**spec: Any) -> dict[str, Any]:
             "must be a standard resource type or fully qualified",
         ),
         (_pod(container={"name": "Bad"}), "spec.containers[0].name", "RFC 1123 label"),
-        (_pod(restartPolicy="Sometimes"), "spec.restartPolicy", 'supported values: "Always", "Never", "OnFailure"'),
+        (_pod(restartPolicy="Sometimes"), "spec.restartPolicy", 'supported values: "Always", "OnFailure", "Never"'),
         (_pod(initContainers=[{"name": "c", "image": "i"}]), "spec.initContainers[0].name", 'Duplicate value: "c"'),
         (
             {"metadata": {"name": "p", "labels": {"-": "x"}}, "spec": _pod()["spec"]},
@@ -326,3 +331,18 @@ def test_amounts_are_no_smaller_than_a_thousandth() -> None:
     """As kube-apiserver 1.36.2 answered."""
     stored = pods.with_defaults(_pod(container={"resources": {"requests": {"cpu": "0.1234567", "memory": "1n"}}}), "T")
     assert stored["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "124m", "memory": "1m"}
+
+
+def refused_pods() -> list[Any]:
+    """What specs say beside a container `c`, and why kube-apiserver 1.36.2 refused them."""
+    recorded: list[Any] = json.loads(gzip.decompress((RECORDED / "refused_pods.json.gz").read_bytes()))
+    return recorded
+
+
+@pytest.mark.parametrize(
+    ("said", "causes"), refused_pods(), ids=lambda value: "" if isinstance(value, list) else next(iter(value))
+)
+def test_what_is_wrong_with_a_pods_place_is_said_as_the_real_server_does(said: dict[str, Any], causes: list[list[str]]) -> None:
+    refused = ClusterStore().create("pods", _pod(**copy.deepcopy(said)), "default")
+    assert isinstance(refused, Refusal)
+    assert [[each["field"], each["message"]] for each in refused.body["details"]["causes"]] == causes

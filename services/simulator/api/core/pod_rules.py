@@ -1,6 +1,7 @@
 """Whether a Pod may be created or changed so. Must not know storage or requests.
 
-Messages are kube-apiserver 1.36's for what users hit: names, containers, images, resources, immutability.
+Messages are kube-apiserver 1.36's for what users hit: names, containers, images, resources, immutability; of its place,
+`placement_rules`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from services.simulator.api.core import quantities
+from services.simulator.api.core import placement_rules, quantities
 from services.simulator.api.core.names import label_problem
 from services.simulator.api.core.refusals import Cause
 
@@ -59,11 +60,11 @@ def problems(spec: Json) -> list[Cause]:
     if spec.get("nodeName") and spec.get("schedulingGates"):
         causes.append(Cause("FieldValueForbidden", "Forbidden: cannot be set until all schedulingGates have been cleared",
                             "spec.nodeName"))  # fmt: skip
-    return causes
+    return causes + placement_rules.problems(spec)
 
 
 def _unsupported(field: str, value: Any, allowed: tuple[str, ...]) -> Cause:
-    listed = ", ".join(f'"{item}"' for item in sorted(allowed))
+    listed = ", ".join(f'"{item}"' for item in allowed)
     return Cause("FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {listed}', field)
 
 
@@ -79,6 +80,7 @@ def _container(container: Json, path: str, seen: set[str]) -> list[Cause]:
     seen.add(name)
     if not container.get("image"):
         causes.append(Cause("FieldValueRequired", "Required value", f"{path}.image"))
+    causes += placement_rules.port_problems(container, path)
     return causes + _resources(container.get("resources") or {}, f"{path}.resources")
 
 
@@ -95,6 +97,9 @@ def _resources(resources: Json, path: str) -> list[Cause]:
             causes.append(Cause("FieldValueInvalid", message, f"{path}.requests"))
         elif name not in _NATIVE and (limit is None or quantities.value_of(text) != quantities.value_of(limit)):
             causes.append(_overcommitted(name, text, limit, path))
+    named = limits.keys() | requests.keys()
+    if any(name.startswith("hugepages-") for name in named) and not named & {"cpu", "memory"}:
+        causes.append(Cause("FieldValueForbidden", "Forbidden: HugePages require cpu or memory", path))
     return causes
 
 

@@ -1,0 +1,193 @@
+"""Whether what a Pod says of its place is well formed: ports, node selector, affinity, gates, spread, tolerations.
+
+Messages and their order are kube-apiserver 1.36's (pkg/apis/core/validation) with TaintTolerationComparisonOperators. Must not
+know storage or requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from services.simulator.api.core.names import qualified_problems
+from services.simulator.api.core.refusals import Cause
+
+Json = dict[str, Any]
+
+_PREFERRED, _REQUIRED = "preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution"
+_PORTS = range(1, 65_536)
+
+
+def problems(spec: Json) -> list[Cause]:
+    """Every violation in a completed PodSpec beside its containers', in the server's order."""
+    causes = [
+        _invalid("spec.nodeSelector", key, text)
+        for key in sorted(spec.get("nodeSelector") or {})
+        for text in qualified_problems(key)
+    ]
+    affinity = spec.get("affinity") or {}
+    causes += _node_affinity(affinity.get("nodeAffinity") or {}, "spec.affinity.nodeAffinity")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        causes += _pod_affinity(affinity.get(kind) or {}, f"spec.affinity.{kind}")
+    causes += _gates(spec.get("schedulingGates") or [])
+    causes += _each(spec, "topologySpreadConstraints", _spread) + _spread_twice(spec.get("topologySpreadConstraints") or [])
+    return causes + _each(spec, "tolerations", _toleration)
+
+
+def port_problems(container: Json, path: str) -> list[Cause]:
+    """Of one container's ports, each by itself."""
+    causes = []
+    for at, port in enumerate(container.get("ports") or []):
+        where, number, host = f"{path}.ports[{at}]", port.get("containerPort") or 0, port.get("hostPort") or 0
+        if not number:
+            causes.append(_required(f"{where}.containerPort"))
+        elif number not in _PORTS:
+            causes.append(_invalid(f"{where}.containerPort", number, "must be between 1 and 65535, inclusive"))
+        if host and host not in _PORTS:
+            causes.append(_invalid(f"{where}.hostPort", host, "must be between 1 and 65535, inclusive"))
+    return causes
+
+
+def _each(spec: Json, field: str, check: Callable[[Json, str], Iterator[Cause]]) -> list[Cause]:
+    return [cause for at, each in enumerate(spec.get(field) or []) for cause in check(each, f"spec.{field}[{at}]")]
+
+
+def _node_affinity(affinity: Json, path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    required = affinity.get(_REQUIRED)
+    if required is not None:
+        terms, where = required.get("nodeSelectorTerms") or [], f"{path}.{_REQUIRED}.nodeSelectorTerms"
+        causes += [] if terms else [_required(where, "must have at least one node selector term")]
+        for at, term in enumerate(terms):
+            causes += _node_term(term, f"{where}[{at}]")
+    for at, each in enumerate(affinity.get(_PREFERRED) or []):
+        where = f"{path}.{_PREFERRED}[{at}]"
+        causes += _weight(each, where) + _node_term(each.get("preference") or {}, f"{where}.preference")
+    return causes
+
+
+def _weight(each: Json, path: str) -> list[Cause]:
+    weight = each.get("weight") or 0
+    return [] if 0 < weight <= 100 else [_invalid(f"{path}.weight", weight, "must be in the range 1-100")]
+
+
+def _node_term(term: Json, path: str) -> list[Cause]:
+    return [
+        cause
+        for at, each in enumerate(term.get("matchExpressions") or [])
+        for cause in _requirement(each, f"{path}.matchExpressions[{at}]")
+    ]
+
+
+def _requirement(each: Json, path: str) -> Iterator[Cause]:
+    operator, values = each.get("operator") or "", each.get("values") or []
+    if operator in ("In", "NotIn"):
+        if not values:
+            yield _required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            yield _forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+    elif operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            yield _required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+    else:
+        yield _invalid(f"{path}.operator", operator, "not a valid selector operator")
+    yield from (_invalid(f"{path}.key", each.get("key") or "", text) for text in qualified_problems(each.get("key") or ""))
+
+
+def _pod_affinity(affinity: Json, path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    for at, term in enumerate(affinity.get(_REQUIRED) or []):
+        causes += _pod_term(term, f"{path}.{_REQUIRED}[{at}]")
+    for at, each in enumerate(affinity.get(_PREFERRED) or []):
+        where = f"{path}.{_PREFERRED}[{at}]"
+        causes += _weight(each, where) + _pod_term(each.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
+    return causes
+
+
+def _pod_term(term: Json, path: str) -> list[Cause]:
+    key = term.get("topologyKey") or ""
+    missing = [] if key else [_required(f"{path}.topologyKey", "can not be empty")]
+    return missing + [_invalid(f"{path}.topologyKey", key, text) for text in qualified_problems(key)]
+
+
+def _gates(gates: list[Json]) -> list[Cause]:
+    causes: list[Cause] = []
+    seen: set[str] = set()
+    for at, gate in enumerate(gates):
+        name = gate.get("name") or ""
+        causes += [_invalid(f"spec.schedulingGates[{at}]", name, text) for text in qualified_problems(name)]
+        if name in seen:
+            causes.append(_duplicate(f"spec.schedulingGates[{at}]", name))
+        seen.add(name)
+    return causes
+
+
+def _spread(each: Json, path: str) -> Iterator[Cause]:
+    if (skew := each.get("maxSkew") or 0) <= 0:
+        yield _invalid(f"{path}.maxSkew", skew, "must be greater than zero")
+    if not each.get("topologyKey"):
+        yield _required(f"{path}.topologyKey", "can not be empty")
+    how = each.get("whenUnsatisfiable") or ""
+    if how not in ("DoNotSchedule", "ScheduleAnyway"):
+        yield _unsupported(f"{path}.whenUnsatisfiable", how, ("DoNotSchedule", "ScheduleAnyway"))
+    domains = each.get("minDomains")
+    if domains is not None and domains <= 0:
+        yield _invalid(f"{path}.minDomains", domains, "must be greater than zero")
+    if domains is not None and how == "ScheduleAnyway":
+        text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {how}"
+        yield _invalid(f"{path}.minDomains", domains, text)
+    for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        if each.get(policy) not in (None, "Honor", "Ignore"):
+            yield _unsupported(f"{path}.{policy}", each[policy], ("Honor", "Ignore"))
+
+
+def _spread_twice(given: list[Json]) -> list[Cause]:
+    pairs = [(each.get("topologyKey") or "", each.get("whenUnsatisfiable") or "") for each in given]
+    return [
+        _duplicate(f"spec.topologySpreadConstraints[{at}].{{topologyKey, whenUnsatisfiable}}", f"{{{pair[0]}, {pair[1]}}}")
+        for at, pair in enumerate(pairs)
+        if pair in pairs[at + 1 :]
+    ]
+
+
+def _toleration(each: Json, path: str) -> Iterator[Cause]:
+    key, operator, effect = each.get("key") or "", each.get("operator") or "", each.get("effect") or ""
+    if key:
+        yield from (_invalid(f"{path}.key", key, text) for text in qualified_problems(key))
+    elif operator != "Exists":
+        text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        yield _invalid(f"{path}.operator", operator, text)
+    if each.get("tolerationSeconds") is not None and effect != "NoExecute":
+        yield _invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+    if operator == "Exists" and each.get("value"):
+        yield _invalid(f"{path}.operator", each["value"], "value must be empty when `operator` is 'Exists'")
+    if operator not in ("", "Equal", "Exists", "Gt", "Lt"):
+        yield _unsupported(f"{path}.operator", operator, ("Equal", "Exists"))
+    if effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
+        yield _unsupported(f"{path}.effect", effect, ("NoSchedule", "PreferNoSchedule", "NoExecute"))
+
+
+def _shown(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _invalid(field: str, value: Any, text: str) -> Cause:
+    return Cause("FieldValueInvalid", f"Invalid value: {_shown(value)}: {text}", field)
+
+
+def _required(field: str, text: str = "") -> Cause:
+    return Cause("FieldValueRequired", f"Required value: {text}" if text else "Required value", field)
+
+
+def _forbidden(field: str, text: str) -> Cause:
+    return Cause("FieldValueForbidden", f"Forbidden: {text}", field)
+
+
+def _duplicate(field: str, value: Any) -> Cause:
+    return Cause("FieldValueDuplicate", f"Duplicate value: {_shown(value)}", field)
+
+
+def _unsupported(field: str, value: Any, allowed: tuple[str, ...]) -> Cause:
+    listed = ", ".join(f'"{each}"' for each in allowed)
+    return Cause("FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {listed}", field)
