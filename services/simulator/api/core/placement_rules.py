@@ -60,15 +60,17 @@ def _node_affinity(affinity: Json, path: str) -> list[Cause]:
         causes += [] if terms else [_required(where, "must have at least one node selector term")]
         for at, term in enumerate(terms):
             causes += _node_term(term, f"{where}[{at}]")
+    return causes + _preferred(affinity, path, "preference", _node_term)
+
+
+def _preferred(affinity: Json, path: str, field: str, check: Callable[[Json, str], list[Cause]]) -> list[Cause]:
+    causes: list[Cause] = []
     for at, each in enumerate(affinity.get(_PREFERRED) or []):
-        where = f"{path}.{_PREFERRED}[{at}]"
-        causes += _weight(each, where) + _node_term(each.get("preference") or {}, f"{where}.preference")
+        where, weight = f"{path}.{_PREFERRED}[{at}]", each.get("weight") or 0
+        if not 0 < weight <= 100:
+            causes.append(_invalid(f"{where}.weight", weight, "must be in the range 1-100"))
+        causes += check(each.get(field) or {}, f"{where}.{field}")
     return causes
-
-
-def _weight(each: Json, path: str) -> list[Cause]:
-    weight = each.get("weight") or 0
-    return [] if 0 < weight <= 100 else [_invalid(f"{path}.weight", weight, "must be in the range 1-100")]
 
 
 def _node_term(term: Json, path: str) -> list[Cause]:
@@ -99,10 +101,7 @@ def _pod_affinity(affinity: Json, path: str) -> list[Cause]:
     causes: list[Cause] = []
     for at, term in enumerate(affinity.get(_REQUIRED) or []):
         causes += _pod_term(term, f"{path}.{_REQUIRED}[{at}]")
-    for at, each in enumerate(affinity.get(_PREFERRED) or []):
-        where = f"{path}.{_PREFERRED}[{at}]"
-        causes += _weight(each, where) + _pod_term(each.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
-    return causes
+    return causes + _preferred(affinity, path, "podAffinityTerm", _pod_term)
 
 
 def _pod_term(term: Json, path: str) -> list[Cause]:
