@@ -169,7 +169,7 @@ json_values = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)),
     max_leaves=6,
 )
-keys = ["policyName", "defaultCpuSet", "entries", "checksum", "machineState", "Data", "Checksum", "PodDeviceEntries"]
+keys = ["policyName", "defaultCpuSet", "entries", "checksum", "machineState", "data", "Data", "Checksum", "PodDeviceEntries"]
 
 
 @given(st.one_of(st.binary(max_size=60), st.dictionaries(st.sampled_from(keys), json_values, max_size=5)))

@@ -199,12 +199,12 @@ class Cluster:
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """The pod stands where the ledger has it, or nowhere."""
-        neighbours = self.around.neighbours
-        stands = entry is not None and bool(entry.node)
-        gone = neighbours.put(entry.pod, entry.node, entry.terminating) if entry and stands else neighbours.remove(uid)
-        facts = self._by_name.get(gone.node) if gone is not None and gone.pod.constraints.kept else None
-        if gone is not None and facts is not None:
-            self._lifted.left(gone.pod.constraints.kept, facts.observed)
+        if entry is not None and entry.node:
+            gone = self.around.neighbours.put(entry.pod, entry.node, entry.terminating)
+        else:
+            gone = self.around.neighbours.remove(uid)
+        if gone is not None and gone.pod.constraints.kept and gone.node in self._by_name:
+            self._lifted.left(gone.pod.constraints.kept, self._by_name[gone.node].observed)
 
     def opened(self) -> list[str]:
         """Nodes that a rule of running pods may have opened since the last call, beside those that changed themselves."""

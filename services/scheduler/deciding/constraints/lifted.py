@@ -23,20 +23,18 @@ class Lifted:
 
     def left(self, kept: Mapping[str, Any], node: NodeObserved | None) -> None:
         """A pod for which constraints keep this is on that node no more, or otherwise."""
-        for rule in kept.get(ANTI_AFFINITY, ()) if node is not None else ():
-            key = rule["key"]
-            if key != _HOST and node is not None and key in node.labels:
-                self._domains.add((key, node.labels[key]))
+        labels = node.labels if node is not None else {}
+        self._domains |= {(rule["key"], labels[rule["key"]]) for rule in kept.get(ANTI_AFFINITY, ()) if rule["key"] in labels}
 
     def relabelled(self, neighbours: Neighbours, node: NodeObserved | None) -> None:
         """The node is as this no more: its pods' rules hold elsewhere now, or nowhere."""
-        for kept, nodes in neighbours.keeping(ANTI_AFFINITY) if node is not None else ():
+        for kept, nodes in neighbours.keeping(ANTI_AFFINITY):
             if node is not None and node.name in nodes:
                 self.left({ANTI_AFFINITY: kept}, node)
 
     def take(self, nodes: Mapping[str, NodeFacts]) -> list[str]:
         """The nodes of these domains, once."""
-        domains, self._domains = self._domains, set()
+        domains, self._domains = {domain for domain in self._domains if domain[0] != _HOST}, set()
         if not domains:
             return []
         seen = ((name, facts.observed) for name, facts in nodes.items())
