@@ -22,6 +22,7 @@ from services.simulator.api.core.selectors import from_label_selector, parse_lab
 from services.simulator.api.core.store import Entry
 from services.simulator.api.core.strategic import strategic_merge
 
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 RECORDED = Path(__file__).parent / "recordings"
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SUFFIXES = st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "Ti", "u", "n"])
@@ -325,6 +326,24 @@ def test_the_resources_of_a_whole_pod_are_completed_from_its_containers(
     stored = pods.with_defaults({"metadata": {}, "spec": {"resources": given, "containers": made, "initContainers": inits}}, "T")
     found = stored["spec"]["resources"]
     assert (found.get("limits"), found["requests"], stored["status"]["qosClass"]) == (limits, requests, qos)
+
+
+def test_label_keys_become_requirements_with_the_pods_own_values() -> None:
+    """As kube-apiserver 1.36.2 answered; a rule without a selector, and keys that the pod lacks, stay as they are."""
+    selector = {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}
+    rule = {"topologyKey": "zone", "labelSelector": selector, "matchLabelKeys": ["rev", "none"]}
+    apart = {"topologyKey": "zone", "labelSelector": {}, "mismatchLabelKeys": ["rev"]}
+    spec = _pod(
+        topologySpreadConstraints=[rule, {"topologyKey": "zone", "matchLabelKeys": ["rev"]}],
+        affinity={"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": apart}]}},
+    )["spec"]
+    stored = pods.with_defaults({"metadata": {"labels": {"rev": "r1"}}, "spec": spec}, "T")["spec"]
+    mine = {"key": "rev", "operator": "In", "values": ["r1"]}
+    spread, without = stored["topologySpreadConstraints"]
+    assert spread["labelSelector"] == {"matchExpressions": [*selector["matchExpressions"], mine]}
+    assert "labelSelector" not in without
+    term = stored["affinity"]["podAntiAffinity"][PREFERRED][0]["podAffinityTerm"]
+    assert term["labelSelector"] == {"matchExpressions": [{**mine, "operator": "NotIn"}]}
 
 
 def test_amounts_are_no_smaller_than_a_thousandth() -> None:

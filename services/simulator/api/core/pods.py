@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.simulator.api.core import pod_level, quantities
+from services.simulator.api.core import label_keys, pod_level, quantities
 
 Json = dict[str, Any]
 
@@ -30,7 +30,7 @@ _SPEC_DEFAULTS: Json = {
 
 def with_defaults(pod: Json, stamp: str) -> Json:
     """The pod as it is stored at creation: spec completed, status Pending (a posted status is dropped)."""
-    spec = complete_spec(pod.get("spec") or {})
+    spec = label_keys.merged(complete_spec(pod.get("spec") or {}), pod["metadata"].get("labels") or {})
     status: Json = {"phase": "Pending"}
     if spec.get("schedulingGates"):
         status["conditions"] = [_gated_condition(stamp)]
@@ -71,9 +71,10 @@ def complete_spec(spec: Json) -> Json:
 
 
 def _tolerations(given: list[Json]) -> list[Json]:
-    """The given ones and the two that the DefaultTolerationSeconds admission plugin adds when not covered."""
+    """The given ones, without what says nothing, and the two that the DefaultTolerationSeconds admission plugin adds when not
+    covered."""
     added = [item for item in DEFAULT_TOLERATIONS if not any(_covers(old, item["key"]) for old in given)]
-    return [*given, *added]
+    return [*({name: value for name, value in each.items() if value != ""} for each in given), *added]
 
 
 def _covers(toleration: Json, key: str) -> bool:
