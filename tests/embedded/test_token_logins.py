@@ -86,8 +86,9 @@ class Running:
         self.reports = JetStreamBus(f"tls://topolog:all@127.0.0.1:{port}?ca={folder}/ca.crt")
 
     def write(self, text: str, name: str = "token") -> str:
-        (self.folder / name).write_text(text)
-        return str(self.folder / name)
+        """As the kubelet keeps a projected token: nobody ever reads half of one."""
+        (self.folder / f"{name}.new").write_text(text)
+        return str((self.folder / f"{name}.new").replace(self.folder / name))
 
     def exporter(self, text: str, name: str = "token", patience_s: float = 10.0) -> JetStreamBus:
         url = f"tls://127.0.0.1:{self.port}?ca={self.folder}/ca.crt&token={self.write(text, name)}"
@@ -213,13 +214,12 @@ async def test_a_token_ends_a_connection_with_itself_and_its_successor_is_read_f
     bus = running.exporter(running.api.gives("n1", 0, lives_s=3.0))
     await bus.publish(subjects.report("n1"), b"{}", {})
     writing.cancel()
-    asked = len(running.api.asked)
-    running.write(running.api.gives("n1", 1000))
+    successor = running.api.gives("n1", 1000)
+    running.write(successor)
     async with asyncio.timeout(30):
-        while len(running.api.asked) == asked:  # noqa: ASYNC110
+        while running.api.asked[-1]["spec"]["token"] != successor:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     await bus.publish(subjects.report("n1"), b'{"again":1}', {})
-    assert [claims(body["spec"]["token"]).until_s for body in running.api.asked][-1] > time.time() + 1000
     await bus.close()
 
 
