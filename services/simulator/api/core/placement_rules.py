@@ -107,7 +107,36 @@ def _pod_affinity(affinity: Json, path: str) -> list[Cause]:
 def _pod_term(term: Json, path: str) -> list[Cause]:
     key = term.get("topologyKey") or ""
     missing = [] if key else [_required(f"{path}.topologyKey", "can not be empty")]
-    return missing + [_invalid(f"{path}.topologyKey", key, text) for text in qualified_problems(key)]
+    return _label_keys(term, path) + missing + [_invalid(f"{path}.topologyKey", key, text) for text in qualified_problems(key)]
+
+
+def _label_keys(rule: Json, path: str) -> list[Cause]:
+    """Of a rule into whose selector its label keys are merged already."""
+    selector, match, mismatch = rule.get("labelSelector"), rule.get("matchLabelKeys") or [], rule.get("mismatchLabelKeys") or []
+    causes = [
+        *_keys_themselves(match, f"{path}.matchLabelKeys", selector),
+        *_keys_themselves(mismatch, f"{path}.mismatchLabelKeys", selector),
+        *_keys_of_selector(match, path, selector or {}),
+    ]
+    text = "exists in both matchLabelKeys and mismatchLabelKeys"
+    return causes + [_invalid(f"{path}.matchLabelKeys[{at}]", key, text) for at, key in enumerate(match) if key in mismatch]
+
+
+def _keys_themselves(keys: list[str], path: str, selector: Json | None) -> list[Cause]:
+    if keys and selector is None:
+        return [_forbidden(path, "must not be specified when labelSelector is not set")]
+    return [_invalid(f"{path}[{at}]", key, text) for at, key in enumerate(keys) for text in qualified_problems(key)]
+
+
+def _keys_of_selector(match: list[str], path: str, selector: Json) -> Iterator[Cause]:
+    """A key that stands twice in the selector was there before it was merged."""
+    at_of = {key: at for at, key in enumerate(match)}
+    seen = set(selector.get("matchLabels") or {})
+    for each in selector.get("matchExpressions") or []:
+        key = each.get("key") or ""
+        if key in at_of and key in seen:
+            yield _invalid(f"{path}[{at_of[key]}]", key, "exists in both matchLabelKeys and labelSelector")
+        seen.add(key)
 
 
 def _gates(gates: list[Json]) -> list[Cause]:
@@ -139,6 +168,7 @@ def _spread(each: Json, path: str) -> Iterator[Cause]:
     for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         if each.get(policy) not in (None, "Honor", "Ignore"):
             yield _unsupported(f"{path}.{policy}", each[policy], ("Honor", "Ignore"))
+    yield from _label_keys(each, path)
 
 
 def _spread_twice(given: list[Json]) -> list[Cause]:
