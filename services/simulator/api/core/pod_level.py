@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from operator import add
 from typing import Any
 
 from services.simulator.api.core import quantities
@@ -43,13 +44,13 @@ def _together(spec: Json, field: str) -> dict[str, str]:
     for container in spec.get("initContainers") or []:
         held = _held(container, field)
         if container.get("restartPolicy") == "Always":
-            sidecars = _each(sidecars, held, lambda one, other: one + other)
+            sidecars = _each(sidecars, held, add)
             peak = _each(peak, sidecars, max)
         else:
-            peak = _each(peak, _each(sidecars, held, lambda one, other: one + other), max)
+            peak = _each(peak, _each(sidecars, held, add), max)
     for container in spec.get("containers") or []:
-        running = _each(running, _held(container, field), lambda one, other: one + other)
-    most = _each(peak, _each(running, sidecars, lambda one, other: one + other), max)
+        running = _each(running, _held(container, field), add)
+    most = _each(peak, _each(running, sidecars, add), max)
     return {name: quantities.written(held, binary=name != "cpu") for name, held in most.items()}
 
 
