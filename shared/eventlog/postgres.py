@@ -19,7 +19,7 @@ from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_archived import Archived
 from shared.eventlog.postgres_connection import LOST_CONNECTION, WRITER, connect, make_pool, unavailable
 from shared.eventlog.postgres_logins import require_modest
-from shared.eventlog.postgres_pages import READ, READ_STREAM
+from shared.eventlog.postgres_pages import READ, READ_STREAM, page_in
 from shared.eventlog.postgres_session import Session
 from shared.eventlog.postgres_timelines import begin_timeline
 from shared.eventlog.postgres_watch import HeadWatch
@@ -126,12 +126,12 @@ class PostgresEventLog:
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
         after, limit = max(after, 0), min(limit, MAX_PAGE)
-        page = [Envelope(*row) for row in await self._retry(lambda: self._reading(after, limit))]
+        page = page_in(await self._retry(lambda: self._reading(after, limit)))
         return await self._archived.completed(page, after, limit)
 
     async def read_stream(self, stream: str, after_version: int = 0, limit: int = 1000) -> list[Envelope]:
         limit = min(limit, MAX_PAGE)
-        page = [Envelope(*row) for row in await self._fetch(READ_STREAM, stream, after_version, limit, MAX_PAGE_BYTES)]
+        page = page_in(await self._fetchrow(READ_STREAM, stream, after_version, limit, MAX_PAGE_BYTES))
         return await self._archived.completed_stream(page, stream, after_version, limit)
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
@@ -198,10 +198,10 @@ class PostgresEventLog:
     async def _fetchrow(self, query: str, *values: object) -> Any:
         return await self._retried(lambda c: c.fetchrow(query, *values))
 
-    async def _reading(self, after: int, limit: int) -> list[Any]:
+    async def _reading(self, after: int, limit: int) -> Any:
         """Every consumer of a process reads pages for ever: a connection of its own is a third of the cost of a pooled one."""
         try:
-            return list(await self._reader.run(lambda c: c.fetch(READ, after, limit, MAX_PAGE_BYTES)))
+            return await self._reader.run(lambda c: c.fetchrow(READ, after, limit, MAX_PAGE_BYTES))
         except LOST_CONNECTION as error:
             raise self._unavailable(error) from error
 

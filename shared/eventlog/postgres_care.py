@@ -21,7 +21,7 @@ from shared.eventlog.history_file import BLOCK_BYTES, BLOCK_FACTS, Header, pack,
 from shared.eventlog.port import Commit, LogIdentity
 from shared.eventlog.postgres_batch import APPEND, arguments, encode_commit
 from shared.eventlog.postgres_connection import LOST_CONNECTION, SERVER_SETTINGS, connect, unavailable
-from shared.eventlog.postgres_pages import READ, READ_THESE
+from shared.eventlog.postgres_pages import READ, READ_THESE, page_in
 from shared.events.envelope import Envelope
 
 COLUMNS = Envelope.__struct_fields__
@@ -136,13 +136,13 @@ async def _mask_rows(connection: Any, positions: Sequence[int], masked: Masked) 
     done = start = 0
     while start < len(positions):
         asked = positions[start : start + MASKED_AT_ONCE]
-        rows = await connection.fetch(READ_THESE, asked, BLOCK_BYTES)
-        start = bisect_right(positions, rows[-1]["position"]) if rows else start + len(asked)
-        changed = [(row["position"], masked(row["stream"], row["payload"])) for row in rows]
+        page = page_in(await connection.fetchrow(READ_THESE, asked, BLOCK_BYTES))
+        start = bisect_right(positions, page[-1].position) if page else start + len(asked)
+        changed = [(fact.position, masked(fact.stream, fact.payload)) for fact in page]
         await connection.executemany(
             "UPDATE fact SET payload = $2 WHERE position = $1", [each for each in changed if each[1] is not None]
         )
-        done += len(rows)
+        done += len(page)
     await connection.execute("ALTER TABLE fact ENABLE TRIGGER fact_immutable")
     return done
 
@@ -200,13 +200,13 @@ async def _blocks(connection: Any, partition: Partition) -> AsyncIterator[list[E
     """All facts of the partition, a block of at most BLOCK_FACTS and about BLOCK_BYTES at a time."""
     after = partition.first - 1
     while after < partition.last:
-        rows = await connection.fetch(READ, after, min(BLOCK_FACTS, partition.last - after), BLOCK_BYTES)
-        if not rows or [row["position"] for row in rows] != list(range(after + 1, after + 1 + len(rows))):
+        page = page_in(await connection.fetchrow(READ, after, min(BLOCK_FACTS, partition.last - after), BLOCK_BYTES))
+        if not page or [fact.position for fact in page] != list(range(after + 1, after + 1 + len(page))):
             raise LogUnavailable(
                 f"partition {partition.name} lacks facts after {after}: nothing was archived; topolog replay verify"
             )
-        after += len(rows)
-        yield [Envelope(*row) for row in rows]
+        after += len(page)
+        yield page
 
 
 def _streams(block: Sequence[Envelope]) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -16,6 +16,7 @@ from services.upkeep import archiving
 from services.upkeep.archiving import Limits, due
 from services.upkeep.redacting import redact
 from shared.eventlog import postgres_care as care
+from shared.eventlog import postgres_pages
 from shared.eventlog.errors import LogBusy, LogUnavailable
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
@@ -57,9 +58,10 @@ async def test_an_archive_holds_two_blocks_of_a_partition_at_once_and_no_more(
 
     pack = care.pack
     monkeypatch.setattr(care, "BLOCK_FACTS", BLOCK)
-    monkeypatch.setattr(care, "Envelope", tracked)
     monkeypatch.setattr(care, "pack", packed)
-    await care.archive(log_url, await first_due(log_url))
+    with monkeypatch.context() as reading:
+        reading.setattr(postgres_pages, "Envelope", tracked)
+        await care.archive(log_url, await first_due(log_url))
     assert (len(alive), len(most)) == (PARTITION, PARTITION // BLOCK)
     assert max(most) <= 2 * BLOCK
     assert await everything(log) == before
