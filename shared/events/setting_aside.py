@@ -9,7 +9,7 @@ for everybody who knows of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,6 +17,7 @@ from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.codec import UndecodableFact, decode, decode_all
 from shared.events.envelope import Envelope
+from shared.events.log_facts import FactSkipped
 
 UNFOLDABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError)
 """What a fold that meets a fact that makes no sense may raise."""
@@ -40,13 +41,11 @@ class Aside(msgspec.Struct):
                 self.streams[envelope.stream] = str(error)
             return None
 
-    def facts_of(self, page: Sequence[Envelope]) -> Iterable[tuple[Envelope, Fact | None]]:
-        """Each with its `fact_of`, when its turn comes. Where nothing is to be passed over, which is nearly always, all are read
-        at once; a stream that is set aside meanwhile is for the caller to heed."""
+    def facts_of(self, page: Sequence[Envelope]) -> list[Fact] | None:
+        """The facts of a page, read at once, where all of them are to be folded, which is nearly always; None where one may not
+        be, or says that another is skipped: those are looked at one by one, as streams may be set aside meanwhile."""
         facts = None if self.skipped or self.streams else decode_all(page)
-        if facts is not None:
-            return zip(page, facts, strict=True)
-        return ((envelope, self.fact_of(envelope)) for envelope in page)
+        return None if facts is None or FactSkipped in map(type, facts) else facts
 
     def spoilt(self, envelope: Envelope, error: Exception) -> None:
         """The fold could not take the fact: its stream is set aside."""

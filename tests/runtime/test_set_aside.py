@@ -9,6 +9,7 @@ import pytest
 
 from services.upkeep.errors import UpkeepRefused
 from services.upkeep.skipping import skip
+from shared.eventlog.port import Place
 from shared.events import streams
 from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
@@ -92,6 +93,27 @@ async def test_a_fact_that_the_fold_cannot_take_sets_its_stream_aside_too() -> N
         assert await projector.wait_for(4, 60)
     assert projector.state == {"a": [1, 3]}
     assert "no such zone" in str(health.status().red)
+
+
+@pytest.mark.parametrize("spoilt", ["spoilt", "a spoilt", "a spoilt b", "spoilt a spoilt", "a b spoilt spoilt a b"])
+async def test_each_fact_is_folded_once_and_told_once_whatever_stands_beside_it(spoilt: str) -> None:
+    log, asked, heard = FaultyLog(), list[int](), list[int]()
+    await given(log, *spoilt.split())
+
+    def once(state: State, envelope: Envelope, fact: Fact) -> None:
+        asked.append(envelope.position)
+        evolve(state, envelope, fact)
+
+    projector = Projector(
+        "p", log, Fold(dict, once), after=lambda _state, folded: heard.extend(e.position for e, _ in folded), options=QUICK
+    )
+    async with running(projector.run()):
+        assert await projector.wait_for(len(spoilt.split()), 60)
+    good = [at for at, stream in enumerate(spoilt.split(), start=1) if stream != "spoilt"]
+    assert heard == good
+    assert asked == sorted({*good, spoilt.split().index("spoilt") + 1})
+    last = (await log.read(0))[-1]
+    assert projector.place == Place(last.position, last.chain)
 
 
 async def test_an_operators_word_skips_the_fact_and_the_stream_goes_on_for_who_runs_and_who_starts() -> None:
