@@ -28,6 +28,7 @@ def put(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> None:
     demand = kind.demand(node.basis.tracked if node.basis is not None else ())
     charge = Charge(pod.uid, key, position, demand, alias=alias_of(node, key))
     node.charges[pod.uid] = charge
+    bears(node, key, 1)
     entry.node, entry.charged_at = name, position
     count(node, kind.request, 1)
     if not _tells_who(node):
@@ -58,16 +59,8 @@ def alias_of(node: LedgerNode, key: str) -> Alias | None:
     """What a newcomer of this name must not be taken for, None for nobody."""
     ended = node.ended.get(key)
     if ended is None:
-        return Alias() if _lives(node, key) else None
+        return Alias() if key in node.bearers else None
     return Alias((listed_of(node, key) or None) if ended.complete else None)
-
-
-def _lives(node: LedgerNode, key: str) -> bool:
-    """Asked for every new charge: a plain loop costs a third of `any`."""
-    for charge in node.charges.values():  # noqa: SIM110
-        if charge.key == key:
-            return True
-    return False
 
 
 def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, finished_s: int = 0) -> None:
@@ -83,6 +76,7 @@ def take(ledger: Ledger, entry: LedgerPod, position: int, came: bool = True, fin
         _note_departed(node, charge)
         _expect(node, position)
     key = charge.key
+    bears(node, key, -1)
     if not charge.demand:
         if key in node.ended:
             recompute(node, ())  # what a report lists for an ended pod of this name is free again, now that no live one bears it
@@ -137,6 +131,15 @@ def count(node: LedgerNode, request: Amounts, sign: int) -> None:
     for name, amount in request.items():
         requested[name] = requested.get(name, 0) + sign * amount
     requested[PODS] = requested.get(PODS, 0) + sign
+
+
+def bears(node: LedgerNode, key: str, sign: int) -> None:
+    """One pod more (1) or less (-1) that bears this name."""
+    left = node.bearers.get(key, 0) + sign
+    if left:
+        node.bearers[key] = left
+    else:
+        del node.bearers[key]
 
 
 def _expect(node: LedgerNode, position: int) -> None:

@@ -126,7 +126,8 @@ class LedgerNode(msgspec.Struct, gc=False):
     `observed_at`: where in the log its Node object of this uid was seen first.
     `report` is the newest, `basis` the one that the bounds stand on: the newest too, or, where reports carry no placements,
     the last that a fingerprint match settled. `listed` holds the newest report's placements by `namespace/name` (None: it
-    carries none; both reports are kept without theirs). `ended` holds names of ended pods that reports may still list.
+    carries none; both reports are kept without theirs). `bearers` is `namespace/name` -> how many charged pods bear it, which is
+    asked for each newcomer. `ended` holds names of ended pods that reports may still list.
     `freed` is what pods that ended and that the basis may still count have given back, where no listing says it (upper bound
     only). `departed`: uid -> what a pod that left is listed with, while expectations name it.
     `requested` is the node-level sum of live pods' effective requests; `claims` are nominees' by uid. `locked` says why the
@@ -147,6 +148,7 @@ class LedgerNode(msgspec.Struct, gc=False):
     locked: str = ""
     released: bool = False
     charges: dict[str, Charge] = {}
+    bearers: dict[str, int] = {}
     ended: dict[str, Ended] = {}
     freed: list[Freed] = []
     departed: dict[str, Amounts] = {}

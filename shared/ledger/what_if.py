@@ -18,7 +18,7 @@ from shared.domain.report import Report
 from shared.domain.resources import Amounts
 from shared.ledger.alike import Kind, kind_of
 from shared.ledger.charge import charge_zones, narrow
-from shared.ledger.charging import alias_of, count, ended_of
+from shared.ledger.charging import alias_of, bears, count, ended_of
 from shared.ledger.landing import landing
 from shared.ledger.proof import held_zones
 from shared.ledger.recompute import recompute
@@ -61,15 +61,18 @@ def what_if(
     """The node once newcomers have come, the pods `gone` (uids on it) have ended and the claimant's own claim is given back."""
     left = copy(node)
     left.charges = {uid: copy(charge) for uid, charge in node.charges.items() if uid not in gone}
+    left.bearers = dict(node.bearers)
     left.ended = {key: copy(ended) for key, ended in node.ended.items()}
     left.requested = dict(node.requested)
     left.claims = {uid: zones for uid, zones in node.claims.items() if uid != claimant}
     for charge, request in come:
         left.charges[charge.uid] = arrived = copy(charge)
         arrived.alias = alias_of(node, charge.key)
+        bears(left, charge.key, 1)
         count(left, request, 1)
     for uid in sorted(gone):
         charge = node.charges[uid]
+        bears(left, charge.key, -1)
         count(left, kind_of(pods[uid].pod).request, -1)
         if charge.demand:
             left.ended[charge.key] = ended_of(charge)

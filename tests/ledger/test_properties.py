@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
@@ -108,6 +110,7 @@ def test_bounds_kept_incrementally_equal_bounds_computed_anew(history: History) 
     for node in history.ledger.nodes.values():
         assert node.lower == lower_bound(node)
         assert node.upper == upper_bound(node)
+        assert node.bearers == Counter(charge.key for charge in node.charges.values())
 
 
 @given(histories())

@@ -50,7 +50,7 @@ def told_of(node: LedgerNode) -> dict[str, object]:
     }
     ended = {key: each.complete for key, each in node.ended.items()}
     requested = {name: amount for name, amount in node.requested.items() if amount}
-    bounds = {"lower": node.lower, "upper": node.upper, "claims": node.claims}
+    bounds = {"lower": node.lower, "upper": node.upper, "claims": node.claims, "bearers": node.bearers}
     return {**bounds, "requested": requested, "charges": charges, "ended": ended}
 
 
