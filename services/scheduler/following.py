@@ -23,6 +23,7 @@ from shared.events.report_facts import ReportFact
 from shared.events.scheduling_facts import DemandWeighed, PodReserved, Wanted
 from shared.events.surroundings_facts import SurroundingFact
 from shared.ledger import fold
+from shared.ledger.alike import share
 from shared.ledger.listings import Listings
 from shared.ledger.state import Ledger
 
@@ -147,4 +148,6 @@ def dump(followed: Followed) -> bytes:
 
 def load(data: bytes) -> Followed:
     """The inverse. Raises msgspec.MsgspecError on anything else."""
-    return (_written if data.startswith(b"{") else _packed).decode(data)
+    followed = (_written if data.startswith(b"{") else _packed).decode(data)
+    share(entry.pod for entry in followed.ledger.pods.values())
+    return followed

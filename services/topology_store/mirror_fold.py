@@ -8,6 +8,7 @@ from shared.events.catalog import Fact
 from shared.events.envelope import Envelope
 from shared.events.report_facts import NodeReportExpired
 from shared.ledger import fold
+from shared.ledger.alike import share
 from shared.ledger.state import Ledger
 
 
@@ -37,4 +38,6 @@ def pass_over(state: Mirrored, envelope: Envelope) -> None:
 
 def load(data: bytes) -> Mirrored:
     """A state that `msgspec.json.encode` made. Raises msgspec.MsgspecError on anything else."""
-    return msgspec.json.decode(data, type=Mirrored)
+    state = msgspec.json.decode(data, type=Mirrored)
+    share(entry.pod for entry in state.ledger.pods.values())
+    return state

@@ -7,6 +7,7 @@ from shared.events import binding_facts as binding
 from shared.events import cluster_facts as cluster
 from shared.events import scheduling_facts as scheduling
 from shared.events.envelope import Envelope
+from shared.ledger.alike import share
 from shared.ledger.charging import put, take
 from shared.ledger.nodes import node_of
 from shared.ledger.proof import has_only_inits
@@ -19,6 +20,7 @@ Touched = tuple[str, ...]
 
 def observed(ledger: Ledger, fact: cluster.PodObserved, at: Envelope) -> Touched:
     """A pod was seen, or seen changed. One seen on a node is charged there from now on, whoever bound it."""
+    share((fact.pod,))
     entry = ledger.pods.get(fact.pod.uid)
     if entry is None:
         entry = ledger.pods[fact.pod.uid] = LedgerPod(pod=fact.pod)

@@ -1,0 +1,74 @@
+"""Pods come in few kinds: what they say alike is held once, and is what each of them said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.scheduler import following
+from services.topology_store import mirror_fold
+from shared.domain.pod import Constraints, Pod, Toleration
+from shared.events import streams
+from shared.events.cluster_facts import PodObserved
+from shared.events.codec import encode
+from shared.ledger import alike
+from shared.ledger.state import LedgerPod
+from tests.ledger.given import History, container, pod
+
+TOLERANT = Constraints(tolerations=(Toleration("example.com/gpu", "Exists"),))
+
+
+def decoded(name: str, cpus: int, constraints: Constraints) -> Pod:
+    """As it comes from the log: no part of it is any other pod's."""
+    made = msgspec.structs.replace(pod(name, container("c", cpus)), constraints=constraints)
+    return msgspec.json.decode(encode(PodObserved(made)), type=PodObserved).pod
+
+
+def seen(*pods: Pod) -> History:
+    history = History()
+    for each in pods:
+        history.tell(streams.pod(each.uid), PodObserved(each))
+    return history
+
+
+def of_scheduler(history: History) -> dict[str, LedgerPod]:
+    return following.load(following.dump(following.Followed(ledger=history.ledger))).ledger.pods
+
+
+def of_store(history: History) -> dict[str, LedgerPod]:
+    return mirror_fold.load(msgspec.json.encode(mirror_fold.Mirrored(ledger=history.ledger))).ledger.pods
+
+
+@pytest.mark.parametrize(
+    "held", [lambda history: history.ledger.pods, of_scheduler, of_store], ids=["folded", "scheduler", "store"]
+)
+def test_pods_of_one_kind_hold_what_they_say_alike_once(held: Callable[[History], dict[str, LedgerPod]]) -> None:
+    told = [decoded("a", 2, TOLERANT), decoded("b", 2, TOLERANT), decoded("c", 3, Constraints()), decoded("d", 3, Constraints())]
+    again = [decoded(each.name, 2 + (at > 1), each.constraints) for at, each in enumerate(told)]
+    a, b, c, d = (entry.pod for entry in held(seen(*told)).values())
+    assert [a, b, c, d] == again
+    assert a.containers is b.containers
+    assert a.constraints is b.constraints
+    assert c.containers is d.containers
+    assert a.containers != c.containers
+
+
+@pytest.mark.parametrize(
+    "odd", [{"containers": pod("x", cpus=1 << 70).containers}, {"constraints": Constraints(kept={"spread": 1 << 70})}]
+)
+def test_what_has_more_than_64_bits_stays_as_it_is(odd: dict[str, Any]) -> None:
+    strange = msgspec.structs.replace(pod("x", cpus=1), **odd)
+    copied = msgspec.structs.replace(strange)
+    alike.share([strange])
+    assert strange == copied
+
+
+def test_of_too_many_kinds_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alike, "KINDS", 2)
+    told = [decoded(f"p{at}", 1 + at % 5, Constraints(node_name=f"n{at % 5}")) for at in range(20)]
+    before = [msgspec.structs.replace(each) for each in told]
+    assert [entry.pod for entry in seen(*told).ledger.pods.values()] == before
+    assert max(len(alike._kinds), len(alike._constraints)) <= 2
