@@ -7,6 +7,7 @@ import asyncio
 from typing import Any
 
 from services.topology_store import following, http
+from services.topology_store.bus_streams import BusStreams
 from services.topology_store.following import Nodes
 from services.topology_store.handlers import ROLE, Reports
 from services.topology_store.intake import Intake
@@ -47,7 +48,9 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     service.on_close("log", log.close)
     bus = JetStreamBus(settings.bus(), limits=StreamLimits(replicas=settings.nats_replicas))
     service.on_close("bus", bus.close)
-    await bus.ensure_streams()
+    streams = BusStreams(bus, service.clock)
+    service.health.check("streams of the bus", streams.waits_for)
+    service.task("streams of the bus", streams.make)
     held = Held()
     reports = Reports(log, held, bus, service.clock, exporter_wins=settings.reports == "both")
     leasing: dict[str, Any] = {"ttl_s": settings.lease_ttl_s, "clock": service.clock, "health": service.health}
