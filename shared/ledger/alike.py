@@ -74,4 +74,5 @@ def _shared(constraints: Constraints) -> Constraints:
         return constraints
     if len(_constraints) >= KINDS:
         _constraints.clear()
-    return _constraints.setdefault(key, constraints)
+    found = _constraints.setdefault(key, constraints)
+    return found if found == constraints else constraints  # a list and a tuple are written alike

@@ -66,6 +66,15 @@ def test_what_has_more_than_64_bits_stays_as_it_is(odd: dict[str, Any]) -> None:
     assert strange == copied
 
 
+def test_what_is_only_written_alike_stays_as_it_is() -> None:
+    listed, paired = (
+        msgspec.structs.replace(pod(name, cpus=1), constraints=Constraints(kept={"ports": ports}))
+        for name, ports in (("a", ["80"]), ("b", ("80",)))
+    )
+    alike.share([listed, paired])
+    assert paired.constraints.kept == {"ports": ("80",)}
+
+
 def test_of_too_many_kinds_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alike, "KINDS", 2)
     told = [decoded(f"p{at}", 1 + at % 5, Constraints(node_name=f"n{at % 5}")) for at in range(20)]
