@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-Json = dict[str, Any]
+from shared.domain.constraints import PREFERRED, REQUIRED
 
-_PREFERRED, _REQUIRED = "preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution"
+Json = dict[str, Any]
 
 
 def merged(spec: Json, labels: dict[str, str]) -> Json:
@@ -28,11 +28,11 @@ def merged(spec: Json, labels: dict[str, str]) -> Json:
 
 def _of_terms(affinity: Json, labels: dict[str, str]) -> Json:
     full = dict(affinity)
-    if affinity.get(_REQUIRED):
-        full[_REQUIRED] = [_selecting(term, labels) for term in affinity[_REQUIRED]]
-    if affinity.get(_PREFERRED):
-        full[_PREFERRED] = [
-            {**each, "podAffinityTerm": _selecting(each.get("podAffinityTerm") or {}, labels)} for each in affinity[_PREFERRED]
+    if affinity.get(REQUIRED):
+        full[REQUIRED] = [_selecting(term, labels) for term in affinity[REQUIRED]]
+    if affinity.get(PREFERRED):
+        full[PREFERRED] = [
+            {**each, "podAffinityTerm": _selecting(each.get("podAffinityTerm") or {}, labels)} for each in affinity[PREFERRED]
         ]
     return full
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from services.simulator.api.core.names import qualified_problems
 from services.simulator.api.core.refusals import Cause
+from shared.domain.constraints import PREFERRED, REQUIRED
 
 Json = dict[str, Any]
 
-_PREFERRED, _REQUIRED = "preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution"
 _PORTS = range(1, 65_536)
 
 
@@ -54,9 +54,9 @@ def _each(spec: Json, field: str, check: Callable[[Json, str], Iterator[Cause]])
 
 def _node_affinity(affinity: Json, path: str) -> list[Cause]:
     causes: list[Cause] = []
-    required = affinity.get(_REQUIRED)
+    required = affinity.get(REQUIRED)
     if required is not None:
-        terms, where = required.get("nodeSelectorTerms") or [], f"{path}.{_REQUIRED}.nodeSelectorTerms"
+        terms, where = required.get("nodeSelectorTerms") or [], f"{path}.{REQUIRED}.nodeSelectorTerms"
         causes += [] if terms else [_required(where, "must have at least one node selector term")]
         for at, term in enumerate(terms):
             causes += _node_term(term, f"{where}[{at}]")
@@ -65,8 +65,8 @@ def _node_affinity(affinity: Json, path: str) -> list[Cause]:
 
 def _preferred(affinity: Json, path: str, field: str, check: Callable[[Json, str], list[Cause]]) -> list[Cause]:
     causes: list[Cause] = []
-    for at, each in enumerate(affinity.get(_PREFERRED) or []):
-        where, weight = f"{path}.{_PREFERRED}[{at}]", each.get("weight") or 0
+    for at, each in enumerate(affinity.get(PREFERRED) or []):
+        where, weight = f"{path}.{PREFERRED}[{at}]", each.get("weight") or 0
         if not 0 < weight <= 100:
             causes.append(_invalid(f"{where}.weight", weight, "must be in the range 1-100"))
         causes += check(each.get(field) or {}, f"{where}.{field}")
@@ -99,8 +99,8 @@ def _requirement(each: Json, path: str) -> Iterator[Cause]:
 
 def _pod_affinity(affinity: Json, path: str) -> list[Cause]:
     causes: list[Cause] = []
-    for at, term in enumerate(affinity.get(_REQUIRED) or []):
-        causes += _pod_term(term, f"{path}.{_REQUIRED}[{at}]")
+    for at, term in enumerate(affinity.get(REQUIRED) or []):
+        causes += _pod_term(term, f"{path}.{REQUIRED}[{at}]")
     return causes + _preferred(affinity, path, "podAffinityTerm", _pod_term)
 
 
