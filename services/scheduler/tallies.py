@@ -9,13 +9,15 @@ from shared.ledger.state import Ledger, LedgerNode, Stage
 
 
 def of(ledger: Ledger) -> dict[str, int]:
-    """Pods by stage, nodes that are of the cluster (and names without a Node object), what of them is in use."""
+    """Pods by stage, nodes that are of the cluster (those that report among them, and names without a Node object), what of them
+    is in use."""
     stages = Counter(entry.stage for entry in ledger.pods.values())
     nodes = [node for node in ledger.nodes.values() if node.observed is not None or node.charges]
     return {
         "position": ledger.position,
         **{f"pods_{stage}": stages.get(stage, 0) for stage in get_args(Stage)},
         "nodes": len(nodes),
+        "nodes_reporting": sum(node.report is not None and not node.expired for node in nodes),
         "nodes_unnamed": sum(map(is_unnamed, ledger.nodes.values())),
         "nodes_in_use": sum(bool(node.charges) for node in nodes),
         "zones": sum(len(node.upper) for node in nodes),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from services.embedded.up.children import http_token
-from services.embedded.up.status import Scheduling, ask_schedulers
+from services.embedded.up.status import Scheduling, ask_schedulers, until_all_report
 from shared.runtime.health import Health
 from shared.runtime.http import HttpServer
 from shared.telemetry.setup import Telemetry
@@ -20,20 +23,35 @@ from shared.telemetry.setup import Telemetry
 NUMBERS = Scheduling(position=99, pods_running=3)
 
 
-async def test_a_scheduler_that_asks_for_a_token_gives_its_numbers_to_who_has_it() -> None:
-    async def stats(_: Request) -> Response:
-        return Response(msgspec.json.encode(NUMBERS))
+@asynccontextmanager
+async def scheduler(answers: Iterator[Scheduling], token: str = "") -> AsyncIterator[int]:
+    """The port of one that gives these numbers, one after another."""
 
-    server = HttpServer("127.0.0.1", 0, Health(), cast(Telemetry, None), "s3cret")
+    async def stats(_: Request) -> Response:
+        return Response(msgspec.json.encode(next(answers)))
+
+    server = HttpServer("127.0.0.1", 0, Health(), cast(Telemetry, None), token)
     server.add(Route("/stats", stats))
     await server.start()
     try:
-        port = int(server.url.rpartition(":")[2])
+        yield int(server.url.rpartition(":")[2])
+    finally:
+        await server.close()
+
+
+async def test_a_scheduler_that_asks_for_a_token_gives_its_numbers_to_who_has_it() -> None:
+    async with scheduler(repeat(NUMBERS), "s3cret") as port:
         before = Scheduling()
         assert await ask_schedulers([port], before) is before
         assert await ask_schedulers([port], before, "s3cret") == NUMBERS
-    finally:
-        await server.close()
+
+
+async def test_a_workload_waits_until_every_node_reports_but_not_for_ever() -> None:
+    some = [Scheduling(nodes=4, nodes_reporting=count) for count in (0, 3, 4, 9)]
+    async with scheduler(iter(some)) as port:
+        assert (await until_all_report([port], 4, 60)).nodes_reporting == 4
+    async with scheduler(repeat(some[1])) as port:
+        assert (await until_all_report([port], 4, 0.2)).nodes_reporting == 3
 
 
 def test_the_token_is_the_one_that_the_children_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

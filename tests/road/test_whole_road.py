@@ -19,6 +19,7 @@ def test_a_run_is_verified_live_stopped_and_resumed_until_every_feasible_pod_ran
             ran = lambda: road.summary().get("workload", {}).get("to_running", {}).get("count")  # noqa: E731
             wait_until(ran, 60, "no pod ran", road.output)
             equals_the_fold_from_zero(path)
+            every_node_had_reported_before_the_first_pod_came(path, 4)
             is_refused_to_others(path)
             assert road.stop() == 0
         with running(path, *SMALL, "--exit-when-idle") as road:
@@ -43,6 +44,11 @@ def equals_the_fold_from_zero(path: Path) -> None:
     done = topolog("replay", "verify", "--data-dir", str(path), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"compared":[{"projection":"ledger"' in done.stdout
+
+
+def every_node_had_reported_before_the_first_pod_came(path: Path, nodes: int) -> None:
+    kinds = [json.loads(line)["type"] for line in topolog("replay", "log", "--data-dir", str(path), "--json").stdout.splitlines()]
+    assert kinds[: kinds.index("PodObserved")].count("NodeReported") >= nodes
 
 
 def is_refused_to_others(path: Path) -> None:

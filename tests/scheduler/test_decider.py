@@ -273,7 +273,7 @@ async def test_a_name_that_no_node_object_has_is_counted_apart_until_it_is_silen
     core = SchedulerCore(CoreConfig())
     await fold_all(scene, core)
     stats = core.stats()
-    assert (stats["nodes"], stats["nodes_unnamed"], stats["zones"]) == (1, 1, 2)
+    assert (stats["nodes"], stats["nodes_reporting"], stats["nodes_unnamed"], stats["zones"]) == (1, 1, 1, 2)
     await scene.tell(streams.report("ghost"), NodeReportExpired("ghost", 30))
     await fold_all(scene, core)
     assert core.stats()["nodes_unnamed"] == 0

@@ -150,7 +150,7 @@ def status_file(folder: DataDir) -> Path:
 
 
 def start_file(folder: DataDir) -> Path:
-    """Made when everything is ready: the workload begins then."""
+    """Made when everything is ready and every node reports: the workload begins then."""
     return folder.folder(SIMULATOR) / "start"
 
 

@@ -21,7 +21,7 @@ from services.embedded.up.display import Display, Picture, is_over
 from services.embedded.up.options import ENDLESS, UpOptions
 from services.embedded.up.outside import check_outside, migrate, nodes_of
 from services.embedded.up.resuming import Shape, write_shape
-from services.embedded.up.status import Status, Workload, ask_schedulers, read_workload
+from services.embedded.up.status import Status, Workload, ask_schedulers, read_nodes, read_workload, until_all_report
 from shared.eventlog.postgres_logins import SERVICE, make_login
 from shared.kube.connection import address_of
 from shared.telemetry.reasons import plain
@@ -29,6 +29,7 @@ from shared.telemetry.reasons import plain
 EXIT_OK, EXIT_REJECTED, EXIT_LEFT = 0, 3, 4
 STATUS_EVERY_S = 0.5
 RESUME_LOOKS = 10
+REPORTS_LIMIT_S = 20.0
 
 
 class Up:
@@ -99,8 +100,18 @@ class Up:
         await self._start_services(folder, ports, addresses.result())
         write_services(folder.path, ports.running())
         self._write_notes(folder, ports)
-        children.start_file(folder).touch()
+        if not self._options.kubeconfig:
+            await self._until_all_report(ports)
+            children.start_file(folder).touch()
         return ports
+
+    async def _until_all_report(self, ports: Ports) -> None:
+        """The workload begins once the scheduler knows every node's zones: until then its first pods would wait for nothing but
+        that. A node that never reports does not keep it waiting for ever."""
+        nodes = read_nodes(self._simulation)
+        numbers = await until_all_report(ports.of_all(SCHEDULER), nodes, REPORTS_LIMIT_S, children.http_token())
+        if numbers.nodes_reporting < nodes:
+            self._display.note(f"{numbers.nodes_reporting} of {nodes} nodes report so far; the workload begins nevertheless")
 
     def _write_notes(self, folder: DataDir, ports: Ports) -> None:
         """What later commands, and a later start, need to know."""

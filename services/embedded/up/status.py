@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 from shared.runtime.asking import get
 
 ASK_TIMEOUT_S = 2.0
+LOOK_EVERY_S = 0.05
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -58,6 +60,7 @@ class Scheduling(msgspec.Struct, frozen=True):
     pods_bound: int = 0
     pods_running: int = 0
     nodes: int = 0
+    nodes_reporting: int = 0
     nodes_unnamed: int = 0
     nodes_in_use: int = 0
     zones: int = 0
@@ -86,15 +89,25 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class _Simulation(msgspec.Struct):
+    nodes: int = 0
     workload: Workload | None = None
 
 
 def read_workload(path: Path, default: Workload) -> Workload:
     """The workload as the simulator's status file shows it; the default while there is none."""
+    return _read(path).workload or default
+
+
+def read_nodes(path: Path) -> int:
+    """Nodes of the simulated cluster; 0 while its status file is not there."""
+    return _read(path).nodes
+
+
+def _read(path: Path) -> _Simulation:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Simulation).workload or default
+        return msgspec.json.decode(path.read_bytes(), type=_Simulation)
     except (OSError, msgspec.MsgspecError):
-        return default
+        return _Simulation()
 
 
 async def ask_schedulers(ports: Sequence[int], before: Scheduling, token: str = "") -> Scheduling:
@@ -108,6 +121,15 @@ async def ask_schedulers(ports: Sequence[int], before: Scheduling, token: str = 
     furthest = max(heard, key=lambda numbers: numbers.position)
     done = {name: sum(getattr(numbers, name) for numbers in heard) for name in ("reserved", "conflicts")}
     return msgspec.structs.replace(furthest, **done)
+
+
+async def until_all_report(ports: Sequence[int], nodes: int, limit_s: float, token: str = "") -> Scheduling:
+    """The numbers once so many nodes report, or as they are when that took too long."""
+    numbers, until_s = Scheduling(), time.monotonic() + limit_s
+    while numbers.nodes_reporting < nodes and time.monotonic() < until_s:
+        await asyncio.sleep(LOOK_EVERY_S)
+        numbers = await ask_schedulers(ports, numbers, token)
+    return numbers
 
 
 async def ask(url: str, kind: type[Any], default: Any, token: str = "") -> Any:
