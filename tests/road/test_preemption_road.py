@@ -8,16 +8,22 @@ from typing import Any
 from tests.road.harness import Road, folder, running, topolog, verified, wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
-HIGH = 1000
+HIGH = "high"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 TWO_NODES = ("--nodes", "2", "--workload", "none", "--report-interval", "1")
 
 
-def submit(road: Road, name: str, cpus: int, gpus: int = 0, priority: int = 0, labels: dict[str, str] | None = None) -> None:
+def submit(road: Road, name: str, cpus: int, gpus: int = 0, priority: str = "", labels: dict[str, str] | None = None) -> None:
     amounts = {"cpu": str(cpus), "memory": "1Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
     container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
-    spec: dict[str, Any] = {"schedulerName": "topolog", "priority": priority, "containers": [container]}
+    spec: dict[str, Any] = {"schedulerName": "topolog", "priorityClassName": priority, "containers": [container]}
     made = road.kube(PODS, "POST", {"metadata": {"name": name, "labels": labels or {}}, "spec": spec})
     assert made["kind"] == "Pod", made
+
+
+def high_is_a_class(road: Road) -> None:
+    made = road.kube(CLASSES, "POST", {"metadata": {"name": HIGH}, "value": 1000})
+    assert made["kind"] == "PriorityClass", made
 
 
 def phase(road: Road, name: str) -> str:
@@ -46,6 +52,7 @@ def filled(road: Road, labels: dict[str, str] | None = None) -> None:
 
 def test_exactly_the_needed_victim_is_evicted_equals_are_left_in_peace_and_budgets_are_obeyed() -> None:
     with folder() as path, running(path, *TWO_NODES, env={"TOPOLOG_EVICT_ATTEMPTS": "2"}) as road:
+        high_is_a_class(road)
         filled(road, {"app": "kept"})
         before = alive(road)
         submit(road, "equal", 8, 1)
@@ -80,6 +87,7 @@ def test_a_binder_that_dies_twice_while_it_evicts_evicts_no_more_than_it_began(t
     env = {"TOPOLOG_CRASH_AT": ",".join(points), "TOPOLOG_CRASH_ONCE": str(tmp_path)}
     one_node = ("--nodes", "1", "--workload", "none", "--report-interval", "1")
     with folder() as path, running(path, *one_node, env=env) as road:
+        high_is_a_class(road)
         for name in ("a", "b"):
             submit(road, name, 14)
             runs(road, name)

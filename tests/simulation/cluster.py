@@ -8,20 +8,24 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from services.simulator import pod_status
 from services.simulator.api.cluster_store import ClusterStore
 from services.simulator.api.core.binding import bind
 from services.simulator.api.core.eviction import evict
+from services.simulator.api.core.kinds import PRIORITIES as PRIORITY_CLASSES
 from services.simulator.api.core.refusals import Refusal
 from services.simulator.api.core.removal import DeleteOptions
 from services.simulator.api.core.store import Change
+from services.simulator.api.core.writes import Moment, Options, create
 from services.simulator.api.settings import ApiSettings
 from services.simulator.cluster import SimulatedNode
 from services.simulator.node_object import node_object, node_status
 from shared.kube.port import Answer, Listed, Seen
 from tests.simulation.fibers import Ask
 from tests.simulation.log import SimClock
+from tests.simulation.manifests import PRIORITIES
 
 Json = dict[str, Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,11 +65,18 @@ class Api:
     def __init__(self, seed: int, clock: SimClock) -> None:
         moment: Callable[[], datetime] = lambda: START + timedelta(milliseconds=clock.now_ms)  # noqa: E731
         self.store = ClusterStore(ApiSettings(taint_new_nodes=False), clock=moment, seed=seed)
+        self._make_priority_classes(moment())
         self.bound: dict[str, list[str]] = {}
         self._pods: tuple[int, list[Json], list[Json]] = (-1, [], [])
         self.hear: list[Callable[[str, Seen], None]] = []
         self.store.listen("pods", lambda change: self._changed("pods", change))
         self.store.listen("nodes", lambda change: self._changed("nodes", change))
+
+    def _make_priority_classes(self, now: datetime) -> None:
+        """Nothing of the seed is drawn for them."""
+        for at, (name, value) in enumerate(PRIORITIES.items()):
+            body = {"metadata": {"name": name}, "value": value}
+            create(self.store.core, PRIORITY_CLASSES, "", body, Options(), Moment(now, str(UUID(int=at)), ""))
 
     def _changed(self, kind: str, change: Change) -> None:
         seen = Seen(change.kind, change.entry.obj)

@@ -8,6 +8,8 @@ from typing import Any
 from services.simulator.cluster import GPU
 
 NAMES = tuple(f"p{number}" for number in range(14))
+PRIORITIES = {"middle": 100, "high": 1000}
+"""Priority classes by name."""
 OURS, FOREIGN = "topolog", "other"
 
 
@@ -28,7 +30,7 @@ def manifest(rng: random.Random, name: str, rich: bool = False, small: str = "")
     if first:
         spec["initContainers"] = first
     if rich:
-        spec["priority"] = rng.choice((0, 0, 100, 100, 1000))
+        spec["priorityClassName"] = rng.choice(("", "", "middle", "middle", "high"))
     if rich and rng.random() < 0.3:
         _enrich(rng, spec["containers"][0]["resources"], guaranteed)
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}

@@ -126,6 +126,12 @@ BASES: dict[str, dict[str, Any]] = {
     "jobs": {"metadata": {"name": "x"}, "spec": {"template": TEMPLATE}},
     "persistentvolumes": {"metadata": {"name": "x"}, "spec": {"csi": {"driver": "d", "volumeHandle": "h"}}},
     "persistentvolumeclaims": {"metadata": {"name": "x"}, "spec": {"accessModes": ["ReadWriteOnce"]}},
+    "runtimeclasses": {
+        "metadata": {"name": "x"},
+        "handler": "h",
+        "overhead": {"podFixed": {"cpu": "1"}},
+        "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "a", "operator": "Exists"}]},
+    },
     "csinodes": {"metadata": {"name": "x"}, "spec": {"drivers": [{"name": "d", "nodeID": "x"}]}},
     "poddisruptionbudgets": {"metadata": {"name": "x"}, "spec": {"minAvailable": 1, "selector": {}}},
     "noderesourcetopologies": {

@@ -86,6 +86,7 @@ CLAIMS = [
     AGE,
 ]
 CSI_NODES = [NAME, _column("Drivers", "drivers is a list of information of all CSI Drivers existing on a node.", "integer"), AGE]
+RUNTIMES = [NAME, _column("Handler", "handler specifies the underlying runtime and configuration of pods of this class."), AGE]
 DEPLOYMENTS = [
     NAME,
     _column("Ready", "Number of the pod with ready state"),

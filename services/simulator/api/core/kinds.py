@@ -107,6 +107,7 @@ VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", "persistentvol
                has_status=True, subresources=("status",))  # fmt: skip
 CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "persistentvolumeclaim", True,
               "persistentvolumeclaims", ("pvc",), has_status=True, subresources=("status",))  # fmt: skip
+RUNTIMES = Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", "runtimeclass", False, "runtimeclasses")
 CSI_NODES = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", "csinode", False, "csinodes")
 _SCALED = ("scale", "status")
 DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", "deployment", True, "deployments", ("deploy",), generation="spec",
@@ -120,7 +121,7 @@ JOBS = Kind("batch", "v1", "jobs", "Job", "job", True, "jobs", generation="spec"
 
 KINDS: tuple[Kind, ...] = (
     PODS, NODES, NAMESPACES, SERVICES, EVENTS, EVENTS_V1, LEASES, BUDGETS, TOPOLOGIES, CONFIG_MAPS, PRIORITIES, DEPLOYMENTS,
-    REPLICA_SETS, STATEFUL_SETS, JOBS, VOLUMES, CLAIMS, CSI_NODES,
+    REPLICA_SETS, STATEFUL_SETS, JOBS, VOLUMES, CLAIMS, CSI_NODES, RUNTIMES,
 )  # fmt: skip
 WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS)
 BY_PATH: dict[tuple[str, str, str], Kind] = {(kind.group, kind.version, kind.resource): kind for kind in KINDS}

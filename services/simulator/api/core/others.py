@@ -1,11 +1,13 @@
-"""Defaults and checks of the small kinds: nodes, namespaces, volumes, leases, budgets, topologies. Must not know storage."""
+"""Defaults and checks of the small kinds: nodes, namespaces, volumes, leases, budgets, classes, topologies. Must not know
+storage."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from services.simulator.api.core import quantities
+from services.simulator.api.core import pod_rules, quantities
+from services.simulator.api.core.names import label_problem
 from services.simulator.api.core.refusals import Cause
 
 Json = dict[str, Any]
@@ -99,6 +101,52 @@ def budget_problems(budget: Json) -> list[Cause]:
         text = f'Invalid value: "{spec["maxUnavailable"]}": minAvailable and maxUnavailable cannot be both set'
         causes.append(Cause("FieldValueInvalid", text, "spec"))
     return causes + _selector_problems(spec.get("selector") or {})
+
+
+MOST_PRIORITY = 1_000_000_000
+RESERVED = "system-"
+
+
+def new_priority_class(obj: Json) -> Json:
+    """A PriorityClass at creation."""
+    return {"value": 0, **obj, "preemptionPolicy": obj.get("preemptionPolicy") or "PreemptLowerPriority"}
+
+
+def priority_class_problems(obj: Json) -> list[Cause]:
+    """A name or a value that is kept for the system."""
+    name, causes = obj["metadata"].get("name") or "", []
+    if name.startswith(RESERVED):
+        why = f"priority class names with '{RESERVED}' prefix are reserved for system use only"
+        text = f"Forbidden: {why}. error: {name} is not a known system priority class"
+        causes.append(Cause("FieldValueForbidden", text, "metadata.name"))
+    if obj.get("value", 0) > MOST_PRIORITY:
+        text = f"Forbidden: maximum allowed value of a user defined priority is {MOST_PRIORITY}"
+        causes.append(Cause("FieldValueForbidden", text, "value"))
+    return causes
+
+
+def new_runtime_class(obj: Json) -> Json:
+    """A RuntimeClass at creation: its overhead as canonical quantities."""
+    overhead = obj.get("overhead") or {}
+    if not overhead.get("podFixed"):
+        return obj
+    return {**obj, "overhead": {"podFixed": quantities.canonical_map(overhead["podFixed"]) or overhead["podFixed"]}}
+
+
+def runtime_class_malformed(obj: Json) -> str:
+    """An overhead that is no quantity, which the decoder refuses, or empty."""
+    fixed = (obj.get("overhead") or {}).get("podFixed")
+    return quantities.WRONG_QUANTITY if fixed and quantities.canonical_map(fixed) is None else ""
+
+
+def runtime_class_problems(obj: Json) -> list[Cause]:
+    """A handler that no container runtime can have, and an overhead below zero."""
+    handler, causes = obj.get("handler") or "", []
+    if not handler:
+        causes.append(Cause("FieldValueRequired", "Required value", "handler"))
+    elif problem := label_problem(handler):
+        causes.append(Cause("FieldValueInvalid", f'Invalid value: "{handler}": {problem}', "handler"))
+    return causes + pod_rules.overhead_problems((obj.get("overhead") or {}).get("podFixed") or {}, "overhead")
 
 
 def _is_count(value: Any) -> bool:

@@ -53,14 +53,15 @@ def problems(spec: Json) -> list[Cause]:
     for field, allowed in _CHOICES.items():
         if spec.get(field) not in allowed:
             causes.append(_unsupported(f"spec.{field}", spec.get(field), allowed))
-    if spec.get("terminationGracePeriodSeconds", 0) < 0:
-        value = spec["terminationGracePeriodSeconds"]
-        text = f"Invalid value: {value}: must be greater than or equal to 0"
-        causes.append(Cause("FieldValueInvalid", text, "spec.terminationGracePeriodSeconds"))
     if spec.get("nodeName") and spec.get("schedulingGates"):
         causes.append(Cause("FieldValueForbidden", "Forbidden: cannot be set until all schedulingGates have been cleared",
                             "spec.nodeName"))  # fmt: skip
-    return causes + placement_rules.problems(spec)
+    return causes + overhead_problems(spec.get("overhead") or {}, "spec.overhead") + placement_rules.problems(spec)
+
+
+def overhead_problems(overhead: Json, path: str) -> list[Cause]:
+    """Violations in what a runtime takes beside a pod's containers."""
+    return [cause for name, text in sorted(overhead.items()) for cause in _amount(name, text, f"{path}.limits[{name}]")]
 
 
 def _unsupported(field: str, value: Any, allowed: tuple[str, ...]) -> Cause:

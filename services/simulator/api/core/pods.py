@@ -16,7 +16,6 @@ DEFAULT_TOLERATIONS: tuple[Json, ...] = tuple(
     {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for state in ("not-ready", "unreachable")
 )
-_PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _SPEC_DEFAULTS: Json = {
     "restartPolicy": "Always",
     "terminationGracePeriodSeconds": 30,
@@ -58,19 +57,27 @@ def complete_spec(spec: Json) -> Json:
             full[field] = [_container(item) for item in spec[field]]
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     full["serviceAccountName"] = full["serviceAccount"] = account
-    full["priority"] = spec.get("priority") or _PRIORITY_CLASSES.get(spec.get("priorityClassName") or "", 0)
-    full["tolerations"] = _tolerations(spec.get("tolerations") or [])
+    full["priority"] = spec.get("priority") or 0
+    full["tolerations"] = with_usual_tolerations(spec.get("tolerations") or [])
     if spec.get("resources"):
         full["resources"] = pod_level.completed(_resources(spec["resources"], defaulted=False), full)
     if spec.get("overhead"):
         full["overhead"] = quantities.canonical_map(spec["overhead"]) or spec["overhead"]
+    if full["terminationGracePeriodSeconds"] < 0:
+        full["terminationGracePeriodSeconds"] = 1
     for empty in ("nodeName", "initContainers", "schedulingGates", "volumes", "nodeSelector"):
         if not full.get(empty, True):
             del full[empty]
     return full
 
 
-def _tolerations(given: list[Json]) -> list[Json]:
+def changed_spec(old: Json, new: Json) -> Json:
+    """The spec of an update, completed; what it does not say of the priority stays (the Priority admission plugin)."""
+    given: Json = {field: old[field] for field in ("priority", "preemptionPolicy") if new.get(field) is None and field in old}
+    return complete_spec({**new, **given})
+
+
+def with_usual_tolerations(given: list[Json]) -> list[Json]:
     """The given ones, without what says nothing, and the two that the DefaultTolerationSeconds admission plugin adds when not
     covered."""
     added = [item for item in DEFAULT_TOLERATIONS if not any(_covers(old, item["key"]) for old in given)]

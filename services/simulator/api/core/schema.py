@@ -17,6 +17,7 @@ from lightkube.models import (
     core_v1,
     events_v1,
     meta_v1,
+    node_v1,
     policy_v1,
     scheduling_v1,
     storage_v1,
@@ -93,8 +94,9 @@ _MODELS: dict[str, Any] = {
     "PersistentVolume": core_v1.PersistentVolume,
     "PersistentVolumeClaim": core_v1.PersistentVolumeClaim,
     "CSINode": storage_v1.CSINode,
+    "RuntimeClass": node_v1.RuntimeClass,
 }
-_QUANTITY_MAPS = frozenset({"requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"})
+_QUANTITY_MAPS = frozenset({"requests", "limits", "capacity", "allocatable", "overhead", "podFixed", "allocatedResources"})
 _STRING_MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
 _GO_NAMES = {str: "string", bool: "bool", dict: "object", list: "array", int: "number", float: "number"}
 

@@ -91,6 +91,8 @@ def unrecognized(kind: Kind, why: str) -> Refusal:
 def _malformed(kind: Kind, body: Json) -> str:
     if kind is kinds.PODS:
         return pod_rules.malformed(body)
+    if kind is kinds.RUNTIMES:
+        return others.runtime_class_malformed(body)
     return others.lease_malformed(body) if kind is kinds.LEASES else ""
 
 
@@ -115,6 +117,10 @@ def _filled(kind: Kind, obj: Json, stamp: str, taint_nodes: bool) -> Json:
         return others.new_volume(obj, "Available" if kind is kinds.VOLUMES else "Pending")
     if kind in kinds.WORKLOADS:
         return workloads.with_defaults(kind, obj)
+    if kind is kinds.PRIORITIES:
+        return others.new_priority_class(obj)
+    if kind is kinds.RUNTIMES:
+        return others.new_runtime_class(obj)
     if kind.storage == "events":
         return events.with_defaults(events.to_core(obj) if kind is kinds.EVENTS_V1 else obj)
     return obj
@@ -131,6 +137,10 @@ def _own_problems(kind: Kind, full: Json) -> list[Cause]:
         return others.budget_problems(full)
     if kind in kinds.WORKLOADS:
         return workloads.problems(kind, full)
+    if kind is kinds.PRIORITIES:
+        return others.priority_class_problems(full)
+    if kind is kinds.RUNTIMES:
+        return others.runtime_class_problems(full)
     return others.topology_problems(full) if kind.custom else []
 
 
@@ -144,7 +154,7 @@ def prepare_change(kind: Kind, old: Json, new: Json, subresource: str) -> Json |
         if "status" in old:
             full["status"] = old["status"]
     if kind is kinds.PODS and full.get("spec") is not old["spec"]:
-        full["spec"] = old["spec"] if full.get("spec") == old["spec"] else pods.complete_spec(full.get("spec") or {})
+        full["spec"] = old["spec"] if full.get("spec") == old["spec"] else pods.changed_spec(old["spec"], full.get("spec") or {})
     causes = _change_problems(kind, old, full)
     name = old["metadata"]["name"]
     return invalid(kind, name, causes) if causes else full

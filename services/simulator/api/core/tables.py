@@ -279,6 +279,10 @@ def _csi_node(obj: Json, now: datetime) -> list[Any]:
     return [obj["metadata"]["name"], len((obj.get("spec") or {}).get("drivers") or []), _created(obj, now)]
 
 
+def _runtime(obj: Json, now: datetime) -> list[Any]:
+    return [obj["metadata"]["name"], obj.get("handler", ""), _created(obj, now)]
+
+
 _LAYOUTS: dict[str, tuple[list[Json], Cells]] = {
     kinds.PODS.storage: (columns.PODS, _pod),
     kinds.NODES.storage: (columns.NODES, _node),
@@ -292,6 +296,7 @@ _LAYOUTS: dict[str, tuple[list[Json], Cells]] = {
     kinds.VOLUMES.storage: (columns.VOLUMES, _volume),
     kinds.CLAIMS.storage: (columns.CLAIMS, _volume),
     kinds.CSI_NODES.storage: (columns.CSI_NODES, _csi_node),
+    kinds.RUNTIMES.storage: (columns.RUNTIMES, _runtime),
     kinds.DEPLOYMENTS.storage: (columns.DEPLOYMENTS, _deployment),
     kinds.REPLICA_SETS.storage: (columns.REPLICA_SETS, _replica_set),
     kinds.STATEFUL_SETS.storage: (columns.STATEFUL_SETS, _stateful_set),

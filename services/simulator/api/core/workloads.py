@@ -1,6 +1,6 @@
-"""Defaults and checks of workloads (Deployment, ReplicaSet, StatefulSet, Job) and of what they need: priority classes.
+"""Defaults and checks of workloads (Deployment, ReplicaSet, StatefulSet, Job).
 
-Must not know storage but for the look-up of a priority class; what makes pods of a workload is the simulator's controllers.
+Must not know storage; what makes pods of a workload is the simulator's controllers.
 """
 
 from __future__ import annotations
@@ -9,12 +9,9 @@ from typing import Any
 
 from services.simulator.api.core import kinds
 from services.simulator.api.core.kinds import Kind
-from services.simulator.api.core.refusals import Cause, Refusal, details_of, refuse
-from services.simulator.api.core.store import Store
+from services.simulator.api.core.refusals import Cause
 
 Json = dict[str, Any]
-
-SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 def with_defaults(kind: Kind, obj: Json) -> Json:
@@ -53,26 +50,3 @@ def problems(kind: Kind, full: Json) -> list[Cause]:
         text = f"Invalid value: {labels}: `selector` does not match template `labels`".replace("'", '"')
         causes.append(Cause("FieldValueInvalid", text, "spec.template.metadata.labels"))
     return causes
-
-
-def prioritised(store: Store, pod: Json) -> Json | Refusal:
-    """The pod with the priority of its class, or of the class that is everybody's default (the Priority admission plugin)."""
-    spec = pod.get("spec") or {}
-    name = spec.get("priorityClassName")
-    if not name and not isinstance(spec.get("priority"), int):
-        chosen = next((one.obj for one in store.entries("priorityclasses", "") if one.obj.get("globalDefault")), None)
-        if chosen is None:
-            return pod
-    elif not name or name in SYSTEM_PRIORITIES:
-        return {**pod, "spec": {**spec, "priority": SYSTEM_PRIORITIES[name]}} if name else pod
-    else:
-        found = store.get("priorityclasses", "", str(name))
-        if found is None:
-            metadata = pod.get("metadata") or {}
-            shown = metadata.get("name") or metadata.get("generateName") or ""
-            text = f'pods "{shown}" is forbidden: no PriorityClass with name {name} was found'
-            return refuse(403, text, "Forbidden", details_of(kinds.PODS, shown))
-        chosen = found.obj
-    own = {"priority": chosen.get("value", 0), "priorityClassName": chosen["metadata"]["name"]}
-    own["preemptionPolicy"] = chosen.get("preemptionPolicy") or "PreemptLowerPriority"
-    return {**pod, "spec": {**spec, **own}}

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from services.simulator.api.core import apply, events, kinds, pods, schema, strategies, workloads
+from services.simulator.api.core import apply, events, kinds, pod_classes, pods, schema, strategies
 from services.simulator.api.core.kinds import Kind
 from services.simulator.api.core.patches import PatchError, json_patch, merge_patch
 from services.simulator.api.core.refusals import (
@@ -73,19 +73,26 @@ def create(store: Store, kind: Kind, namespace: str, body: Any, options: Options
         metadata["namespace"] = namespace
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = f"{metadata['generateName']}{moment.suffix}"
-    if kind is kinds.PODS:
-        resolved = workloads.prioritised(store, obj)
-        if isinstance(resolved, Refusal):
-            return resolved
-        obj = resolved
-    full = strategies.prepare_new(kind, obj, moment.stamp, taint_nodes=options.taint_nodes)
+    completed = pod_classes.completed(store, obj) if kind is kinds.PODS else obj
+    if isinstance(completed, Refusal):
+        return completed
+    full = strategies.prepare_new(kind, completed, moment.stamp, taint_nodes=options.taint_nodes)
     if isinstance(full, Refusal):
         return full
+    if refused := _not_admitted(store, kind, full):
+        return refused
     key = (namespace if kind.namespaced else "", full["metadata"]["name"])
     if store.get(kind.storage, *key) is not None:
         return already_exists(kind, key[1])
     full = {**full, "metadata": _new_metadata(kind, full["metadata"], moment)}
     return Written(201, _commit(store, kind, key, full, options), warnings)
+
+
+def _not_admitted(store: Store, kind: Kind, full: Json) -> Refusal | None:
+    """What admission plugins say of an object that is valid by itself."""
+    if kind is kinds.PODS:
+        return pod_classes.overhead_refusal(store, full)
+    return pod_classes.second_default(store, full) if kind is kinds.PRIORITIES else None
 
 
 def _misplaced(store: Store, kind: Kind, namespace: str, metadata: Json, moment: Moment) -> Refusal | None:

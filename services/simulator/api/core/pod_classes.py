@@ -1,0 +1,140 @@
+"""What a pod's classes make of it at creation: the admission plugins Priority and RuntimeClass (kube-apiserver 1.36).
+
+Both complete the pod before it is judged; whether its overhead is the one of its class is asked afterwards. Must not know storage
+but for the look-up of a class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.simulator.api.core import kinds, pods, quantities
+from services.simulator.api.core.kinds import Kind
+from services.simulator.api.core.refusals import Refusal, details_of, refuse
+from services.simulator.api.core.store import Store
+
+Json = dict[str, Any]
+
+SYSTEM_CLASSES: dict[str, Json] = {
+    name: {"metadata": {"name": name}, "value": value}
+    for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
+}
+NO_CLASS: Json = {"metadata": {"name": ""}}
+UNASKED = "the {} value of {} ({}) must not be provided in pod spec; priority admission controller computed {} from the given "
+UNASKED += "PriorityClass name"
+
+
+def completed(store: Store, pod: Json) -> Json | Refusal:
+    """The pod with the priority and the runtime's needs that its classes give it; 403 where it says otherwise."""
+    spec = dict(pod.get("spec") or {})
+    why = _prioritise(store, spec) or _suit_runtime(store, spec)
+    return forbidden(kinds.PODS, pod, why) if why else {**pod, "spec": spec}
+
+
+def overhead_refusal(store: Store, pod: Json) -> Refusal | None:
+    """403 of an overhead that no runtime class gives."""
+    spec = pod["spec"]
+    if "overhead" not in spec or "overhead" in (_runtime_class(store, spec) or {}):
+        return None
+    return forbidden(kinds.PODS, pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+
+
+def second_default(store: Store, priority_class: Json) -> Refusal | None:
+    """403 of a priority class that would be a second default."""
+    default = _default_class(store)
+    if not priority_class.get("globalDefault") or default is NO_CLASS:
+        return None
+    name = default["metadata"]["name"]
+    why = f"PriorityClass {name} is already marked as default. Only one default can exist"
+    return forbidden(kinds.PRIORITIES, priority_class, why)
+
+
+def forbidden(kind: Kind, obj: Json, why: str) -> Refusal:
+    """403 as an admission plugin says it."""
+    metadata = obj.get("metadata") or {}
+    shown = metadata.get("name") or metadata.get("generateName") or ""
+    return refuse(403, f'{kind.qualified} "{shown}" is forbidden: {why}', "Forbidden", details_of(kind, shown))
+
+
+def _prioritise(store: Store, spec: Json) -> str:
+    """Give the pod the priority of its class, or of everybody's default; or why not."""
+    name = spec.pop("priorityClassName", None)
+    found = _class_of(store, "priorityclasses", name) if name else _default_class(store)
+    if found is None:
+        return f"no PriorityClass with name {name} was found"
+    priority, policy = found.get("value", 0), found.get("preemptionPolicy") or "PreemptLowerPriority"
+    if spec.get("priority") not in (None, priority):
+        return UNASKED.format("integer", "priority", spec["priority"], priority)
+    if spec.get("preemptionPolicy") not in (None, "", policy):
+        return UNASKED.format("string", "PreemptionPolicy", spec["preemptionPolicy"], policy)
+    spec |= {"priority": priority, "preemptionPolicy": policy}
+    if found["metadata"]["name"]:
+        spec["priorityClassName"] = found["metadata"]["name"]
+    return ""
+
+
+def _class_of(store: Store, storage: str, name: str) -> Json | None:
+    entry = store.get(storage, "", name)
+    return entry.obj if entry is not None else SYSTEM_CLASSES.get(name)
+
+
+def _default_class(store: Store) -> Json:
+    return next((one.obj for one in store.entries("priorityclasses", "") if one.obj.get("globalDefault")), NO_CLASS)
+
+
+def _runtime_class(store: Store, spec: Json) -> Json | None:
+    name = spec.get("runtimeClassName")
+    entry = store.get(kinds.RUNTIMES.storage, "", name) if name else None
+    return entry.obj if entry is not None else None
+
+
+def _suit_runtime(store: Store, spec: Json) -> str:
+    """Give the pod the overhead of its runtime class, and lead it to the nodes that have it; or why not."""
+    found = _runtime_class(store, spec)
+    if found is None:
+        name = spec.get("runtimeClassName")
+        return f'pod rejected: RuntimeClass "{name}" not found' if name else ""
+    overhead = (found.get("overhead") or {}).get("podFixed")
+    if overhead:
+        if spec.get("overhead") and quantities.canonical_map(spec["overhead"]) != overhead:
+            return "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+        spec["overhead"] = overhead
+    return _lead(spec, found["scheduling"]) if found.get("scheduling") else ""
+
+
+def _lead(spec: Json, scheduling: Json) -> str:
+    selector = spec.get("nodeSelector") or {}
+    for key, value in (scheduling.get("nodeSelector") or {}).items():
+        if selector.get(key, value) != value:
+            given = f"pod.spec.nodeSelector[{key}] = {selector[key]}"
+            return f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; {given}"
+    spec["nodeSelector"] = {**selector, **(scheduling.get("nodeSelector") or {})}
+    own = pods.with_usual_tolerations(spec.get("tolerations") or [])
+    spec["tolerations"] = _merged([*own, *(scheduling.get("tolerations") or [])])
+    return ""
+
+
+def _merged(tolerations: list[Json]) -> list[Json]:
+    """Without those that another covers; of equal ones the first stays."""
+    merged: list[Json] = []
+    for at, one in enumerate(tolerations):
+        later = [other for other in tolerations[at + 1 :] if other != one]
+        if not any(_covers(other, one) for other in (*merged, *later)):
+            merged.append(one)
+    return merged
+
+
+def _covers(wide: Json, narrow: Json) -> bool:
+    """Whether what the narrow one tolerates the wide one does, too."""
+    if wide == narrow:
+        return True
+    operator = wide.get("operator") or "Equal"
+    exists = operator == "Exists"
+    if wide.get("key", "") != narrow.get("key", "") and (wide.get("key") or not exists):
+        return False
+    if wide.get("effect", "") not in ("", narrow.get("effect", "")):
+        return False
+    limit_s, asked_s = wide.get("tolerationSeconds"), narrow.get("tolerationSeconds")
+    if wide.get("effect") == "NoExecute" and limit_s is not None and (asked_s is None or asked_s > limit_s):
+        return False
+    return exists or (operator == narrow.get("operator") == "Equal" and wide.get("value", "") == narrow.get("value", ""))

@@ -1,0 +1,58 @@
+"""What priority and runtime classes make of pods, held against what kube-apiserver 1.36.2 answered to the same requests."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.simulator.api.cluster_store import ClusterStore
+from services.simulator.api.core.refusals import Refusal
+
+Json = dict[str, Any]
+RECORDED: list[Json] = json.loads(gzip.decompress((Path(__file__).parent / "recordings" / "pod_classes.json.gz").read_bytes()))
+NAMES = ("kind", "apiVersion")
+ACCOUNT = ("serviceAccount", "serviceAccountName")
+"""The recorded server ran without the admission plugin that gives them."""
+
+
+def answers() -> dict[str, tuple[int, Json]]:
+    """What our server answers to the recorded requests, one after another."""
+    store, found = ClusterStore(seed=1), {}
+    for one in RECORDED:
+        made = store.create(one["kind"], one["body"])
+        found[one["name"]] = (made.code, made.body) if isinstance(made, Refusal) else (201, made.obj)
+    return found
+
+
+OURS = answers()
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda one: one["name"])
+def test_classes_and_pods_are_completed_and_refused_as_the_real_server_does(recorded: Json) -> None:
+    code, ours = OURS[recorded["name"]]
+    theirs = recorded["answer"]
+    assert (code, ours.get("message", "")) == (recorded["code"], theirs.get("message", ""))
+    if code != 201:
+        assert ours == theirs
+    elif "spec" in theirs:
+        assert {field: value for field, value in ours["spec"].items() if field not in ACCOUNT} == theirs["spec"]
+    else:
+        held = {field: value for field, value in ours.items() if field != "metadata"}
+        assert held == {field: value for field, value in theirs.items() if field not in ("metadata", *NAMES)}
+
+
+def test_an_update_that_says_nothing_of_the_priority_leaves_it() -> None:
+    store = ClusterStore(seed=1)
+    store.create("priorityclasses", {"metadata": {"name": "gold"}, "value": 1000, "preemptionPolicy": "Never"})
+    spec = {"priorityClassName": "gold", "containers": [{"name": "c", "image": "x"}]}
+    made = store.create("pods", {"metadata": {"name": "p"}, "spec": spec})
+    assert not isinstance(made, Refusal)
+    kept = ("priority", "preemptionPolicy")
+    said = {field: value for field, value in made.obj["spec"].items() if field not in kept}
+    changed = store.update("pods", {"metadata": {**made.obj["metadata"], "labels": {"a": "b"}}, "spec": said})
+    assert not isinstance(changed, Refusal), changed
+    assert (changed.obj["spec"]["priority"], changed.obj["spec"]["preemptionPolicy"]) == (1000, "Never")
