@@ -51,7 +51,7 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     streams = BusStreams(bus, service.clock)
     service.health.check("streams of the bus", streams.waits_for)
     await streams.made()
-    service.task("streams of the bus", streams.make)
+    service.task("streams of the bus", streams.make, lasts=False)
     held = Held()
     reports = Reports(log, held, bus, service.clock, exporter_wins=settings.reports == "both")
     leasing: dict[str, Any] = {"ttl_s": settings.lease_ttl_s, "clock": service.clock, "health": service.health}

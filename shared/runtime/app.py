@@ -70,13 +70,17 @@ class Service:
         self.health.check("start", lambda: "" if self.built else "the log and the bus")
         self._settings = settings
         self._works: list[tuple[str, Work, bool]] = []
+        self._lasting: set[str] = set()
         self._closings: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         self._out = logs.get(name)
 
-    def task(self, name: str, work: Work, *, drains: bool = False) -> None:
+    def task(self, name: str, work: Work, *, drains: bool = False, lasts: bool = True) -> None:
         """Run `work` for the service's life. One that `drains` sees `stopping` and returns by itself within the grace;
-        any other is cancelled at once. An exception of a task ends the service."""
+        any other is cancelled at once. One that does not last is done when it returns, and nobody need wonder that it does not
+        run. An exception of a task ends the service."""
         self._works.append((name, work, drains))
+        if lasts:
+            self._lasting.add(name)
 
     def route(self, path: str, endpoint: Callable[..., Any], methods: list[str] | None = None) -> None:
         """Serve `endpoint(request)` under `path`."""
@@ -100,7 +104,7 @@ class Service:
         }
         watch = asyncio.create_task(_watch_loop(self.clock, self.loop_watch_s), name="loop watch")
         stop = asyncio.create_task(self.stopping.wait(), name="stop")
-        for name, _, _ in self._works:
+        for name in sorted(self._lasting):
             set_gauge(names.TASK_RUNNING, 1, task=name)
         try:
             code = await self._until_stopped(running, stop)
@@ -144,7 +148,8 @@ class Service:
         return Exit.CLEAN
 
     def _ended(self, task: asyncio.Task[Any]) -> Exit:
-        set_gauge(names.TASK_RUNNING, 0, task=task.get_name())
+        if task.get_name() in self._lasting:
+            set_gauge(names.TASK_RUNNING, 0, task=task.get_name())
         if task.cancelled():
             return Exit.CLEAN
         error = task.exception()

@@ -52,7 +52,7 @@ MEMBERS = gauge("topolog_members", "Live members of a role that several processe
 LEASE_LOST = counter("topolog_leases_lost", "Leases lost while their work ran.", "role")
 LOG_LINES_LOST = counter("topolog_log_lines_lost", "Log lines that standard error did not take: a full disk, nobody who reads.")
 KUBE_READY = gauge("topolog_kube_ready", "1 while the Kubernetes API answers and grants what this service needs.")
-TASK_RUNNING = gauge("topolog_task_running", "1 while a task of the service runs.", "task")
+TASK_RUNNING = gauge("topolog_task_running", "1 while a task runs that lasts as long as its service.", "task")
 LOOP_DELAY = seconds("topolog_event_loop_delay", "How late the event loop runs its timers: above 0.1 s it is blocked.")
 
 SPAN_APPEND = span("log.append", "Commits on their way into the log, from the caller's side.")

@@ -58,11 +58,17 @@ class Road:
 
     def count(self, name: str, metric: str, **labels: str) -> float:
         """What a service counts on its page of metrics, over all labels that are not given; 0 while it does not answer."""
+        return sum(self.samples(name, metric, **labels).values())
+
+    def samples(self, name: str, metric: str, **labels: str) -> dict[str, float]:
+        """The values of a metric on a service's page, those with these labels, by their other labels; none while it does not
+        answer."""
         with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{self.services()[name]}/metrics", timeout=10) as answer:
             families = text_string_to_metric_families(answer.read().decode())
             samples = [each for family in families for each in family.samples if each.name == metric]
-            return sum(each.value for each in samples if labels.items() <= each.labels.items())
-        return 0.0
+            fitting = [each for each in samples if labels.items() <= each.labels.items()]
+            return {", ".join(f"{key} {each.labels[key]}" for key in sorted(each.labels)): each.value for each in fitting}
+        return {}
 
     def child(self, pid: int) -> str:
         """The name of the service that is this process. Raises LookupError, psutil.Error."""

@@ -19,6 +19,7 @@ def test_a_run_is_verified_live_stopped_and_resumed_until_every_feasible_pod_ran
             ran = lambda: road.summary().get("workload", {}).get("to_running", {}).get("count")  # noqa: E731
             wait_until(ran, 60, "no pod ran", road.output)
             equals_the_fold_from_zero(path)
+            every_task_runs(road)
             every_node_had_reported_before_the_first_pod_came(path, 4)
             is_refused_to_others(path)
             assert road.stop() == 0
@@ -49,6 +50,14 @@ def equals_the_fold_from_zero(path: Path) -> None:
 def every_node_had_reported_before_the_first_pod_came(path: Path, nodes: int) -> None:
     kinds = [json.loads(line)["type"] for line in topolog("replay", "log", "--data-dir", str(path), "--json").stdout.splitlines()]
     assert kinds[: kinds.index("PodObserved")].count("NodeReported") >= nodes
+
+
+def every_task_runs(road: Road) -> None:
+    """As the alert TopologTaskEnded looks at it."""
+    for name in road.services().keys() - {"simulator"}:
+        tasks = road.samples(name, "topolog_task_running")
+        assert tasks
+        assert set(tasks.values()) == {1.0}, (name, tasks)
 
 
 def is_refused_to_others(path: Path) -> None:
