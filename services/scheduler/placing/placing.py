@@ -108,8 +108,11 @@ class ColumnarPlacing(Cluster):
         if self.claimed_node(pod.uid) in nodes or pod.constraints.kept:
             return True  # what ends on one node may open others to a pod with affinity or spread
         barred, score = self.bars(pod), self.judging.score
-        found = (facts for name in sorted(nodes) if (facts := self.node(name)) is not None)
-        return any(barred.refusal(facts) is None and score(shape, facts) != RULED_OUT for facts in found)
+        found = [facts for name in sorted(nodes) if (facts := self.node(name)) is not None and barred.refusal(facts) is None]
+        if any(score(shape, facts) != RULED_OUT for facts in found):
+            return True
+        changed = {facts.name for facts in found}
+        return pipeline.last_resort(self, shape, lambda facts: facts.name in changed) is not None
 
     def nominate(
         self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
