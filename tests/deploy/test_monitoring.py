@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+import promql_parser
 import pytest
 
 from shared.runtime.log_size import NEAR_PERCENT
@@ -37,14 +38,26 @@ EXPRESSIONS += [(rule["alert"], rule["expr"]) for rule in ALERTS]
 
 @pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
 def test_an_expression_asks_for_what_is_declared(where: str, expression: str) -> None:
-    known = exposed()
-    asked = re.findall(r"\btopolog_\w+", expression)
+    """Read as Prometheus reads it."""
+    known, (asked, labels) = exposed(), read(expression)
     assert asked
-    assert set(asked) <= set(known), where
-    labels = {label.strip() for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(",")}
-    labels |= set(re.findall(r"[{,]\s*(\w+)=", expression))
+    assert asked <= set(known), where
     assert labels <= FROM_PROMETHEUS | {label for name in asked for label in known[name].labels}, where
-    assert expression.count("(") == expression.count(")")
+
+
+def read(expression: str) -> tuple[set[str], set[str]]:
+    """The metrics that an expression asks for, and the labels by which it tells them apart."""
+    metrics, labels = set[str](), set[str]()
+
+    def visit(node: promql_parser.Expr) -> None:
+        if isinstance(node, promql_parser.VectorSelector):
+            metrics.add(node.name or "")
+            labels.update(matcher.name for matcher in node.matchers.matchers)
+        elif isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
+            labels.update(node.modifier.labels)
+
+    promql_parser.walk(promql_parser.parse(expression.replace("$__rate_interval", "1m")), visit)
+    return metrics, labels
 
 
 def test_counters_are_asked_for_their_rate_alone() -> None:
