@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from services.cli.main import app
 from services.cli.output import CommandError
+from tests.recorded_node import unpacked
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-ARCHIVE = Path(__file__).parents[1] / "exporter" / "recordings.tar.gz"
 
 MACHINE: dict[str, Any] = {
     "zones": [
@@ -101,8 +100,7 @@ def test_a_list_of_pods_as_kubectl_prints_it_is_read(tmp_path: Path) -> None:
 
 
 def test_a_recorded_host_describes_itself_as_a_machine_that_admits(tmp_path: Path) -> None:
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpacked(tmp_path)
     options = ["--sysfs", str(tmp_path / "sysfs"), "--kubelet-config", str(tmp_path / "kubelet-config.yaml")]
     described = CliRunner().invoke(app, ["admit", "--describe", *options])
     assert described.exit_code == 0
@@ -121,8 +119,7 @@ def test_files_longer_than_any_of_their_kind_are_refused_before_they_are_read_as
 
 
 def test_an_empty_configuration_is_the_kubelets_own(tmp_path: Path) -> None:
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpacked(tmp_path)
     (tmp_path / "empty.yaml").touch()
     options = ["--sysfs", str(tmp_path / "sysfs"), "--kubelet-config", str(tmp_path / "empty.yaml")]
     assert CliRunner().invoke(app, ["admit", "--describe", *options]).exit_code == 0

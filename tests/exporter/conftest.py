@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
 
-ARCHIVE = Path(__file__).parent / "recordings.tar.gz"
+from tests.recorded_node import unpacked
+
 MOMENTS = (
     "00-empty",
     "01-one-guaranteed",
@@ -23,7 +23,4 @@ MOMENTS = (
 @pytest.fixture(scope="session")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with one folder a moment, `sysfs` and `kubelet-config.yaml`."""
-    folder = tmp_path_factory.mktemp("recordings")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+    return unpacked(tmp_path_factory.mktemp("recordings"))

@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _show(finding: Finding, seed: int) -> None:
-    kept = Path(tempfile.gettempdir()) / f"topolog-fuzz-{finding.door}-{seed}-{finding.number}"
+    kept = Path(tempfile.mkdtemp(prefix="topolog-fuzz-")) / f"{finding.door}-{seed}-{finding.number}"
     kept.write_bytes(finding.data)
     print(f"{finding.door}: input {finding.number} of seed {seed}: {finding.problem}")
     print(f"the input ({len(finding.data)} bytes) begins {finding.data[:300]!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from shared.kubelet.admission import admit, build, remove
 from shared.kubelet.checkpoint import CpuCheckpoint, memory_checkpoint, write_cpu, write_memory
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.stale import drop_stale_cpu
+from tests.recorded_node import unpacked
 
-ARCHIVE = Path(__file__).parents[1] / "exporter" / "recordings.tar.gz"
 MOMENTS = (
     "01-one-guaranteed",
     "02-with-burstable-and-besteffort",
@@ -35,10 +34,7 @@ MOMENTS = (
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("recordings")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+    return unpacked(tmp_path_factory.mktemp("recordings"))
 
 
 def recorded_kubelet(recordings: Path) -> KubeletState:
