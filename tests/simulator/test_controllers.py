@@ -66,7 +66,7 @@ async def test_a_deployment_has_its_pods_scales_rolls_out_and_goes(cluster: Clus
 
     target = place_of("/apis/apps/v1/namespaces/default/deployments/web/scale")
     body = b'{"spec":{"replicas":4}}'
-    request = Request("PATCH", "", {}, "", "application/json", "", body)
+    request = Request("PATCH", "", {}, "", "application/json", body)
     assert scale.answer(cluster, target, request).code == 200  # type: ignore[arg-type]
     await until(lambda: len(names(cluster)) == 4)
 

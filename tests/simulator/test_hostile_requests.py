@@ -145,7 +145,7 @@ BASES: dict[str, dict[str, Any]] = {
 
 def _ask(store: ClusterStore, method: str, target: Target, body: Any, content_type: str = "application/json") -> int:
     query = {"fieldManager": "m", "force": "true"}
-    request = Request(method, "", query, "", content_type, "", json.dumps(body).encode())
+    request = Request(method, "", query, "", content_type, json.dumps(body).encode())
     for shape in ("object", "Table"):
         answer = objects.answer(store, target, request, Form(shape))
         assert json.loads(answer.body)

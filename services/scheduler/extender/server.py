@@ -33,8 +33,6 @@ MAX_BODY_BYTES = 256 << 20
 """Without node cache 5,000 full nodes come with each request."""
 MAX_REQUESTS = 512
 
-Verb = Callable[[bytes], Awaitable[object]]
-
 
 class ExtenderServer:
     """Serves until `close`; `url` is known after `start`."""

@@ -12,8 +12,6 @@ from services.simulator.api.core.kinds import Kind
 from services.simulator.api.core.refusals import Refusal, bad_request
 from services.simulator.api.core.store import Entry
 
-Predicate = Callable[[Entry], bool]
-
 _SET = re.compile(r"^(?P<key>[^\s!=,()<>]+)\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)$")
 _EQUAL = re.compile(r"^(?P<key>[^\s!=,()<>]+)\s*(?P<op>==|!=|=)\s*(?P<value>[^\s!=,()<>]*)$")
 _EXISTS = re.compile(r"^(?P<not>!)?\s*(?P<key>[^\s!=,()<>]+)$")

@@ -25,7 +25,6 @@ class Request(msgspec.Struct, frozen=True):
     query: dict[str, str]
     accept: str
     content_type: str
-    user_agent: str
     body: bytes
 
     def flag(self, name: str) -> bool:
@@ -49,12 +48,11 @@ async def read_request(scope: Scope, receive: Receive, max_body_bytes: int) -> R
         query,
         headers.get(b"accept", b"").decode("latin-1"),
         headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower(),
-        headers.get(b"user-agent", b"").decode("latin-1"),
         body,
     )
 
 
-_WANTED = frozenset({b"accept", b"content-type", b"user-agent"})
+_WANTED = frozenset({b"accept", b"content-type"})
 
 
 async def _body(receive: Receive, limit: int) -> bytes:
