@@ -61,7 +61,7 @@ class Road:
         return sum(self.samples(name, metric, **labels).values())
 
     def samples(self, name: str, metric: str, **labels: str) -> dict[str, float]:
-        """The values of a metric on a service's page, those with these labels, by their other labels; none while it does not
+        """The values of a metric on a service's page, those with these labels, by all their labels; none while it does not
         answer."""
         with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{self.services()[name]}/metrics", timeout=10) as answer:
             families = text_string_to_metric_families(answer.read().decode())

@@ -11,6 +11,7 @@ from typing import Protocol
 from services.scheduler.deciding import pipeline
 from services.scheduler.deciding.cluster import Cluster
 from services.scheduler.deciding.explanation import explain
+from services.scheduler.deciding.node_facts import NodeFacts
 from services.scheduler.deciding.outcome import Nomination, Placed, Unplaceable
 from services.scheduler.deciding.verdicts.table import RULED_OUT, salt_of
 from services.scheduler.preemption.nominations import Searching
@@ -108,11 +109,15 @@ class ColumnarPlacing(Cluster):
         if self.claimed_node(pod.uid) in nodes or pod.constraints.kept:
             return True  # what ends on one node may open others to a pod with affinity or spread
         barred, score = self.bars(pod), self.judging.score
-        found = [facts for name in sorted(nodes) if (facts := self.node(name)) is not None and barred.refusal(facts) is None]
-        if any(score(shape, facts) != RULED_OUT for facts in found):
+        found = (facts for name in sorted(nodes) if (facts := self.node(name)) is not None)
+        if any(barred.refusal(facts) is None and score(shape, facts) != RULED_OUT for facts in found):
             return True
-        changed = {facts.name for facts in found}
-        return pipeline.last_resort(self, shape, lambda facts: facts.name in changed) is not None
+        changed = frozenset(nodes)
+
+        def may(facts: NodeFacts) -> bool:
+            return facts.name in changed and barred.refusal(facts) is None
+
+        return pipeline.last_resort(self, shape, may) is not None
 
     def nominate(
         self, pod: Pod, pods: Mapping[str, LedgerPod], spared: Container[str], nodes: Collection[str] | None
