@@ -20,15 +20,17 @@ SYSTEM_CLASSES: dict[str, Json] = {
     for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
 }
 NO_CLASS: Json = {"metadata": {"name": ""}}
-UNASKED = "the {} value of {} ({}) must not be provided in pod spec; priority admission controller computed {} from the given "
-UNASKED += "PriorityClass name"
+UNASKED = (
+    "the {} value of {} ({}) must not be provided in pod spec; "
+    "priority admission controller computed {} from the given PriorityClass name"
+)
 
 
 def completed(store: Store, pod: Json) -> Json | Refusal:
     """The pod with the priority and the runtime's needs that its classes give it; 403 where it says otherwise."""
     spec = dict(pod.get("spec") or {})
     why = _prioritise(store, spec) or _suit_runtime(store, spec)
-    return forbidden(kinds.PODS, pod, why) if why else {**pod, "spec": spec}
+    return _forbidden(kinds.PODS, pod, why) if why else {**pod, "spec": spec}
 
 
 def overhead_refusal(store: Store, pod: Json) -> Refusal | None:
@@ -36,7 +38,7 @@ def overhead_refusal(store: Store, pod: Json) -> Refusal | None:
     spec = pod["spec"]
     if "overhead" not in spec or "overhead" in (_runtime_class(store, spec) or {}):
         return None
-    return forbidden(kinds.PODS, pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+    return _forbidden(kinds.PODS, pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 
 
 def second_default(store: Store, priority_class: Json) -> Refusal | None:
@@ -46,10 +48,10 @@ def second_default(store: Store, priority_class: Json) -> Refusal | None:
         return None
     name = default["metadata"]["name"]
     why = f"PriorityClass {name} is already marked as default. Only one default can exist"
-    return forbidden(kinds.PRIORITIES, priority_class, why)
+    return _forbidden(kinds.PRIORITIES, priority_class, why)
 
 
-def forbidden(kind: Kind, obj: Json, why: str) -> Refusal:
+def _forbidden(kind: Kind, obj: Json, why: str) -> Refusal:
     """403 as an admission plugin says it."""
     metadata = obj.get("metadata") or {}
     shown = metadata.get("name") or metadata.get("generateName") or ""
@@ -59,7 +61,7 @@ def forbidden(kind: Kind, obj: Json, why: str) -> Refusal:
 def _prioritise(store: Store, spec: Json) -> str:
     """Give the pod the priority of its class, or of everybody's default; or why not."""
     name = spec.pop("priorityClassName", None)
-    found = _class_of(store, "priorityclasses", name) if name else _default_class(store)
+    found = _priority_class(store, name) if name else _default_class(store)
     if found is None:
         return f"no PriorityClass with name {name} was found"
     priority, policy = found.get("value", 0), found.get("preemptionPolicy") or "PreemptLowerPriority"
@@ -73,13 +75,13 @@ def _prioritise(store: Store, spec: Json) -> str:
     return ""
 
 
-def _class_of(store: Store, storage: str, name: str) -> Json | None:
-    entry = store.get(storage, "", name)
+def _priority_class(store: Store, name: str) -> Json | None:
+    entry = store.get(kinds.PRIORITIES.storage, "", name)
     return entry.obj if entry is not None else SYSTEM_CLASSES.get(name)
 
 
 def _default_class(store: Store) -> Json:
-    return next((one.obj for one in store.entries("priorityclasses", "") if one.obj.get("globalDefault")), NO_CLASS)
+    return next((one.obj for one in store.entries(kinds.PRIORITIES.storage, "") if one.obj.get("globalDefault")), NO_CLASS)
 
 
 def _runtime_class(store: Store, spec: Json) -> Json | None:
