@@ -27,17 +27,12 @@ class BusStreams:
 
     async def make(self) -> None:
         """Returns when they are there; from then on who publishes or subscribes looks after them."""
-        while not await self.made():
-            await self._clock.sleep(PAUSE_S)
-
-    async def made(self) -> bool:
-        """Whether they are there, made or brought up to date where they are not."""
-        if self._missing:
+        while self._missing:
             try:
                 await self._bus.ensure_streams()
             except BusUnavailable as error:
                 self._missing = str(error)
                 self._out.warning(names.BUS_TROUBLE, problem=self._missing)
+                await self._clock.sleep(PAUSE_S)
             else:
                 self._missing = ""
-        return not self._missing

@@ -50,7 +50,6 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     service.on_close("bus", bus.close)
     streams = BusStreams(bus, service.clock)
     service.health.check("streams of the bus", streams.waits_for)
-    await streams.made()
     service.task("streams of the bus", streams.make, lasts=False)
     held = Held()
     reports = Reports(log, held, bus, service.clock, exporter_wins=settings.reports == "both")
